@@ -13,8 +13,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete, finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history, rows
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.failure import failure_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import answered
 
 
 def failed_cases(results: t.Iterable[dict[str, t.Any]], client: str) -> list[rows.Finding]:

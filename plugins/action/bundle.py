@@ -9,8 +9,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.collection import collection_version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.node_job import NodeJob
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.collection import collection_version
 
 
 class ActionModule(NodeJob):

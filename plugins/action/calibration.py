@@ -22,9 +22,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTE
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import archive, content
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.cluster import PASSWORDS
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.collection import collection_version
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run, variables_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.collection import collection_version
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.failure import failure_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run, variables_of
 
 display = Display()
 

@@ -13,7 +13,7 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, lock_holder, why_ended
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import Place, lock_holder, why_ended
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 
 MODULE = "gb10.cluster.cluster_lock"

@@ -14,7 +14,7 @@ from ansible.module_utils.common.validation import check_type_int
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import line
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress import line
 
 MODULE = "gb10.cluster.cuda_zombie_check"
 

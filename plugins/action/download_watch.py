@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import downloading
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.node_job import NodeJob
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
 
 class ActionModule(NodeJob):

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.node_job import NodeJob
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
 
 class ActionModule(NodeJob):

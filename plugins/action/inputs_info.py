@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleane
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, settings, tags, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.catalogue import CONTROLLER
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 #: What the role gb10 computes from the settings, by its names there.
 DERIVED = ("env", "own_names", "repositories")

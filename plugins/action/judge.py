@@ -15,11 +15,11 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Outcome, Run, variables_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.stages import STAGES
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import registry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run, variables_of
 
 display = Display()
 
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         dummy, arguments = self.validate_argument_spec(
             argument_spec={
-                "stage": {"type": "str", "choices": sorted(STAGES)},
+                "stage": {"type": "str", "choices": registry.NAMES},
                 "nodes": {"type": "list", "elements": "str"},
                 "answers": {"type": "dict", "default": {}},
                 "settings": {"type": "dict", "default": {}},
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
 
     def _judge(self, arguments, task_vars):
         """Ask the stage's function about the answers of all nodes."""
-        stage = STAGES[arguments["stage"]]
+        stage = registry.stage(arguments["stage"])
         run = Run(
             settings=arguments["settings"],
             silenced=arguments["silenced"],
@@ -78,7 +78,7 @@ class ActionModule(ActionBase):
             now=datetime.datetime.now(datetime.timezone.utc),
             check_mode=self._task.check_mode,
         )
-        names = {**stage.reads, **arguments["answers"]}
+        names = {**stage.READS, **arguments["answers"]}
         return stage.judge({node: variables_of(self, node, names, task_vars["hostvars"]) for node in arguments["nodes"]}, run)
 
 

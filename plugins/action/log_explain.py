@@ -19,9 +19,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete, finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures, log_files, signature
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.failure import failure_result
 
 KIND = "gb10.cluster.explain"
 #: Stands where a finding names its node: what it is about lies on the controller.

@@ -13,7 +13,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.failure import failure_result
 
 MODULE = "gb10.cluster.node_logs"
 

@@ -20,8 +20,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import comple
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file, table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.failure import failure_result
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file, table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.failure import failure_result
 
 KIND = "gb10.cluster.import"
 

@@ -20,19 +20,19 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text, end_text, stage_of
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC, has_engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress import Progress, minutes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, signature
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import Clock, Deaths
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import KNOWN, Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import Progress, minutes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED, AnotherFailed, RunBoard
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import Signature

@@ -11,7 +11,7 @@ import functools
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section
 
 BECOME = "Run the task with become: true."
 

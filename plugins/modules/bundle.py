@@ -307,12 +307,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, model_part, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import GIB, Item, Place, Progress, damaged, full, require_space
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_identity, images
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
-from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note, alone
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk, nearest_existing
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, images
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 
@@ -605,7 +607,7 @@ def act(params: Params, place: Place, rows: dict[str, content.Row], lacks: Lacks
     api = engine_of(params)
     info = api.get("/info")
     if lacks.image.images:
-        store = image_copying.store_of(info)
+        store = image_store.store_of(info)
         stream = image_part.stream(place, rows, store, lacks.image)
         image_copying.load(api, stream, image_part.stream_bytes(lacks.image), params["timeout"], note)
         tick.done += sum(row.size for row in reads(lacks._replace(models=[], wheels=[]), rows))

@@ -165,8 +165,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import Place, why_ended
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import Place, why_ended
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 

@@ -209,20 +209,24 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, engine_api, image_copying, prune
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, lookalikes
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, owners, transient, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import look as lease_look
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files as lease_look
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches, prune
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 #: Seconds that a download gets to end; what it has loaded stays in the cache.
 DOWNLOAD_GRACE = 5
@@ -361,7 +365,7 @@ def names(image: dict[str, t.Any]) -> tuple[str, ...]:
 def kept_runs(params: Params) -> set[str]:
     """Return the engine's runs whose logs stay: the last one that was noted, and one that is about to start."""
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-    notes = (engine_state.read_note(os.path.join(paths.run, "run.json")), engine_state.read_note(os.path.join(paths.launch, "engine.json")))
+    notes = (read_note(os.path.join(paths.run, "run.json")), read_note(os.path.join(paths.launch, "engine.json")))
     return {note["run_id"] for note in notes if note and note.get("run_id")}
 
 

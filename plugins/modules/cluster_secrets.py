@@ -87,7 +87,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_link, write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_link, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME

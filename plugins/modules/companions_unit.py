@@ -103,10 +103,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, install, look, specification, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, install, specification, text, unit_files
 
 
-def wanted(params: dict[str, t.Any], where: look.Place) -> dict[str, bytes]:
+def wanted(params: dict[str, t.Any], where: unit_files.Place) -> dict[str, bytes]:
     """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
     given = {**(params["specification"] or {}), "state_dir": params["state_dir"], "roots": params["roots"]}
     if why := beside.wrong(given):
@@ -119,7 +119,7 @@ def wanted(params: dict[str, t.Any], where: look.Place) -> dict[str, bytes]:
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    where = look.of_companions(params["state_dir"], params["roots"]["etc_root"])
+    where = unit_files.of_companions(params["state_dir"], params["roots"]["etc_root"])
     return install.bring(module, install.Unit(where, "the companions"), lambda: wanted(params, where))
 
 

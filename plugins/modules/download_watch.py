@@ -89,7 +89,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, Rate
 from ansible_collections.gb10.cluster.plugins.module_utils._model import downloading
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock

@@ -214,11 +214,11 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.prune import PROBE
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, bench, bench_client, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers.prune import PROBE
 from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 

@@ -137,15 +137,16 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, install, look, place, specification, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, install, place, specification, text, unit_files
 
 Params = dict[str, t.Any]
 
 
-def wanted(params: Params, where: look.Place) -> dict[str, bytes]:
+def wanted(params: Params, where: unit_files.Place) -> dict[str, bytes]:
     """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
     given = dict(specification.check({**(params["specification"] or {}), "roots": params["roots"]}))
     container = specification.step(given, "start", "container") or {"arguments": {}}
@@ -159,7 +160,7 @@ def wanted(params: Params, where: look.Place) -> dict[str, bytes]:
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    where = look.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
+    where = unit_files.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
     unit = install.Unit(where, "the engine", glance.paths_of(params["state_dir"], params["cluster_name"]), locks=True)
     lock = cluster_locks.path_of(params["state_dir"], params["cluster_name"])
 

@@ -88,12 +88,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 
 

@@ -145,10 +145,10 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import look, ring
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, ring
 from ansible_collections.gb10.cluster.plugins.module_utils._host import timekeeping
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -186,12 +186,12 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if params["seconds"] > LONGEST:
         raise ClusterError(f"seconds is {params['seconds']}, expected {LONGEST} or less", remedy="Correct seconds.", reason="input")
     current = boot_id(params["roots"]["proc_root"])
-    folder = os.path.join(params["state_dir"], look.FOLDER, look.RING)
+    folder = os.path.join(params["state_dir"], guard_files.FOLDER, guard_files.RING)
     try:
         boots = [view(boot, current, params["seconds"], params["until"]) for boot in ring.boots(folder)]
     except OSError as error:
         raise ClusterError(f"{error.filename or folder}: {error.strerror or error}", remedy=BECOME, reason="ring") from error
-    found = look.guard(params["state_dir"], params["roots"]["etc_root"])
+    found = guard_files.guard(params["state_dir"], params["roots"]["etc_root"])
     what = f"{len(boots)} boot(s) in the ring" if boots else "there is no ring on this node"
     return {"msg": what, "guard": found, "boot_id": current, "now": time.time(), "clock": clock(), "boots": boots}
 

@@ -311,11 +311,11 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_secret
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, look, packing
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, packing, sweep_files
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
@@ -327,11 +327,11 @@ Params = dict[str, t.Any]
 
 def wanted(params: Params) -> dict[str, bytes]:
     """Return the files of the sweep by their paths, in the order in which they are written."""
-    folder = look.folder_of(params["state_dir"])
-    service, timer = look.unit_paths(params["roots"]["etc_root"])
+    folder = sweep_files.folder_of(params["state_dir"])
+    service, timer = sweep_files.unit_paths(params["roots"]["etc_root"])
     return {
-        os.path.join(folder, look.PROGRAM): packing.archive(),
-        os.path.join(folder, look.CONFIG): packing.config(params).encode(),
+        os.path.join(folder, sweep_files.PROGRAM): packing.archive(),
+        os.path.join(folder, sweep_files.CONFIG): packing.config(params).encode(),
         service: packing.service(folder, python.of_units(), params).encode(),
         timer: packing.timer(params["minutes"]).encode(),
     }
@@ -397,14 +397,14 @@ def present(module: AnsibleModule) -> dict[str, t.Any]:
     """Install the sweep."""
     params = module.params
     check(params)
-    unit = look.unit_of(params["roots"]["etc_root"])
+    unit = sweep_files.unit_of(params["roots"]["etc_root"])
     texts = setup.Files(unit, wanted(params))
     # The service reads its files at each sweep; a timer that runs keeps to what it was started with.
     start = setup.Start(unit, params["tool_timeout"], unit.path in texts.differing)
     stale = stale_secrets(params)
     if not module.check_mode:
         require_secrets(params)
-        os.makedirs(look.folder_of(params["state_dir"]), mode=0o755, exist_ok=True)
+        os.makedirs(sweep_files.folder_of(params["state_dir"]), mode=0o755, exist_ok=True)
         texts.write(params["tool_timeout"])
         for path in stale:
             os.unlink(path)
@@ -415,9 +415,9 @@ def present(module: AnsibleModule) -> dict[str, t.Any]:
 def absent(module: AnsibleModule) -> dict[str, t.Any]:
     """Take the sweep away, with all that it left."""
     params = module.params
-    unit = look.unit_of(params["roots"]["etc_root"])
+    unit = sweep_files.unit_of(params["roots"]["etc_root"])
     there = unit.require_ours()
-    gone = look.left(params["state_dir"], params["secrets_dir"], params["roots"]["etc_root"])
+    gone = sweep_files.left(params["state_dir"], params["secrets_dir"], params["roots"]["etc_root"])
     if gone and not module.check_mode:
         setup.remove(unit, params["tool_timeout"])
         for path in gone:
@@ -430,21 +430,21 @@ def absent(module: AnsibleModule) -> dict[str, t.Any]:
 
 def test(params: Params) -> dict[str, str]:
     """Have the unit send a test, and return what each channel said. Raises :class:`ClusterError` when one did not take it."""
-    folder = look.folder_of(params["state_dir"])
-    request, path = os.path.join(folder, look.TEST), os.path.join(folder, look.ANSWERS)
+    folder = sweep_files.folder_of(params["state_dir"])
+    request, path = os.path.join(folder, sweep_files.TEST), os.path.join(folder, sweep_files.ANSWERS)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     files.write_whole(request, b"")
     # A sweep that is under way just now is waited for, and has not seen the request: the second start is the test then.
     for _time in range(2):
         # It fails where a channel did not take the test, which its answers say.
-        run_tool(["systemctl", "start", look.SERVICE], packing.LONGEST_SECONDS + MARGIN)
+        run_tool(["systemctl", "start", sweep_files.SERVICE], packing.LONGEST_SECONDS + MARGIN)
         if not os.path.lexists(request):
             break
     try:
         answers = json.loads(files.required_text(path))
     except (OSError, ValueError) as error:
-        raise UnknownState(f"the test was not sent: {error}", remedy=f"See on the node: journalctl -u {look.SERVICE}", reason="test") from error
+        raise UnknownState(f"the test was not sent: {error}", remedy=f"See on the node: journalctl -u {sweep_files.SERVICE}", reason="test") from error
     refused = {name: said for name, said in answers.items() if said}
     if refused:
         raise ClusterError(
@@ -471,7 +471,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         **answers,
         **told,
         "msg": f"{told['msg']}{tested}",
-        "sweep": look.sweep(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"]),
+        "sweep": sweep_files.sweep(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"]),
     }
 
 

@@ -254,9 +254,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract, image_identity
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.images import by_digest
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract, image_identity
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import by_digest
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 ABSENT: dict[str, t.Any] = {

@@ -254,13 +254,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, transient
-from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note, alone
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
 #: The keys that every state returns, for one that did nothing.
 NOTHING: dict[str, t.Any] = {"image_id": None, "how": "", "bytes": 0}

@@ -158,9 +158,10 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, known_answers
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
 
 MINIMUM = {"max_tokens": 1, "needle_percent": 1, "timeout": 1}
 MOST_PERCENT = 90
@@ -176,19 +177,19 @@ def check_numbers(params: dict[str, t.Any]) -> None:
 
 def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
     """Return what a run answered before, by check; nothing for another run."""
-    kept = engine_state.read_note(path) or {}
+    kept = read_note(path) or {}
     results = kept.get("results")
     return results if kept.get("run_id") == run_id and isinstance(results, dict) else {}
 
 
-def engine_of(state: dict[str, t.Any], params: dict[str, t.Any]) -> known_answers.Engine:
+def engine_of(state: dict[str, t.Any], params: dict[str, t.Any]) -> questions.Engine:
     """Return how the live engine is asked."""
     url = engine_state.base_url(state["api_address"], state["api_port"])
     key = api_key.of(state, params["api_key_file"])
-    model = known_answers.served(url, key, params["model"])
+    model = questions.served(url, key, params["model"])
     context = model["max_model_len"]
     most = max(1, min(params["max_tokens"], context // 2))
-    return known_answers.Engine(url, model["id"], key, context, params["needle_percent"], most, params["timeout"])
+    return questions.Engine(url, model["id"], key, context, params["needle_percent"], most, params["timeout"])
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -200,20 +201,20 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         return {"msg": "no live engine", "run_id": "", "asked": [], "results": [], "findings": []}
     path = os.path.join(params["state_dir"], params["cluster_name"], "answers.json")
     kept = kept_results(path, state["run_id"])
-    asked = [name for name in known_answers.CHECKS if name in params["checks"] and (params["again"] or name not in kept)]
+    asked = [name for name in questions.CHECKS if name in params["checks"] and (params["again"] or name not in kept)]
     if asked and not module.check_mode:
         engine = engine_of(state, params)
-        came = {name: known_answers.ask(name, engine, state["run_id"]) for name in asked}
+        came = {name: questions.ask(name, engine, state["run_id"]) for name in asked}
         keep(path, state["run_id"], {**kept, **{name: result for name, result in came.items() if result["verdict"] != "unknown"}})
         kept = {**kept, **came}
-    results = [kept[name] for name in known_answers.CHECKS if name in params["checks"] and name in kept]
+    results = [kept[name] for name in questions.CHECKS if name in params["checks"] and name in kept]
     wrong = [result["check"] for result in results if result["verdict"] != "pass"]
     return {
         "msg": f"{len(results)} question(s), " + (f"not answered as they should be: {', '.join(wrong)}" if wrong else "all answered right"),
         "run_id": state["run_id"],
         "asked": [] if module.check_mode else asked,
         "results": results,
-        "findings": [known_answers.as_finding(result, socket.gethostname()) for result in results],
+        "findings": [questions.as_finding(result, socket.gethostname()) for result in results],
     }
 
 
@@ -231,7 +232,7 @@ def main() -> None:
             "cluster_name": {"type": "str", "default": "gb10"},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},
-            "checks": {"type": "list", "elements": "str", "choices": list(known_answers.CHECKS), "required": True},
+            "checks": {"type": "list", "elements": "str", "choices": list(questions.CHECKS), "required": True},
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
             "needle_percent": {"type": "int", "default": 2},

@@ -67,7 +67,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

@@ -135,7 +135,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, known_answers, long_prompt
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, long_prompt, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 MINIMUM = {"percent": 1, "max_tokens": 1, "timeout": 1}
@@ -162,7 +162,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     url, key = engine_state.base_url(state["api_address"], state["api_port"]), api_key.of(state, params["api_key_file"])
     result: dict[str, t.Any] = {**NOTHING, "run_id": state["run_id"]}
     try:
-        model = known_answers.served(url, key, params["model"])
+        model = questions.served(url, key, params["model"])
         context = result["context"] = model["max_model_len"]
         if params["context"] and params["context"] != context:
             message = f"the engine serves {context} tokens instead of {params['context']}"

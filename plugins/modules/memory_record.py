@@ -162,13 +162,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.note import path_of as note_path
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 LEAST = {"context": 1, "tool_timeout": 1}
 

@@ -140,12 +140,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import private
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 MINIMUM = {"tolerance_mb": 0, "settle_mb": 1, "wait_timeout": 1, "wait_sleep": 1}

@@ -90,11 +90,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
 #: What a container can be of a cluster; others of this collection serve no model.
 ROLES = ("head", "worker")
@@ -124,7 +124,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "record": record,
         "lease": leases.summary(leases.read(params["state_dir"]), boot_id(params["roots"]["proc_root"])),
         "clusters": clusters,
-        "companions_unit": os.path.lexists(look.of_companions(params["state_dir"]).path),
+        "companions_unit": os.path.lexists(unit_files.of_companions(params["state_dir"]).path),
     }
 
 

@@ -192,13 +192,13 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_whole
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, record
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, lease_files, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as units
 
 Params = dict[str, t.Any]
 
@@ -237,13 +237,13 @@ def begun(params: Params) -> record.Lease:
 
 def present(params: Params, check_mode: bool) -> list[str]:
     """Begin a lease; return what was done."""
-    state_dir, unit, seconds = params["state_dir"], look.unit_of(params["roots"]["etc_root"]), params["tool_timeout"]
+    state_dir, unit, seconds = params["state_dir"], lease_files.unit_of(params["roots"]["etc_root"]), params["tool_timeout"]
     unit.require_ours()
     lease = begun(params)
-    text = look.unit_text(state_dir, python.of_units()).encode()
+    text = lease_files.unit_text(state_dir, python.of_units()).encode()
     if not check_mode:
         record.write(state_dir, lease)
-        write_whole(os.path.join(record.folder_of(state_dir), record.PROGRAM), look.archive())
+        write_whole(os.path.join(record.folder_of(state_dir), record.PROGRAM), lease_files.archive())
         write_whole(unit.path, text, 0o644)
         unit.systemctl(seconds, "daemon-reload")
         unit.systemctl(seconds, "enable", "--quiet", unit.name)
@@ -281,11 +281,11 @@ def spoken(params: Params, check_mode: bool) -> list[str]:
 def absent(params: Params, check_mode: bool) -> tuple[list[str], list[str]]:
     """Take away what there is of a lease; return what was done, and the clusters whose kept units are left."""
     state_dir, etc_root = params["state_dir"], params["roots"]["etc_root"]
-    found = look.left(state_dir, etc_root)
+    found = lease_files.left(state_dir, etc_root)
     lease = readable(state_dir)
-    kept = look.kept_units(lease, state_dir, etc_root, params["tool_timeout"]) if lease else []
+    kept = lease_files.kept_units(lease, state_dir, etc_root, params["tool_timeout"]) if lease else []
     if found and not check_mode:
-        look.remove(state_dir, etc_root, params["tool_timeout"])
+        lease_files.remove(state_dir, etc_root, params["tool_timeout"])
     return [f"remove {path}" for path in found], kept
 
 

@@ -259,9 +259,10 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, owners
-from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import Note
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_source, copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run

@@ -299,7 +299,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import disk, owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._host import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, manifest, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 

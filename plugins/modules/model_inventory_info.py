@@ -201,11 +201,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import model_use
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches, inventory, model_files, model_use
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches, inventory, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 

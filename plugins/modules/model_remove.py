@@ -124,10 +124,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import model_use
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_files, model_use
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import LEFTOVERS, Repository, Request
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME

@@ -382,19 +382,18 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import proofs
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import look as guard_look
-from ansible_collections.gb10.cluster.plugins.module_utils._host import private
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files as guard_look
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, proofs, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 ROLES = ("head", "worker")
 

@@ -144,9 +144,9 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import look, program, ring, trend
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, packing, ring, trend
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
@@ -161,23 +161,22 @@ Params = dict[str, t.Any]
 
 def wanted(params: Params, folder: str) -> dict[str, bytes]:
     """Return the files of the guard by their paths, in the order in which they are written."""
-    settings = program.config(folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
+    settings = packing.config(folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
     return {
-        os.path.join(folder, look.PROGRAM): program.archive(),
-        os.path.join(folder, look.CONFIG): settings.encode(),
-        look.unit_of(params["roots"]["etc_root"]).path: program.unit(folder, python.of_units()).encode(),
+        os.path.join(folder, guard_files.PROGRAM): packing.archive(),
+        os.path.join(folder, guard_files.CONFIG): settings.encode(),
+        guard_files.unit_of(params["roots"]["etc_root"]).path: packing.unit(folder, python.of_units()).encode(),
     }
 
 
 def await_sample(params: Params, folder: str, since: float) -> None:
     """Wait until the guard has written a sample. Raises :class:`ClusterError` when it does not."""
     for _elapsed in clock(params["tool_timeout"], LOOK_SECONDS):
-        boots = ring.boots(os.path.join(folder, look.RING))
+        boots = ring.boots(os.path.join(folder, guard_files.RING))
         if boots and boots[-1].boot_id == boot_id(params["roots"]["proc_root"]) and boots[-1].last >= since and not boots[-1].stopped:
             return
-    raise ClusterError(
-        f"{look.UNIT} was started and wrote no sample within {params['tool_timeout']} s", remedy=f"See on the node: journalctl -u {look.UNIT}", reason="unit"
-    )
+    remedy = f"See on the node: journalctl -u {guard_files.UNIT}"
+    raise ClusterError(f"{guard_files.UNIT} was started and wrote no sample within {params['tool_timeout']} s", remedy=remedy, reason="unit")
 
 
 def owned(path: str) -> bool:
@@ -186,22 +185,22 @@ def owned(path: str) -> bool:
         found = os.stat(path)
     except FileNotFoundError:
         return False
-    return (stat.S_IMODE(found.st_mode), found.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, look.ring_group())
+    return (stat.S_IMODE(found.st_mode), found.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, guard_files.ring_group())
 
 
 def present(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     """Install the guard and see it work."""
     params = module.params
-    unit = look.unit_of(params["roots"]["etc_root"])
+    unit = guard_files.unit_of(params["roots"]["etc_root"])
     files = setup.Files(unit, wanted(params, folder), 0o644)
     start = setup.Start(unit, params["tool_timeout"], bool(files.differing))
-    rings = os.path.join(folder, look.RING)
+    rings = os.path.join(folder, guard_files.RING)
     actions = [*([] if owned(rings) else [f"keep {rings} for root and its group"]), *files.actions, *start.actions]
     if actions and not module.check_mode:
         began = time.time()
         os.makedirs(rings, mode=ring.DIRECTORY_MODE, exist_ok=True)
         if not owned(rings):
-            os.chown(rings, -1, look.ring_group())
+            os.chown(rings, -1, guard_files.ring_group())
             os.chmod(rings, stat.S_ISGID | ring.DIRECTORY_MODE)
         files.write(params["tool_timeout"])
         start.apply()
@@ -213,13 +212,13 @@ def present(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
 def absent(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     """Take the guard away."""
     params = module.params
-    unit = look.unit_of(params["roots"]["etc_root"])
+    unit = guard_files.unit_of(params["roots"]["etc_root"])
     there = unit.require_ours()
-    paths = [os.path.join(folder, name) for name in (look.PROGRAM, look.CONFIG, look.SERVED, look.SAID)]
+    paths = [os.path.join(folder, name) for name in (guard_files.PROGRAM, guard_files.CONFIG, guard_files.SERVED, guard_files.SAID)]
     paths = [path for path in paths if os.path.lexists(path)]
-    rings = os.path.join(folder, look.RING)
+    rings = os.path.join(folder, guard_files.RING)
     forget = params["forget_ring"] and os.path.isdir(rings)
-    actions = [f"stop {look.UNIT}"] if unit.state(params["tool_timeout"]).active else []
+    actions = [f"stop {guard_files.UNIT}"] if unit.state(params["tool_timeout"]).active else []
     actions += [f"remove {path}" for path in [*there, *paths, *([rings] if forget else [])]]
     if not module.check_mode:
         setup.remove(unit, params["tool_timeout"])
@@ -235,13 +234,13 @@ def absent(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
 def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     """Tell the guard that the ranks which are there now serve."""
     params = module.params
-    if not os.path.exists(os.path.join(folder, look.CONFIG)):
+    if not os.path.exists(os.path.join(folder, guard_files.CONFIG)):
         return {"msg": "there is no guard on this node", "serving": []}
     try:
         found = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
         ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
         if not module.check_mode:
-            write_json(os.path.join(folder, look.SERVED), {"ranks": ranks})
+            write_json(os.path.join(folder, guard_files.SERVED), {"ranks": ranks})
     except (OSError, ClusterError) as error:
         # An engine that serves is not taken down for that: the guard only waits longer until it takes the ranks as serving.
         why = file_error(error, folder, BECOME) if isinstance(error, OSError) else error
@@ -252,11 +251,11 @@ def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"load_seconds": 60, "tool_timeout": 1})
-    folder = os.path.join(params["state_dir"], look.FOLDER)
+    folder = os.path.join(params["state_dir"], guard_files.FOLDER)
     with setup.failures(folder):
         done = {"present": present, "absent": absent, "serving": serving}[params["state"]](module, folder)
     told = {} if params["state"] == "serving" else setup.said(done["actions"], module.check_mode, "the guard is as it should be")
-    return {**done, **told, "guard": look.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
+    return {**done, **told, "guard": guard_files.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
 
 
 def main() -> None:

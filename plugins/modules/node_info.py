@@ -1258,22 +1258,26 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._companion import look as companions
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import images, survey
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import running as companions
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombie_check
-from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, limits, modes, timekeeping
+from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env, kernel, kernel_log, timekeeping
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._image import images
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import firewall, net_devices, rdma
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table, tenants
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once, pending
 
 #: What can be read, in the order of the result. Each is a method of :class:`Look`.

@@ -118,9 +118,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module, _redact, _tool
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note, read_side
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, ORDER
 
 #: Where Ray keeps the logs of its latest session, inside the container.
 RAY_LOGS = "/tmp/ray/session_latest/logs"
@@ -240,10 +241,10 @@ class Collector:
             self.file(note, paths.run, note)
         try:
             # Without a note that can be read, the last order names the run.
-            noted = engine_state.read_note(os.path.join(paths.run, "run.json")) or engine_state.read_note(os.path.join(paths.launch, ORDER))
+            noted = read_note(os.path.join(paths.run, "run.json")) or read_note(os.path.join(paths.launch, ORDER))
         except ClusterError as error:
             self.errors.append({"source": "engine.log", "error": str(error)})
-            noted = engine_state.read_side(os.path.join(paths.launch, ORDER))
+            noted = read_side(os.path.join(paths.launch, ORDER))
         if noted and noted.get("run_id"):
             self.file("engine.log", paths.log, f"{ENGINE_LOGS}/{noted['run_id']}.log")
 

@@ -145,12 +145,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, require_least, run
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import act, look, measures, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import act, machine, measures, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal as journals
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.journal import Journal
-from ansible_collections.gb10.cluster.plugins.module_utils._protect.look import Node
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.machine import Node
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.plan import Action, Finding, Places, Plan
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -178,19 +178,19 @@ def plan_of(measure: str, node: Node, journal: Journal, chosen: t.Collection[str
     """Look at what a measure is about, and return what has to be done. Raises :class:`ClusterError` and OSError."""
     name = platform.node()
     if measure == "sshd":
-        return plan.sshd(name, look.sshd(node), journal, node.proc)
+        return plan.sshd(name, machine.sshd(node), journal, node.proc)
     if measure == "journal":
         where = place(node, measure)
-        return plan.journald(name, look.journal(node, where.path), journal, where)
+        return plan.journald(name, machine.journal(node, where.path), journal, where)
     if measure == "earlyoom":
-        return plan.earlyoom(name, look.earlyoom(node), journal, place(node, measure))
+        return plan.earlyoom(name, machine.earlyoom(node), journal, place(node, measure))
     if measure == "swap":
         where = place(node, measure)
-        return plan.swap(name, look.swap(node, where.path), journal, where, node.swappiness_path)
+        return plan.swap(name, machine.swap(node, where.path), journal, where, node.swappiness_path)
     if measure == "holds":
-        return plan.holds(name, look.packages(node), journal)
-    free = [one.name for one in plan.held_by_pattern(look.packages(node)) if one.want == "install"]
-    return plan.unattended(name, look.unattended(node), [] if check_mode and "holds" in chosen else free)
+        return plan.holds(name, machine.packages(node), journal)
+    free = [one.name for one in plan.held_by_pattern(machine.packages(node)) if one.want == "install"]
+    return plan.unattended(name, machine.unattended(node), [] if check_mode and "holds" in chosen else free)
 
 
 def failed(measure: str, error: ClusterError | OSError) -> Finding:

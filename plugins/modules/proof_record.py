@@ -89,7 +89,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import proofs
+from ansible_collections.gb10.cluster.plugins.module_utils._records import proofs
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

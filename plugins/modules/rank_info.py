@@ -215,20 +215,22 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._host.devices import has_device
-from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN_START, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -352,7 +354,7 @@ def nccl_nets(lines: t.Sequence[str]) -> dict[str, str]:
 def logged_nets(params: dict[str, t.Any]) -> dict[str, str]:
     """Return the networks that NCCL says it uses in the log of the last engine on this node. A log that cannot be read says nothing."""
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
-    run = engine_state.read_side(os.path.join(paths.run, "run.json"))
+    run = read_side(os.path.join(paths.run, "run.json"))
     if not run.get("run_id"):
         return {}
     try:

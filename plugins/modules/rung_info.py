@@ -112,9 +112,9 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import look, ring, span
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, ring, span
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -136,10 +136,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if params["points"] > MOST_POINTS:
         raise ClusterError(f"points is {params['points']}, expected {MOST_POINTS} or less", remedy="Correct points.", reason="input")
     boot, now = boot_id(params["roots"]["proc_root"]), time.time()
-    about = {"guard": look.guard(params["state_dir"], params["roots"]["etc_root"]), "now": now, "boot_id": boot}
+    about = {"guard": guard_files.guard(params["state_dir"], params["roots"]["etc_root"]), "now": now, "boot_id": boot}
     if params["since"] is None:
         return {**about, "msg": "the clock, the boot and the guard", "seen": None}
-    found = seen(os.path.join(params["state_dir"], look.FOLDER, look.RING), boot, params["since"], now, params["points"])
+    found = seen(os.path.join(params["state_dir"], guard_files.FOLDER, guard_files.RING), boot, params["since"], now, params["points"])
     return {**about, "msg": f"{found['samples']} sample(s) in {now - params['since']:.0f} s", "seen": found}
 
 

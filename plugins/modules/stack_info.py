@@ -366,10 +366,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, api_probe, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
-from ansible_collections.gb10.cluster.plugins.module_utils._host.limits import parse_memlock
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._http import Answer, ask, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import (
@@ -382,6 +381,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners im
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, command_line, installed, process_table, stacks, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import environment
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.limits import parse_memlock
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, fail, once
 

@@ -470,13 +470,15 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import serve_arguments
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch, planted, serve_arguments, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch, planted, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import broken_note
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
@@ -737,7 +739,7 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
     if not engine["live"] or engine["stopping"] or params["allow_restart"]:
         return
     if engine["unreadable"]:
-        error = engine_state.broken_note(os.path.join(paths.run, "run.json"), engine["unreadable"])
+        error = broken_note(os.path.join(paths.run, "run.json"), engine["unreadable"])
         error.remedy += f" Or -e gb10_allow_restart=true {interruption.CONSENT}: it is stopped, and the wanted one started."
         raise error
     raise blocked(engine, interruption.requests_of(engine, API_TIMEOUT, params["api_key_file"]), before, after)

@@ -23,7 +23,7 @@ from pathlib import Path
 import pydantic
 
 # The collection's own program, which asks the engine in an image; nothing else of the collection is here.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_docker"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_image"))
 from engine_probe import first, serve_parser
 
 #: What an engine's own checks raise.

@@ -26,8 +26,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ansible_collections.gb10.cluster.plugins.filter import profile as filters
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_probe, image_contract
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_arguments
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import serve_arguments
+from ansible_collections.gb10.cluster.plugins.module_utils._image import engine_probe, image_contract
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles, resolver

@@ -16,8 +16,8 @@ import types
 import typing as t
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_target
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"

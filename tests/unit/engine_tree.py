@@ -25,7 +25,7 @@ import typing as t
 import urllib.parse
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server
 
 RECORDED = Path(__file__).parent / "fixtures/docker/tar-split.json.gz"
 #: What the engine called that layer, and the files in it that have content.

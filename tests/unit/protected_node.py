@@ -56,7 +56,7 @@ class ProtectedNode:
         self.score.write_text("0\n")
         self.called: list[str] = []
         monkeypatch.setattr(node_protection.journals.files, "RUN_DIR", str(place / "run"))
-        for module in (node_protection.look, node_protection.act):
+        for module in (node_protection.machine, node_protection.act):
             monkeypatch.setattr(module, "run_tool", self.tool)
         self.change(**STATE)
 

@@ -11,8 +11,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import abort
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import abort, abort_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 OLD = {"engine": {"live": True, "run_id": "old"}}
 NEW = {"engine": {"live": True, "run_id": "new"}}
@@ -34,7 +34,7 @@ def lines(
     assert outcome.lines[0] == "The bring-up of cluster gb10 failed." and (why is None or outcome.lines[1] == why)
     assert outcome.lines[-1] == "Logs on this controller: /logs"
     assert outcome.failure == "The bring-up of cluster gb10 failed; see the lines above. Logs on this controller: /logs"
-    return abort.plan(answers, run).returns["kept"], "\n".join(outcome.lines)
+    return abort_plan.judge(answers, run).returns["kept"], "\n".join(outcome.lines)
 
 
 @pytest.mark.parametrize(

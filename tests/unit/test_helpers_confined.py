@@ -23,7 +23,7 @@ TASKS = sorted(path for top in ("roles", "playbooks") for path in (ROOT / top).r
 #: Who makes containers that stay, each with a payload and tests of its own: the engine's, and companions'.
 LASTING = {"module_utils/_node/apply.py", "module_utils/_companion/act.py"}
 #: Who says something else of a helper's protections than confinement.py does, and what: the reason stands there.
-EXCEPTIONS = {("module_utils/_docker/gpu_access.py", "ReadonlyRootfs")}
+EXCEPTIONS = {("module_utils/_gpu/gpu_access.py", "ReadonlyRootfs")}
 #: The words by which Docker's API knows them, and what would undo them.
 PROTECTIONS = {*confinement.CONFINED, "CapAdd", "Privileged", "UsernsMode", "PidMode", "Tmpfs", "Volumes", "Binds"}
 

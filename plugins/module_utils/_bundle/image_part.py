@@ -17,9 +17,10 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_identity, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, image_server
 
 BLOBS = f"{content.IMAGE}/blobs/sha256"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -72,7 +73,7 @@ def exported(api: EngineApi, image: str, base: str, place: Place) -> tuple[About
             reason="no name",
         )
     info = api.get("/info")
-    store, found = image_copying.store_of(info), _found(api, image)
+    store, found = image_store.store_of(info), _found(api, image)
     given = [([image], found)]
     below = api.image(base) if base and base != image and "@" not in base else None
     layers = image_copying.layers_in(found)
@@ -205,7 +206,7 @@ class Wanted(t.NamedTuple):
 
 def wanted(api: EngineApi, manifest: content.Manifest, info: About, replace: bool) -> Wanted:
     """Return what this node's engine lacks of a bundle's images. Raises :class:`ClusterError` for a name that another image has here."""
-    store, labels = image_copying.store_of(info), manifest["image"].get("labels") or {}
+    store, labels = image_store.store_of(info), manifest["image"].get("labels") or {}
     found, left_out = images_of(manifest), []
     if store != manifest["image"].get("store"):
         left_out = [name for one in found[1:] if not image_identity.is_built_on(labels, None, one.config[0]) for name in one.names]

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bundle import conten
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place, chunks_of, full, written
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
 

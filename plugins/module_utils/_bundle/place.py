@@ -20,9 +20,9 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._host.copy_job import GIB, Rate
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 
 #: Bytes that are read at once.

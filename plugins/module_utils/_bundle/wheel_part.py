@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content impor
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place, chunks_of, written
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 
 _LINE = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<digest>[0-9a-f]{64})\Z")
 #: What pip installs without building anything.

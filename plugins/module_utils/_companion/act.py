@@ -13,16 +13,16 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, unit
-from ansible_collections.gb10.cluster.plugins.module_utils._companion.look import health, url
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._companion.running import health, url
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_containers
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, obstacles, removal
+from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_containers
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Params = dict[str, t.Any]
@@ -224,7 +224,7 @@ def of_container(module: AnsibleModule, params: Params, node: str) -> dict[str, 
     steps = node_containers.plan(params["state"], container.name_for(params["name"]), current, changed)
     before = node_containers.snapshot(current.status, current.fields) if current else node_containers.snapshot("absent", {})
     ends = params["state"] != "started" and not params["comes_back"] and beside.listed(params["state_dir"], params["name"])
-    actions = [str(step) for step in steps] + ([f"take {params['name']} out of {look.COMPANIONS}"] if ends else [])
+    actions = [str(step) for step in steps] + ([f"take {params['name']} out of {unit_files.COMPANIONS}"] if ends else [])
     common = {"actions": actions, "changed": bool(actions), "diff": {"before": before, "after": after(params["state"], current, wanted)}}
     try:
         if wanted and steps:

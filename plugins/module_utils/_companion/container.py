@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
     LABEL_COMPANION,
     LABEL_FIELDS,
@@ -24,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     name_of,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import LOG_CONFIG
 

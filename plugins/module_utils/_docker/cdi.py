@@ -14,7 +14,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, strict
 
 #: What NVIDIA's devices are called there (``nvidia-ctk cdi generate``).
 NVIDIA_KIND = "nvidia.com/gpu"

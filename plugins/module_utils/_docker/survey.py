@@ -17,11 +17,11 @@ import re
 import shutil
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi, image_copying
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi, image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._host.default_env import is_engine_name
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import CMDLINE_SHOWN
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import fail
@@ -82,7 +82,7 @@ def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any
             "cgroup_version": info.get("CgroupVersion"),
             "runtimes": runtimes,
             "storage_driver": info.get("Driver"),
-            "image_store": image_copying.store_of(info),
+            "image_store": image_store.store_of(info),
             "root_dir": root,
             "default_runtime": info.get("DefaultRuntime"),
             "cdi_dirs": [str(path) for path in info.get("CDISpecDirs") or []],

@@ -28,18 +28,12 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_ID, RUN_KEYS, RUN_TARGET, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note, read_run, read_side
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
-
-#: Most bytes of a note.
-NOTE_LIMIT = 262144
-#: Most characters of a text in a note that is shown.
-NOTE_TEXT = 2000
-#: The end of the year 9999 in seconds since the epoch.
-LATEST = 253402300799
 
 #: Most bytes of log that one reading returns, and most characters of one line.
 LOG_CHUNK = 262144
@@ -131,86 +125,6 @@ class Completion(t.NamedTuple):
 
 
 # -- process ---------------------------------------------------------------------------------------------------------
-
-
-def _is_text(value: t.Any) -> bool:
-    return isinstance(value, str) and len(value) <= NOTE_TEXT
-
-
-def _is_number(value: t.Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LATEST
-
-
-def _is_count(value: t.Any) -> bool:
-    return isinstance(value, int) and _is_number(value)
-
-
-def _is_run_id(value: t.Any) -> bool:
-    return isinstance(value, str) and bool(RUN_ID.fullmatch(value))
-
-
-#: The form of what the launcher notes; None stands for a value that is not known.
-FORMS: dict[str, t.Callable[[t.Any], bool]] = {
-    "run_id": _is_run_id,
-    "run_ids": lambda value: isinstance(value, list) and all(map(_is_run_id, value)),
-    "pid": _is_count,
-    "start_ticks": _is_count,
-    "container_start": _is_count,
-    "boot_id": _is_text,
-    "started_at": _is_number,
-    "ended_at": _is_number,
-    "at": _is_number,
-    "seconds": _is_number,
-    "code": _is_count,
-    "signal": _is_count,
-    "error": _is_text,
-    "by": _is_text,
-}
-
-
-def read_note(path: str) -> dict[str, t.Any] | None:
-    """Return what the launcher noted in a file, None when there is none. Raises :class:`UnknownState` when it is no such note."""
-    try:
-        raw = untrusted.read(*os.path.split(path), NOTE_LIMIT)
-    except FileNotFoundError:
-        return None
-    except PermissionError:
-        raise ClusterError(f"no permission to read {path}", remedy=BECOME) from None
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", reason="note broken") from None
-    text = raw.decode(errors="replace")
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        raise broken_note(path, text[:LINE_LENGTH]) from None
-    if not isinstance(content, dict) or not all(value is None or FORMS.get(name, lambda _value: True)(value) for name, value in content.items()):
-        raise broken_note(path, text[:LINE_LENGTH])
-    return content
-
-
-def broken_note(path: str, raw: str) -> UnknownState:
-    return UnknownState(
-        f"{path} is no JSON, or not that of the launcher",
-        remedy="Take the cluster down with the playbook teardown and -e gb10_interrupt_requests=true: it stops what runs, whatever this file says.",
-        raw=raw,
-        reason="note broken",
-    )
-
-
-def read_run(path: str) -> dict[str, t.Any] | None:
-    """Return the note of a run, None when there is none. Raises :class:`UnknownState` when it is no such note."""
-    run = read_note(path)
-    if run is not None and any(run.get(name) is None for name in RUN_KEYS):
-        raise broken_note(path, json.dumps(run)[:LINE_LENGTH])
-    return run
-
-
-def read_side(path: str) -> dict[str, t.Any]:
-    """Return a note that only tells more; one that is not there, or cannot be read, tells nothing."""
-    try:
-        return read_note(path) or {}
-    except (OSError, ClusterError):
-        return {}
 
 
 def host_pid(run: dict[str, t.Any], run_dir: str, proc: str = "/proc") -> int | None:

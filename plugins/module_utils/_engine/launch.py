@@ -17,12 +17,13 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, ExecResult
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import gb10_api_guard, launcher
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state, read_side, start_error
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, engine_state, start_error
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import CONSENT
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, GUARD_DIRECTORY, LAUNCH_TARGET, ORDER, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher import gb10_api_guard, launcher
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_side
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, GUARD_DIRECTORY, LAUNCH_TARGET, ORDER, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import user_name
 
 if t.TYPE_CHECKING:

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import questions
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
@@ -66,9 +66,9 @@ def fitted(seed: str, wanted: int, count: Count) -> tuple[str, str, int]:
 
     Raises :class:`UnknownState` when no such text is found: then the engine's counts make no sense.
     """
-    characters, tried = wanted * known_answers.CHARACTERS_A_TOKEN, []
+    characters, tried = wanted * questions.CHARACTERS_A_TOKEN, []
     for _attempt in range(ATTEMPTS):
-        text, code = known_answers.store_log(random.Random(seed), characters)
+        text, code = questions.store_log(random.Random(seed), characters)
         tokens = count(text)
         tried.append(f"{len(text)} characters are {tokens} tokens")
         if ENOUGH * wanted <= tokens <= wanted:
@@ -108,7 +108,7 @@ def ask(asked: Asked, seed: str) -> dict[str, t.Any]:
     body = {"model": asked.model, "messages": messages(text), "max_tokens": most}
     began = time.monotonic()
     came = _http.ask(
-        f"{asked.url}{known_answers.CHAT_PATH}",
+        f"{asked.url}{questions.CHAT_PATH}",
         asked.timeout,
         method="POST",
         body=json.dumps(body).encode(),
@@ -116,21 +116,21 @@ def ask(asked: Asked, seed: str) -> dict[str, t.Any]:
         key=asked.key,
     )
     result = {"wanted_tokens": wanted, "counted_tokens": counted, "prompt_tokens": 0, "tokens": 0, "seconds": round(time.monotonic() - began, 1), "answer": ""}
-    message = known_answers.parse_message(came.body) if came.status == 200 and not came.error else None
+    message = questions.parse_message(came.body) if came.status == 200 and not came.error else None
     if message is None:
-        said = known_answers.shortened(came.body.decode(errors="replace").strip())
+        said = questions.shortened(came.body.decode(errors="replace").strip())
         # What the engine refuses is an answer about this length; silence is none.
         verdict = "unknown" if came.status is None or came.error else "block"
         return {**result, "verdict": verdict, "message": came.error or f"HTTP {came.status}", "answer": said}
-    result.update(prompt_tokens=message.prompt_tokens, tokens=message.tokens, answer=known_answers.shortened(message.content))
-    verdict, wrong = judged(asked, message, known_answers.code_question(text, code), wanted)
+    result.update(prompt_tokens=message.prompt_tokens, tokens=message.tokens, answer=questions.shortened(message.content))
+    verdict, wrong = judged(asked, message, questions.code_question(text, code), wanted)
     return {**result, "verdict": verdict, "message": wrong}
 
 
-def judged(asked: Asked, message: known_answers.Message, question: known_answers.Question, wanted: int) -> tuple[str, str]:
+def judged(asked: Asked, message: questions.Message, question: questions.Question, wanted: int) -> tuple[str, str]:
     """Return the verdict about an answer and what is wrong with it. Whether its text is right counts only where the profile has such a question."""
     if message.prompt_tokens < ENOUGH * wanted:
         return "block", f"the engine read {message.prompt_tokens} tokens of a prompt of {wanted}"
     if message.tokens < 1:
         return "block", "no token came back"
-    return known_answers.judge(question, message) if asked.right else ("pass", "")
+    return questions.judge(question, message) if asked.right else ("pass", "")

@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.gb10_api_guard import OPEN_PATH
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.gb10_api_guard import OPEN_PATH
 
 #: Where the engine lists its routes.
 LIST_PATH = "/openapi.json"

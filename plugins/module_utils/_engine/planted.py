@@ -17,10 +17,11 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import confinement
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import NOTE_LIMIT, EnginePaths, read_run, read_side
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, MADE_OF, ORDER, RUN_ID
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import NOTE_LIMIT, read_run, read_side
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, MADE_OF, ORDER, RUN_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: What the launcher and the host write in the directory of notes.

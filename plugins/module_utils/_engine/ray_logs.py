@@ -14,7 +14,7 @@ import os
 import re
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 
 #: Where Ray keeps the directories of its sessions, seen from a container's root. Their names begin with the time.
 SESSIONS = "tmp/ray"

@@ -10,7 +10,7 @@ import ipaddress
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import REPOSITORIES
 
 ARGUMENT_SPEC: dict[str, t.Any] = {

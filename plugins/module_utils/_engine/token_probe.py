@@ -13,7 +13,8 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, Withheld
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._process import command_line
 
@@ -94,7 +95,7 @@ def ask(
         completion = engine_state.first_token(url, model, key, token_timeout, prompt)
     except Withheld as error:
         return Asked(health.ANSWERS, None, {"grew": None, "still_s": 0.0, "limit_s": health.STALL_SECONDS, "withheld": error.with_remedy()})
-    earlier = health.Still.of_note(engine_state.read_side(note)) if note else None
+    earlier = health.Still.of_note(read_side(note)) if note else None
     if completion:
         if earlier:
             os.unlink(note)

@@ -16,8 +16,8 @@ import xml.etree.ElementTree as ET
 from xml.parsers import expat
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 XML_QUERY = ("-q", "-x")

@@ -14,11 +14,11 @@ import platform
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import MARK, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml, zombies
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import kernel_log
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import MARK, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table

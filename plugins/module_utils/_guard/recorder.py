@@ -31,8 +31,8 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring, sources, trend
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, redacted, secrets_of
 

@@ -21,8 +21,8 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import Collector, parse_boot_time, parse_line
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, traffic

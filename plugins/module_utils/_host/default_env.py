@@ -20,7 +20,7 @@ import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_value
 
 #: Names that change what an engine, Ray, NCCL, UCX, Gloo, CUDA or the hub's client do. The prefixes are those that vLLM hands on to its

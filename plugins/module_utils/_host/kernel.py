@@ -14,7 +14,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_text, required_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, optional_text, required_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: The modules that a node of the cluster needs.

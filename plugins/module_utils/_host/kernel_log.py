@@ -20,7 +20,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Bytes of a log file that are read, from its end.

@@ -12,7 +12,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, optional_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, optional_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Bits of ``timex.status``, and the clock state that means "not synchronized" (the kernel's ``include/uapi/linux/timex.h``).

@@ -19,12 +19,12 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, specification, steps, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification, steps, text, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, say_faults
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -213,11 +213,11 @@ class Keeper:
         troubles, leaks = [], []
         for name in lease["clusters"]:
             troubles += self.unclean(lease, name)
-            troubles += self.attempt(f"stop {look.unit_name(name)}", lambda name=name: self.stop(lease, name))
+            troubles += self.attempt(f"stop {unit_files.unit_name(name)}", lambda name=name: self.stop(lease, name))
             troubles += self.attempt(f"memory of {name}", lambda name=name: leaks.extend(self.missing(lease, name)))
         if not troubles and not leaks:
             for name in lease["restore"]:
-                troubles += self.attempt(f"start {look.unit_name(name)}", lambda name=name: self.start(name))
+                troubles += self.attempt(f"start {unit_files.unit_name(name)}", lambda name=name: self.start(name))
         return Result(troubles, "; ".join(leaks))
 
     @staticmethod
@@ -242,7 +242,7 @@ class Keeper:
 
     def specified(self, name: str) -> specification.Specification:
         """Return what the unit of a cluster does."""
-        return specification.read(os.path.join(look.of_engine(self.state_dir, name).folder, specification.FILE))
+        return specification.read(os.path.join(unit_files.of_engine(self.state_dir, name).folder, specification.FILE))
 
     def run(self, words: t.Sequence[str], seconds: float) -> None:
         """Run systemctl. Raises :class:`ClusterError` when that fails."""
@@ -252,7 +252,7 @@ class Keeper:
 
     def unclean(self, lease: record.Lease, name: str) -> list[str]:
         """Return in one line why a cluster's own unit would not start at this boot, none when it would: its part here did not end before the node did."""
-        unit, boot = look.of_engine(self.state_dir, name), boot_id(lease["roots"]["proc_root"])
+        unit, boot = unit_files.of_engine(self.state_dir, name), boot_id(lease["roots"]["proc_root"])
         try:
             said = units.check_boot(unit.folder, boot, self.state_dir, unit.name)
         except (ClusterError, OSError) as error:
@@ -267,7 +267,7 @@ class Keeper:
 
     def stop(self, lease: record.Lease, name: str) -> None:
         """Stop a cluster's part here through its unit, which drains it. Without a unit somebody took it down. Raises :class:`ClusterError`."""
-        unit = look.of_engine(self.state_dir, name, lease["roots"]["etc_root"])
+        unit = unit_files.of_engine(self.state_dir, name, lease["roots"]["etc_root"])
         if not os.path.lexists(unit.path):
             return
         self.run(("disable", "--quiet", unit.name), SYSTEMD_SECONDS)
@@ -275,7 +275,7 @@ class Keeper:
 
     def missing(self, lease: record.Lease, name: str) -> list[str]:
         """Return what is said of memory that did not come back, none when it did, or when nothing noted what there was."""
-        program = os.path.join(look.of_engine(self.state_dir, name).folder, look.PROGRAM)
+        program = os.path.join(unit_files.of_engine(self.state_dir, name).folder, unit_files.PROGRAM)
         if not os.path.exists(program):
             return []
         asked = {"state": "back", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}
@@ -285,7 +285,7 @@ class Keeper:
 
     def start(self, name: str) -> None:
         """Start a cluster's unit as it was before; it proves a token. Raises :class:`ClusterError`."""
-        unit = look.unit_name(name)
+        unit = unit_files.unit_name(name)
         self.run(("enable", "--quiet", unit), SYSTEMD_SECONDS)
         self.run(("start", unit), text.start_seconds(self.specified(name)) + MARGIN)
 

@@ -15,7 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 
 #: What lies below the state directory: the folder, the record, and the program that watches it.
 FOLDER, FILE, PROGRAM = "lease", "lease.json", "lease.pyz"

@@ -18,9 +18,9 @@ import os
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 

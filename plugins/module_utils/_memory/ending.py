@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.note import Level
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 #: GiB by which a healthy start may end lower than expected: what the kernel keeps from MemAvailable for minutes after a load (up to 0.87 GiB were
 #: reported), and what other programs take meanwhile. The plan allows the same to a start's own record.

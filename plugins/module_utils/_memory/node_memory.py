@@ -11,7 +11,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, optional_number, optional_text, required_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, optional_number, optional_text, required_text, strict
 
 #: Ids of what modules find with this that can stop or warn.
 IDS = ("memory.back",)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts
 

@@ -16,8 +16,8 @@ import sys
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import transient
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copying
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 

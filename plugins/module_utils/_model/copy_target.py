@@ -22,8 +22,8 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job, owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Connection, Stopped, Trouble, Way

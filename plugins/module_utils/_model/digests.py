@@ -16,7 +16,7 @@ import os
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying, manifest
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_code import hub_hash

@@ -16,7 +16,7 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 
 _REPO = re.compile(r"^models--(?P<repo>[^/]+)$")

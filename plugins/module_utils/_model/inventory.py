@@ -18,8 +18,8 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._host.untrusted import Entry
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.untrusted import Entry
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 

@@ -16,7 +16,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import unreadable
 
 #: Where the manifests lie, below the directory of the collection's state.

@@ -18,8 +18,8 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Problem, locate, repo_directory, unreadable
 
 #: Ids of what modules find with this that can stop or warn.

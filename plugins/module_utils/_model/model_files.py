@@ -21,7 +21,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 
 #: Ids of what modules find with this that can stop or warn.
 IDS = (

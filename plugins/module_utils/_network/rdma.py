@@ -17,7 +17,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import Section, names, number, optional_number, optional_text, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, number, optional_number, optional_text, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 
 DRIVER = "mlx5_core"

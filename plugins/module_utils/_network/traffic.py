@@ -15,7 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_number
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_number
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 
 #: Bytes that ``port_xmit_data`` counts at a time.

@@ -16,19 +16,21 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches, gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import find_node_container, lookalikes, node_container_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, launch, planted
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work, engine_state, interruption, launch, planted
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, MADE_OF, ORDER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, private, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, private, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, MADE_OF, ORDER
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, description, native, obstacles, ray, removal
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import Action, ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 
 #: What check mode returns as the session of a container that would be started: unlike any real one.
 SESSION_TO_COME = "not-started-yet"

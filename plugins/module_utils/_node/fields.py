@@ -14,7 +14,7 @@ import hashlib
 import json
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 #: What may spread an engine's ranks over the nodes: Ray, or the engine's own executor.

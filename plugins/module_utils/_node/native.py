@@ -13,8 +13,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import HOLDS
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import HOLDS
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, fields, obstacles
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params

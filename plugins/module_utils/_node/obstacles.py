@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     node_container_name,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices, rdma
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET, Params

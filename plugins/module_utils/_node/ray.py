@@ -18,6 +18,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, ExecResult
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, obstacles, ray_probe
@@ -25,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import fields a
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer, WantedContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Fields, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, classify
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, ranks, run_words
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 

@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import private, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import ExistingContainer
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock

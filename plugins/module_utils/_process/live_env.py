@@ -28,7 +28,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 
 SYMBOLS = (b"environ", b"__environ", b"_environ")
 

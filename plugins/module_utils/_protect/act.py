@@ -15,13 +15,12 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import optional_text
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import read_stat
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import look, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits, machine, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal as journals
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.journal import Entry, Journal
-from ansible_collections.gb10.cluster.plugins.module_utils._protect.look import Node
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.machine import Node
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.plan import Action
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -116,17 +115,17 @@ class Actor:
         _must(answer, "apt-mark hold", "Run it there by hand.")
 
     def _held(self) -> set[str]:
-        return {one.name for one in look.packages(self._node) if one.want == "hold"}
+        return {one.name for one in machine.packages(self._node) if one.want == "hold"}
 
     def _apt(self, *argv: str) -> ToolResult:
         return run_tool([*QUIET, *argv], self._apt_timeout)
 
     def _package(self, action: Action) -> None:
         name = action.target
-        if look.candidate(self._node, name) is None:
+        if machine.candidate(self._node, name) is None:
             lists = self._apt("apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "update")
             _must(lists, "apt-get update", "See whether the node reaches its mirrors.")
-            if look.candidate(self._node, name) is None:
+            if machine.candidate(self._node, name) is None:
                 remedy = "Add a source that has it (universe on Ubuntu), or leave the measure out."
                 raise ClusterError(f"the node's package lists have no {name}", remedy=remedy)
         install = ("install", "--no-install-recommends", name)
@@ -135,7 +134,7 @@ class Actor:
         removed = [one for what, one in steps if what == "Remv"]
         if removed:
             raise ClusterError(f"installing {name} would remove {', '.join(removed)}", remedy=f"Run apt-get -s install {name} there, and see why.")
-        status = {one.plain: one.status for one in look.packages(self._node)}
+        status = {one.plain: one.status for one in machine.packages(self._node)}
         gone = (None, "not-installed", "config-files")
         new = [{"name": one, "before": status.get(one, "absent")} for what, one in steps if what == "Inst" and status.get(one) in gone]
         if not steps:
@@ -157,7 +156,7 @@ class Actor:
     def _seen(self) -> None:
         """Wait until earlyoom is seen: systemd calls a service started before it has become that program. That it never is, is judged later."""
         for _elapsed in clock(SEEN_SECONDS, 0.2):
-            if look.active(self._node, plan.EARLYOOM) != "active" or limits.daemon(self._node.processes(), "earlyoom"):
+            if machine.active(self._node, plan.EARLYOOM) != "active" or limits.daemon(self._node.processes(), "earlyoom"):
                 return
 
     def _restart(self, action: Action) -> None:
@@ -165,7 +164,7 @@ class Actor:
         remedy = f"Run systemctl restart {action.target} there, and see systemctl status."
         if action.target == plan.RELOAD:
             _must(self._node.tool("systemctl", "daemon-reload"), "systemctl daemon-reload", "Run it there by hand.")
-        elif look.enabled(self._node, action.target) != "not-found":
+        elif machine.enabled(self._node, action.target) != "not-found":
             # One that does not run has nothing to read again.
             _must(self._node.tool("systemctl", "try-restart", action.target), action.text, remedy)
             if action.target == plan.EARLYOOM:
@@ -223,10 +222,10 @@ class Actor:
 
     def _undo_package(self, action: Action) -> None:
         entry = action.value
-        status = {one.plain: one.status for one in look.packages(self._node)}
+        status = {one.plain: one.status for one in machine.packages(self._node)}
         there = [one for one in entry["packages"] if status.get(one["name"], "not-installed") not in ("not-installed", one["before"])]
         try:
-            edited = status.get(action.target) == "installed" and look.altered(self._node, action.target, f"/etc/default/{action.target}")
+            edited = status.get(action.target) == "installed" and machine.altered(self._node, action.target, f"/etc/default/{action.target}")
         except FileNotFoundError:
             edited = False
         # A configuration file that somebody wrote into, or that was there before, stays.
@@ -270,9 +269,9 @@ def shape(node: Node, actions: t.Iterable[Action]) -> dict[str, t.Any]:
         elif action.kind == "live":
             found[f"value {action.target}"] = optional_text(action.target)
         elif action.kind == "unit":
-            found[f"unit {action.target}"] = f"{look.enabled(node, action.target)}, {look.active(node, action.target)}"
+            found[f"unit {action.target}"] = f"{machine.enabled(node, action.target)}, {machine.active(node, action.target)}"
         elif action.kind in ("package", "hold"):
-            status = {one.name if action.kind == "hold" else one.plain: one for one in look.packages(node)}
+            status = {one.name if action.kind == "hold" else one.plain: one for one in machine.packages(node)}
             for name in action.target.split():
                 if action.kind == "hold":
                     wants[f"selection {name}"] = status[name].want if name in status else "absent"

@@ -14,11 +14,10 @@ import fnmatch
 import functools
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits, measures
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.journal import Entry, Found, Journal, digest, untouched
-from ansible_collections.gb10.cluster.plugins.module_utils._protect.look import Package
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.machine import Package
 
 IDS = ("protect.earlyoom", "protect.holds", "protect.journal", "protect.sshd", "protect.swap", "protect.unattended")
 

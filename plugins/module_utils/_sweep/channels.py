@@ -20,7 +20,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_secret, redacted
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, look
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, sweep_files
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Seconds that a channel gets to take a message, and bytes of its answer.
@@ -50,7 +50,7 @@ class Note(t.NamedTuple):
 
 def secret_path(secrets_dir: str, name: str) -> str:
     """Return where the secret of a channel lies on a node."""
-    return os.path.join(secrets_dir, look.FOLDER, name)
+    return os.path.join(secrets_dir, sweep_files.FOLDER, name)
 
 
 def send(channel: t.Mapping[str, t.Any], note: Note, secrets_dir: str, ca_file: str) -> str:

@@ -15,7 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
 
 #: The kinds of a message: something is wrong that the channel was not told of, the same still is, and nothing is any more.

@@ -10,9 +10,9 @@ import json
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host.archive import pack, sources
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, look, program
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, program, sweep_files
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 
 _MAIN = f"from {program.__name__} import main\nraise SystemExit(main())\n"
 
@@ -71,7 +71,7 @@ def config(params: t.Mapping[str, t.Any]) -> str:
 
 def service(folder: str, python: str, params: t.Mapping[str, t.Any]) -> str:
     """Return the service, which is one sweep."""
-    run, settings = os.path.join(folder, look.PROGRAM), os.path.join(folder, look.CONFIG)
+    run, settings = os.path.join(folder, sweep_files.PROGRAM), os.path.join(folder, sweep_files.CONFIG)
     mails = any(one["type"] == declared.MAIL for one in params["channels"])
     limits = _WITH_MAIL if mails else _STRICT.format(state_dir=params["state_dir"])
     return marked(
@@ -101,7 +101,7 @@ RestrictRealtime=yes
 LockPersonality=yes
 SystemCallArchitectures=native
 {limits}""",
-        look.MARK,
+        sweep_files.MARK,
     )
 
 
@@ -119,5 +119,5 @@ AccuracySec=30
 [Install]
 WantedBy=timers.target
 """,
-        look.MARK,
+        sweep_files.MARK,
     )

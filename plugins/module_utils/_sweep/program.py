@@ -15,9 +15,9 @@ import traceback
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import required_text, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import required_text, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, judging, look, seeing
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, judging, seeing, sweep_files
 
 Config = dict[str, t.Any]
 
@@ -36,7 +36,7 @@ class Sweep:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.folder = look.folder_of(config["state_dir"])
+        self.folder = sweep_files.folder_of(config["state_dir"])
         #: What stays until the next boot (RuntimeDirectory=): a full disk must not make a sweep forget what it told.
         self.spare = os.environ.get("RUNTIME_DIRECTORY", "")
         self.secrets = secrets_of({"secrets_dir": config["secrets_dir"]})
@@ -59,7 +59,7 @@ class Sweep:
         subject = f"{self.config['cluster']} on {self.config['node']}: test of an alert"
         lines = ["Somebody asked for it (gb10_sweep_test). Nothing is wrong."]
         answers = {one["name"]: self.send(one, "test", subject, lines, {}) for one in self.config["channels"]}
-        write_json(os.path.join(self.folder, look.ANSWERS), answers)
+        write_json(os.path.join(self.folder, sweep_files.ANSWERS), answers)
         return 1 if any(answers.values()) else 0
 
     def seen(self) -> judging.Seen:
@@ -79,7 +79,7 @@ class Sweep:
         kept: dict[str, judging.State] = {}
         for folder in filter(None, (self.folder, self.spare)):
             try:
-                if state := look.read_state(folder):
+                if state := sweep_files.read_state(folder):
                     kept[folder] = state
             except ClusterError as error:
                 self.say(f"{error}; what was told before is not known")
@@ -91,15 +91,15 @@ class Sweep:
     def keep(self, state: judging.State) -> None:
         """Keep the state. Raises OSError where it can be kept nowhere."""
         try:
-            look.write_state(self.folder, state)
+            sweep_files.write_state(self.folder, state)
         except OSError as error:
             self.say(f"{self.folder}: {error.strerror or error}")
             if not self.spare:
                 raise
-            look.write_state(self.spare, state)
+            sweep_files.write_state(self.spare, state)
         else:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.spare, look.STATE))
+                os.unlink(os.path.join(self.spare, sweep_files.STATE))
 
     def run(self) -> int:
         """Look, judge and tell; return the exit code, which is not 0 where a channel did not take its message."""
@@ -135,7 +135,7 @@ class Sweep:
 def asked_to_test(folder: str) -> bool:
     """Return whether somebody asked for a test, and take note of it."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, look.TEST))
+        os.unlink(os.path.join(folder, sweep_files.TEST))
         return True
     return False
 

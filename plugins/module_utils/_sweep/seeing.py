@@ -15,18 +15,19 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared as companions
-from ansible_collections.gb10.cluster.plugins.module_utils._companion import look as companion_look
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import running as companion_look
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, health, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, at_work, engine_state, health, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, files, modes
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import Mute, greet
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, judging
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 #: Seconds for one answer of Docker or systemd, and of whatever else is asked but for a token.
 DOCKER_SECONDS, ANSWER_SECONDS = 30.0, 10.0

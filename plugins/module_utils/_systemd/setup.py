@@ -15,7 +15,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import plain_content, write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import plain_content, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool

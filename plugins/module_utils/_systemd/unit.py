@@ -11,7 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import plain_content
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import plain_content
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 

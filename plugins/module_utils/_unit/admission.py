@@ -9,7 +9,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 
 def taken(known: t.Sequence[starts.Start], image_id: str, profile_digest: str, context: int) -> tuple[float, float] | None:

@@ -16,9 +16,9 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import write_whole
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, specification, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 
@@ -59,7 +59,7 @@ def seconds(one: t.Mapping[str, t.Any]) -> int:
 
 def path_of(state_dir: str) -> str:
     """Return where a node keeps the specification."""
-    return os.path.join(look.of_companions(state_dir).folder, specification.FILE)
+    return os.path.join(unit_files.of_companions(state_dir).folder, specification.FILE)
 
 
 def listed(state_dir: str, name: str) -> bool:
@@ -82,7 +82,7 @@ class Companions(Service):
     writer = "the playbook mode"
 
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
-        super().__init__(given, look.of_companions(given["state_dir"]), run)
+        super().__init__(given, unit_files.of_companions(given["state_dir"]), run)
 
     def begin(self) -> None:
         """Start the companions, and tell systemd that they are there, those that came up."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 #: What the name of a glance begins and ends with, around that of its cluster.
@@ -76,5 +76,5 @@ def hidden(state_dir: str, etc_root: str) -> list[str]:
         for cluster in files.names(state_dir)
         if not os.path.lexists(path_of(state_dir, cluster))
         and not os.access(os.path.join(state_dir, cluster), os.X_OK)
-        and os.path.lexists(look.of_engine(state_dir, cluster, etc_root).path)
+        and os.path.lexists(unit_files.of_engine(state_dir, cluster, etc_root).path)
     ]

@@ -18,12 +18,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import plain_content, write_whole
-from ansible_collections.gb10.cluster.plugins.module_utils._host.roots import ROOTS
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import plain_content, write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.ask import State
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
 Params = dict[str, t.Any]
 
@@ -47,7 +47,7 @@ class Unit(t.NamedTuple):
     ``locks`` says whether it works under the lock of the cluster, for which it may wait while it starts.
     """
 
-    place: look.Place
+    place: unit_files.Place
     leaves: str
     beside: tuple[str, ...] = ()
     locks: bool = False
@@ -55,7 +55,7 @@ class Unit(t.NamedTuple):
     @property
     def program(self) -> str:
         """Return where its program lies, which is known by its digest alone."""
-        return os.path.join(self.place.folder, look.PROGRAM)
+        return os.path.join(self.place.folder, unit_files.PROGRAM)
 
 
 def digest(path: str) -> str:
@@ -66,7 +66,7 @@ def digest(path: str) -> str:
 
 def let_go(params: Params, unit: Unit) -> None:
     """Let a unit go that runs, or starts: it ends once a module that it runs has ended, and leaves what it started as it is."""
-    write_whole(os.path.join(unit.place.folder, look.RELEASE), b"")
+    write_whole(os.path.join(unit.place.folder, unit_files.RELEASE), b"")
     unit.place.unit.systemctl(max(params["tool_timeout"], params["start_timeout"]), "stop", unit.place.name)
 
 
@@ -153,4 +153,4 @@ def bring(module: AnsibleModule, unit: Unit, texts: t.Callable[[], t.Mapping[str
         else:
             done = {"kept": kept, "absent": absent}[params["state"]](module, unit, check_held)
     nothing = "there is no unit" if params["state"] == "absent" else "the unit is as it should be"
-    return {**done, **setup.said(done["actions"], module.check_mode, nothing), "unit": look.unit(unit.place, params["tool_timeout"])}
+    return {**done, **setup.said(done["actions"], module.check_mode, nothing), "unit": unit_files.unit(unit.place, params["tool_timeout"])}

@@ -11,8 +11,8 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import lock_holder
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import lock_holder
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import steps
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import say
 

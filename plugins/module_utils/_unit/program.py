@@ -15,15 +15,17 @@ import sys
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import served_name
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, private
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, look, meeting, place, record, specification, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, meeting, place, record, specification, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say, say_faults
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
@@ -84,7 +86,7 @@ class Supervisor(Service):
     writer = "the bring-up"
 
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
-        super().__init__(given, look.of_engine(given["state_dir"], given["cluster"]), run)
+        super().__init__(given, unit_files.of_engine(given["state_dir"], given["cluster"]), run)
         self.lock = Lock(given, self.unit, run)
         self.paths = engine_state.EnginePaths.of(given["state_dir"], given["log_dir"], given["cluster"])
         self.has_engine = specification.step(given, "start", "engine") is not None

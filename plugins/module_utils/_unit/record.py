@@ -16,8 +16,8 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import RUN_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import RUN_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 FILE = "state.json"

@@ -12,8 +12,8 @@ import types
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look, record, steps
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 
 
@@ -30,7 +30,7 @@ class Service:
     leaves: t.ClassVar[str]
     writer: t.ClassVar[str]
 
-    def __init__(self, given: t.Mapping[str, t.Any], place: look.Place, run: steps.Run) -> None:
+    def __init__(self, given: t.Mapping[str, t.Any], place: unit_files.Place, run: steps.Run) -> None:
         self.given = given
         self.unit, self.folder = place.name, place.folder
         self.run = run
@@ -102,7 +102,7 @@ class Service:
         if said := record.check_boot(self.folder, self.boot, self.given["state_dir"], self.unit):
             say(said)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.folder, look.RELEASE))
+            os.unlink(os.path.join(self.folder, unit_files.RELEASE))
         self.note(record.STARTING)
 
     def fail(self, reason: str, remedy: str, state: str) -> int:
@@ -113,7 +113,7 @@ class Service:
     def end(self) -> int:
         """Stop what was started, and return the exit code. A unit that was released leaves it running. Raises :class:`ClusterError`."""
         notify("STOPPING=1")
-        release = os.path.join(self.folder, look.RELEASE)
+        release = os.path.join(self.folder, unit_files.RELEASE)
         if os.path.lexists(release):
             os.unlink(release)
             say(f"released: {self.leaves}")

@@ -13,7 +13,7 @@ import json
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host.documents import Document, lacking
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import meeting
 
 SCHEMA = 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, specification
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, specification, unit_files
 
 #: Seconds beyond what the program allows itself, after which systemd ends it.
 MARGIN = 120
@@ -31,7 +31,7 @@ def stop_seconds(given: t.Mapping[str, t.Any]) -> int:
 def engine(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
     """Return the unit of an engine's specification. It begins when the companions are there, so that what they hold counts, and whether they came or not."""
     about = f"engine of {given['cluster']} ({given['role']})"
-    return _unit(about, f"{look.COMPANIONS} ", f"{python} -I {_words(folder, 'run')}", start_seconds(given), stop_seconds(given))
+    return _unit(about, f"{unit_files.COMPANIONS} ", f"{python} -I {_words(folder, 'run')}", start_seconds(given), stop_seconds(given))
 
 
 def companions(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
@@ -42,7 +42,7 @@ def companions(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
 
 
 def _words(folder: str, command: str) -> str:
-    return f"{os.path.join(folder, look.PROGRAM)} {command} {os.path.join(folder, specification.FILE)}"
+    return f"{os.path.join(folder, unit_files.PROGRAM)} {command} {os.path.join(folder, specification.FILE)}"
 
 
 def _unit(about: str, after: str, command: str, start: int, stop: int) -> str:

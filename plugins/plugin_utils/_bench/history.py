@@ -17,9 +17,9 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import pictures, rows
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 
 Row = rows.Row
 Finding = rows.Finding

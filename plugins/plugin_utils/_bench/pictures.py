@@ -11,7 +11,7 @@ import typing as t
 from xml.sax.saxutils import escape
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.drawing import SERIES, frame, mark, text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.drawing import SERIES, frame, mark, text
 
 _WIDTH, _LEFT, _PANEL, _TOP, _HIGH = 1100, 70, 440, 110, 260
 #: Runs that the history shows, the latest.

@@ -16,8 +16,8 @@ import typing as t
 import zlib
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import untrusted
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import new_file
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 
 #: Everything lies below this directory.
 ROOT = "calibration"

@@ -16,16 +16,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleane
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import replay
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names, anonymized
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, is_plain
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import stages
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.report import stage_seconds
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import doctor, fabric, preflight
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages.report import stage_seconds
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
 #: Version of what an archive holds.
 SCHEMA = 1
 
 #: By the word under which the action reads it: the variable of a node. Every one may be missing.
 READS = {
-    **stages.SETTINGS,
+    **node_settings.SETTINGS,
     "recorded": "__calibrate_recorded",
     "sampled": "__calibrate_sampled",
     "info": "__doctor_node",
@@ -96,16 +97,16 @@ def missing(answers: Answers) -> list[dict[str, str]]:
 def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.Any) -> dict[str, t.Any]:
     """Return what the rules judge, as :func:`replay.records` takes it."""
     # Where the profile lies on the controller is nobody's business.
-    asked: dict[str, t.Any] = {"nodes": list(answers), "profile": {**profile, "path": ""}, "run": stages.of_run(answers, run)}
+    asked: dict[str, t.Any] = {"nodes": list(answers), "profile": {**profile, "path": ""}, "run": node_settings.of_run(answers, run)}
     if any(answered(answer["info"]) for answer in answers.values()):
         clean = {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
-        asked["doctor"] = stages.doctor_evidence(clean)
+        asked["doctor"] = doctor.evidence(clean)
     if all(answered(answer["preflight"]) for answer in answers.values()):
         seen = {node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}
-        asked["preflight"] = stages.preflight_evidence(seen, executor)
+        asked["preflight"] = preflight.evidence(seen, executor)
     if all(answered(answer["fabric_node"]) and answered(answer["fabric_ready"]) for answer in answers.values()):
         probed = {node: {**answer, "info": plain(answer["fabric_node"]), "ready": plain(answer["fabric_ready"])} for node, answer in answers.items()}
-        asked["fabric"] = stages.fabric_evidence(probed)
+        asked["fabric"] = fabric.evidence(probed)
         asked["measured"] = [result for answer in answers.values() for result in answer["measured"] or []]
     return asked
 

@@ -17,9 +17,9 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
-from ansible_collections.gb10.cluster.plugins.module_utils._host.files import names
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, is_plain, spread

@@ -10,7 +10,7 @@ import json
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import CLOSE, OPEN, as_written, missing_names, spellings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags

@@ -11,10 +11,10 @@ import typing as t
 
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.images import repository
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.known_answers import CHECKS
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.questions import CHECKS
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import repository
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret, shown_value
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import architectures, launcher_recipes, places, vllm_recipes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import missing_names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import OWNED_ENV, SECRET_ENV
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 #: Where recipes of each kind are published.
 _SOURCES = {EUGR: f"https://github.com/{EUGR}", SPARKRUN: "https://github.com/spark-arena/sparkrun", VLLM_RECIPES: f"https://github.com/{VLLM_RECIPES}"}

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import import argume
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, Recipe
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
 #: What the fields hold that mean something here; anything else is reported as unknown.
 _SPEC: dict[str, t.Any] = {

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import canonical
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import canonical
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, shell, template
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import Recipe
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
 #: What the recipes call this machine, its generation, and its maker, which counts where the generation has nothing of its own.
 _SPARK, _GENERATION, _MAKER = "dgx_spark_gb10", "blackwell", "nvidia"

@@ -8,38 +8,35 @@ from __future__ import annotations
 
 import functools
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers, long_prompt
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import long_prompt, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, inventory, model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, tags, values
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import judging as ladder
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import planning as ladder_plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import ending as mode
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import leasing
-from ansible_collections.gb10.cluster.plugins.plugin_utils._mode import planning as mode_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, schema
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import bundling
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching, stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import registry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
 #: Ids of findings that are made here.
 IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    bundling, cluster, digests, flags, inventory, known_answers, ladder, ladder_plan, leasing, long_prompt, mode, mode_plan, model_code, model_files,
-    node_memory, page_cache, plan, planning, reaching, rows, schema, settings, signature, stage_findings, tags, values,
+    cluster, digests, flags, inventory, leasing, long_prompt, model_code, model_files, node_memory, page_cache, plan, planning, questions, reaching, rows,
+    schema, settings, signature, tags, values,
 )  # fmt: skip
 
 
 @functools.cache
 def known_ids() -> frozenset[str]:
     """Return the ids that a user may put into gb10_silenced."""
-    return judging.known_ids().union(IDS, *(owner.IDS for owner in OWNERS))
+    return judging.known_ids().union(IDS, registry.ids(), *(owner.IDS for owner in OWNERS))
 
 
 def silenced(ids: list[str]) -> settings.Problems:

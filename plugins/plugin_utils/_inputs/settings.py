@@ -19,7 +19,7 @@ from ansible.module_utils.common.validation import check_type_bool, check_type_f
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 Values = t.Mapping[str, t.Any]
 Problems = t.Iterator[Problem]

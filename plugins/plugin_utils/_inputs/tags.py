@@ -12,7 +12,7 @@ from pathlib import Path
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 #: Ids of findings that are made here.
 IDS = ("input.tag",)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench.pictures import round_step
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import drawing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import drawing
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _PANEL, _STEP = 1100, 60, 30, 90, 200, 280
 _MIB_IN_GIB = 1024

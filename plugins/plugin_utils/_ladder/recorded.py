@@ -2,15 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which context length the nodes' climbs stand for at a bring-up. This plugin util is PRIVATE to the collection."""
+"""What the climbs that nodes have on record say. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 
 READS = {
     "cluster": "gb10_cluster_name",
@@ -42,38 +40,6 @@ def fixed(arguments: t.Mapping[str, t.Any]) -> bool:
 def records(look: t.Mapping[str, t.Any], cluster: str) -> list[climbs.Climb]:
     """Return the climbs of a cluster on a node."""
     return [one for one in look.get("ladder") or [] if one["cluster"] == cluster]
-
-
-def rung(answers: Answers, run: Run) -> Outcome:
-    """Return ``context``, the length to serve by the nodes' climbs or 0, and say it; ``image_ids`` by node says what it was found for.
-
-    The answer of each node is ``look``, of node_info. A length in gb10_serve_arguments wins.
-    """
-    first = next(iter(answers.values()))
-    nothing: dict[str, t.Any] = {"context": 0, "climb_id": "", "why_not": "", "image_ids": {}, "on_record": False}
-    if fixed(first["serve_arguments"] or {}) or not all(answered(answer["look"]) for answer in answers.values()):
-        return Outcome(returns=nothing)
-    profile = first["profile"]
-    tag, digest = profile["image"]["tag"], planning.digest(profile, first["serve_arguments"])
-    nodes = {node: (records(answer["look"], first["cluster"]), now_of(answer["look"], tag)) for node, answer in answers.items()}
-    found = climbs.rung_of(nodes, digest)
-    own = profile["serve"].get("max_model_len")
-    lines = []
-    if found.context:
-        lines.append(f"Context: {found.context} tokens, the last good rung of the ladder {found.climb_id}; the profile's own is {own or 'left to the engine'}.")
-    elif found.why_not:
-        lines.append(f"Context: the profile's own, {own or 'left to the engine'}; what the ladder recorded is not used: {found.why_not}.")
-    returns = {
-        "context": found.context,
-        "climb_id": found.climb_id,
-        "why_not": found.why_not,
-        "image_ids": {node: now.image_id for node, (_climbs, now) in nodes.items()},
-        "on_record": any(any(one["profile_digest"] == digest for one in known) for known, _now in nodes.values()),
-    }
-    return Outcome(lines=lines, returns=returns)
-
-
-# --- in words, for other playbooks ------------------------------------------------------------------------------------
 
 
 def text(climb: climbs.Climb) -> str:

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import CONSTANTS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.drawing import frame, mark, text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.drawing import frame, mark, text
 
 #: Widths and heights in pixels of the picture's own system.
 _WIDTH, _LEFT, _RIGHT = 1100, 300, 40

@@ -19,11 +19,12 @@ from pathlib import Path
 
 import yaml
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 KIND = "gb10.cluster.plan"
 #: Ids of findings that are made here.

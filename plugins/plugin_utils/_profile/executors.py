@@ -20,7 +20,7 @@ else:
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import problem
 
 
 def is_asked(profile: dict[str, t.Any]) -> bool:

@@ -24,11 +24,11 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import argument_values
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 #: Ids of findings that are made here.
 IDS = ("input.flags",)

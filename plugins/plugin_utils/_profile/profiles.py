@@ -21,14 +21,14 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.env_text import env_text
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED, canonical
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED, canonical
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import ID, check, found, kind_of, near, problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import ID, check, found, kind_of, near, problem
 
 SCHEMA_VERSION = 1
 
@@ -239,7 +239,7 @@ _SCHEMA: dict[str, t.Any] = {
         "rules": {"type": "dict", "default": {}, "values": {"type": "dict"}},
         "ladder": {"type": "list", "elements": "int", "default": []},
         "checks": {"type": "list", "elements": "str", "choices": list(PROOFS), "default": list(PROOFS)},
-        "answers": {"type": "list", "elements": "str", "choices": list(known_answers.CHECKS), "default": []},
+        "answers": {"type": "list", "elements": "str", "choices": list(questions.CHECKS), "default": []},
         "requires": {"type": "dict", "default": {}},
         # What the inventory has to grant on purpose: nothing of it is set by a profile.
         "needs": {"type": "dict", "options": {"capabilities": {"type": "list", "elements": "str", "default": []}}},
@@ -474,7 +474,7 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         *_fork_problems(profile),
         *(
             problem("answers", f"'{name}' is asked for without serve.{needed}", remedy="set it, or leave the check out")
-            for name, needed in ((name, known_answers.CHECKS[name].needs) for name in profile["answers"])
+            for name, needed in ((name, questions.CHECKS[name].needs) for name in profile["answers"])
             if needed and not profile["serve"].get(needed)
         ),
     ]

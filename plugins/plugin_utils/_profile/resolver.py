@@ -24,8 +24,8 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import RESERVED, canonical, flag
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED, canonical, flag
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 HISTORY = Path(__file__).with_name("flag_history.yml")
 

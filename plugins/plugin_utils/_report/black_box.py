@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.sources import REASONS
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import drawing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import drawing
 
 Record = dict[str, t.Any]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_identity
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
 #: The value of gb10_image_copy with which every node pulls and builds by itself.
 NEVER = "never"

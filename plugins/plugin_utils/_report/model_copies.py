@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Answers, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
 #: The value of gb10_model_copy with which every node downloads by itself.
 NEVER = "never"

@@ -19,9 +19,10 @@ import operator
 import re
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
 

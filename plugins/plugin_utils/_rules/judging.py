@@ -22,8 +22,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Proble
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.schema import near
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import (
     CHECKS,
@@ -37,6 +35,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import 
     pin_of,
 )
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 Finding = dict[str, t.Any]
 Tuning = t.Mapping[str, t.Mapping[str, t.Any]]
@@ -491,7 +491,7 @@ def judge(
     """Judge all nodes and return the record that preflight.schema.json describes.
 
     ``asked`` maps a node to ``info`` (what ``node_info`` answered), ``zombies`` (what ``cuda_zombie_check`` answered) and ``settings``
-    (words of ``_report.stages.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
+    (words of ``_rules.node_settings.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
     ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
     """
     nodes = nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"]))

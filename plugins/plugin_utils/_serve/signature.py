@@ -21,8 +21,8 @@ import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import is_about_engine, is_quiet
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
 #: Where the shipped tables lie.
 SHIPPED = pathlib.Path(__file__).with_name("signatures")

@@ -16,8 +16,8 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress import minutes
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import CORE_ENDED, RANK_ENDED
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.progress import minutes
 
 Processes = t.Sequence[t.Mapping[str, t.Any]]
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._host import archive
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import zip_program
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import program, specification, steps
 
 #: What ansible-core reads a module's arguments and writes its result with. It imports them by name when a module runs.
@@ -18,4 +18,4 @@ _MAIN = f"from {program.__name__} import main\nraise SystemExit(main())\n"
 def content() -> bytes:
     """Return the program: an archive that Python runs, with the modules that its steps run. Raises UnknownState when a source is missing."""
     names = [program.__name__, *(f"{steps.MODULES}.{name}" for name in specification.MODULES), *_JSON]
-    return archive.pack(_MAIN, archive.sources(names, (archive.OWN, archive.ANSIBLE)))
+    return zip_program.pack(_MAIN, zip_program.sources(names, (zip_program.OWN, zip_program.ANSIBLE)))

@@ -32,7 +32,11 @@ def test_a_statement_is_a_line_and_data_is_not(source, lines):
 
 
 def test_comments_and_empty_lines_of_tasks_do_not_count():
-    assert logical_lines.yaml_lines("---\n# why\n- name: X\n  debug:\n\n    msg: y\n") == 3
+    assert logical_lines.text_lines("---\n# why\n- name: X\n  debug:\n\n    msg: y\n") == 3
+
+
+def test_comments_of_a_template_do_not_count():
+    assert logical_lines.text_lines("{# why,\n   and why not #}\nFROM {{ base }}\n\nRUN {# twice #} x\n") == 2
 
 
 def test_only_what_ships_as_a_program_counts(tmp_path):
@@ -40,9 +44,15 @@ def test_only_what_ships_as_a_program_counts(tmp_path):
         "plugins/modules/a.py": "x = f()\n",
         "roles/r/tasks/main.yml": "- name: X\n",
         "roles/r/tasks/sub/more.yml": "- name: Y\n",
+        "roles/r/handlers/main.yml": "- name: Z\n",
+        "roles/r/vars/main.yml": "a: 1\nb: 2\n",
+        "roles/r/templates/etc/x.j2": "x\ny\nz\n",
         "roles/r/defaults/main.yml": "a: 1\n",
+        "playbooks/p.yml": "- hosts: all\n",
+        "playbooks/tasks/t.yml": "- name: X\n",
+        "playbooks/profiles/m.yml": "a: 1\n",
         "tests/b.py": "x = f()\n",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    assert logical_lines.count(tmp_path) == {"python": 1, "tasks": 2}
+    assert logical_lines.count(tmp_path) == {"python": 1, "tasks": 3, "vars": 2, "templates": 3, "playbooks": 2}

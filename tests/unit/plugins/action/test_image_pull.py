@@ -13,7 +13,7 @@ import types
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.action import image_pull
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import node_job
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import node_job
 
 
 @pytest.fixture

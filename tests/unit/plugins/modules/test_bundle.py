@@ -22,8 +22,8 @@ from copying_pair import COMMIT, blob, cache, tree
 from engine_tree import Engine, layer_tar
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, model_part, place, wheel_part
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_identity
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.modules import bundle
 

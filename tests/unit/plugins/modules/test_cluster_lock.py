@@ -16,7 +16,7 @@ import types
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, lock_holder
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks, lock_holder
 from ansible_collections.gb10.cluster.plugins.modules import cluster_lock
 
 MACHINE = {"user": "ada", "hostname": "workbench", "machine": "m", "boot_id": "b", "pid_namespace": "n"}

@@ -13,9 +13,9 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
 from ansible_collections.gb10.cluster.plugins.modules import cluster_prune
 
 OURS = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}

@@ -8,10 +8,10 @@ import pathlib
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._companion import act, container, look, unit
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import act, container, running, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, specification
@@ -313,13 +313,13 @@ def test_what_is_seen_of_each(monkeypatch, tmp_path: pathlib.Path):
     seen = Scan({pid: Process(pid, 1, "S", "x", ("x",), OWN if pid == 10 else "", 0, 1) for pid in (10, 11, 12)}, 0)
     entry = {"Id": OWN, "Names": ["/gb10-companion-ollama"], "State": "running", "Image": IMAGE, "Labels": there()["Config"]["Labels"]}
     monkeypatch.setattr(unit, "state", lambda name, timeout: unit.State("loaded", "active", "running", "enabled", "success"))
-    monkeypatch.setattr(look, "listeners", lambda ports, root: [])
-    monkeypatch.setattr(look, "health", lambda port, path, timeout: (port == 8765, "status 200"))
+    monkeypatch.setattr(running, "listeners", lambda ports, root: [])
+    monkeypatch.setattr(running, "health", lambda port, path, timeout: (port == 8765, "status 200"))
     asr = {"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 2}
-    found = look.look([asr], [entry], seen, lambda: [{"pid": 10, "used_mib": 512, "gpu": 0}], str(tmp_path), 5)
+    found = running.look([asr], [entry], seen, lambda: [{"pid": 10, "used_mib": 512, "gpu": 0}], str(tmp_path), 5)
     assert [(one["name"], one["declared"], one["pids"], one["gpu_mib"], one["anon_mb"], one["healthy"]) for one in found] == [
         ("asr", True, [11], 0, 1024, True),
         ("ollama", False, [10], 512, 1024, None),
     ]
-    (absent,) = look.look([{**asr, "unit": "", "image": IMAGE}], [], Scan({}, 0), list, str(tmp_path), 5)
+    (absent,) = running.look([{**asr, "unit": "", "image": IMAGE}], [], Scan({}, 0), list, str(tmp_path), 5)
     assert (absent["state"], absent["running"], absent["pids"]) == ("absent", False, [])

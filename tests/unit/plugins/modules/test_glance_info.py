@@ -13,13 +13,13 @@ import types
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import look as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 from ansible_collections.gb10.cluster.plugins.modules import glance_info
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import glancing
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report.outcome import Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import glance as glancing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 GLANCE = {

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import pytest
 import through_ansible
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, look, packing
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import sweeping
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, packing, sweep_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import sweep as sweeping
 from listener import Listener, listening
 
 MEMINFO = "MemTotal: 127600640 kB\nMemFree: 2048 kB\nMemAvailable: 44142592 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
@@ -79,7 +80,7 @@ class Node:
 
     @property
     def folder(self) -> Path:
-        return self.state / look.FOLDER
+        return self.state / sweep_files.FOLDER
 
     def secret(self, name: str, text: str) -> None:
         path = Path(channels.secret_path(str(self.secrets), name))
@@ -103,7 +104,7 @@ class Node:
 
     def sweep(self, **env: str) -> tuple[int, str]:
         """Run the program once as the unit does; its exit code and what the journal gets."""
-        text = (self.units / look.SERVICE).read_text(encoding="utf-8")
+        text = (self.units / sweep_files.SERVICE).read_text(encoding="utf-8")
         argv = next(line for line in text.splitlines() if line.startswith("ExecStart="))[len("ExecStart="):].split()
         ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **env}, cwd="/")
         return ran.returncode, ran.stdout + ran.stderr
@@ -118,9 +119,9 @@ class Node:
         if hook:
             self.secret("webhook", hook)
         self.folder.mkdir(exist_ok=True)
-        (self.folder / look.PROGRAM).write_bytes(packing.archive())
-        (self.folder / look.CONFIG).write_text(packing.config(params), encoding="utf-8")
-        (self.units / look.SERVICE).write_text(packing.service(str(self.folder), sys.executable, params), encoding="utf-8")
+        (self.folder / sweep_files.PROGRAM).write_bytes(packing.archive())
+        (self.folder / sweep_files.CONFIG).write_text(packing.config(params), encoding="utf-8")
+        (self.units / sweep_files.SERVICE).write_text(packing.service(str(self.folder), sys.executable, params), encoding="utf-8")
 
 
 @pytest.fixture
@@ -156,9 +157,9 @@ def test_silent_then_one_alert_then_silent_then_well_again(node: Node):
         assert kinds(hook) == ["alert", "well"]
     said = "".join(text for _code, text in journals)
     assert "companion asr" in said and "planted" not in said
-    state = (node.folder / look.STATE).read_text(encoding="utf-8")
-    assert "planted" not in state and stat.S_IMODE((node.folder / look.STATE).stat().st_mode) == 0o644
-    assert "planted" not in (node.folder / look.CONFIG).read_text(encoding="utf-8")
+    state = (node.folder / sweep_files.STATE).read_text(encoding="utf-8")
+    assert "planted" not in state and stat.S_IMODE((node.folder / sweep_files.STATE).stat().st_mode) == 0o644
+    assert "planted" not in (node.folder / sweep_files.CONFIG).read_text(encoding="utf-8")
 
 
 def test_a_channel_that_is_down_is_said_and_told_when_it_is_back(node: Node):
@@ -167,11 +168,11 @@ def test_a_channel_that_is_down_is_said_and_told_when_it_is_back(node: Node):
         hook.status = 500
         code, journal = node.sweep()
         assert code == 1 and "webhook: not delivered, status 500" in journal and "planted" not in journal
-        assert look.sweep(str(node.state), str(node.etc))["undelivered"]["webhook"].startswith("status 500")
+        assert sweep_files.sweep(str(node.state), str(node.etc))["undelivered"]["webhook"].startswith("status 500")
         hook.status = 200
         assert node.sweep()[0] == 0 and kinds(hook) == ["alert", "alert"]
         assert node.sweep()[0] == 0 and len(hook.came) == 2
-    shown = look.sweep(str(node.state), str(node.etc))
+    shown = sweep_files.sweep(str(node.state), str(node.etc))
     assert shown["undelivered"] == {} and shown["last_alert"].endswith("gb10 on spark-1: 1 problem") and shown["problems"][0]["id"] == "memory"
 
 
@@ -179,8 +180,8 @@ def test_a_state_that_cannot_be_read_is_said_and_begun_again(node: Node):
     with listening() as hook:
         node.install(hook.url, memory_floor_gib=1000)
         node.sweep()
-        (node.folder / look.STATE).write_text("{", encoding="utf-8")
-        assert look.sweep(str(node.state), str(node.etc))["error"]
+        (node.folder / sweep_files.STATE).write_text("{", encoding="utf-8")
+        assert sweep_files.sweep(str(node.state), str(node.etc))["error"]
         code, journal = node.sweep()
         assert code == 0 and "what was told before is not known" in journal and kinds(hook) == ["alert", "alert"]
         assert node.sweep()[0] == 0 and len(hook.came) == 2
@@ -191,13 +192,13 @@ def test_a_disk_that_refuses_makes_nobody_hear_the_same_every_quarter_of_an_hour
     spare.mkdir()
     with listening() as hook:
         node.install(hook.url, memory_floor_gib=1000)
-        (node.folder / look.STATE).mkdir()
+        (node.folder / sweep_files.STATE).mkdir()
         journals = [node.sweep(RUNTIME_DIRECTORY=str(spare)) for _again in range(4)]
         assert kinds(hook) == ["alert", "alert"], journals
         assert list(hook.came[1][2]["problems"]) == ["memory", "sweep"], "that it cannot write is told, too"
-        (node.folder / look.STATE).rmdir()
+        (node.folder / sweep_files.STATE).rmdir()
         node.sweep(RUNTIME_DIRECTORY=str(spare))
-        assert not (spare / look.STATE).exists() and len(hook.came) == 2
+        assert not (spare / sweep_files.STATE).exists() and len(hook.came) == 2
 
 
 def test_a_lock_keeps_it_silent(node: Node):
@@ -236,7 +237,7 @@ def test_a_mode_that_is_broken_is_told(node: Node):
 
 def test_settings_that_cannot_be_read_end_it_with_a_code(node: Node):
     node.install()
-    (node.folder / look.CONFIG).write_text("{", encoding="utf-8")
+    (node.folder / sweep_files.CONFIG).write_text("{", encoding="utf-8")
     code, journal = node.sweep()
     assert code == 1 and journal.startswith("failed: ")
 
@@ -250,13 +251,13 @@ def test_it_is_set_up_once_changed_tested_and_taken_away(node: Node):
         node.secret("old", "planted-old")
         given = {"channels": [{"type": "webhook"}], "companions": [companion(hook.url)]}
         well, said, out = node.module(check=True, **given)
-        assert well and said["changed"] and not (node.units / look.TIMER).exists() and not node.folder.exists() and "planted" not in out
-        assert "OnUnitActiveSec=15min" in said["diff"]["after"][str(node.units / look.TIMER)]
+        assert well and said["changed"] and not (node.units / sweep_files.TIMER).exists() and not node.folder.exists() and "planted" not in out
+        assert "OnUnitActiveSec=15min" in said["diff"]["after"][str(node.units / sweep_files.TIMER)]
 
         well, said, out = node.module(**given)
         assert well and said["changed"] and said["sweep"]["active"] and said["sweep"]["enabled"], out
         assert not Path(channels.secret_path(str(node.secrets), "old")).exists()
-        assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in node.folder.iterdir()} == {look.PROGRAM: 0o600, look.CONFIG: 0o600}
+        assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in node.folder.iterdir()} == {sweep_files.PROGRAM: 0o600, sweep_files.CONFIG: 0o600}
         for check in (False, True):
             well, said, out = node.module(check=check, **given)
             assert well and not said["changed"] and said["actions"] == [], out
@@ -271,8 +272,8 @@ def test_it_is_set_up_once_changed_tested_and_taken_away(node: Node):
         assert well and "a test would be sent" in said["msg"] and len(hook.came) == 2
 
     well, said, _out = node.module(minutes=5, **given)
-    assert well and f"restart {look.TIMER}" in said["actions"] and len(said["actions"]) == 2
-    assert "planted" not in "".join(path.read_text("latin-1") for path in (*node.units.iterdir(), node.journal, node.folder / look.CONFIG))
+    assert well and f"restart {sweep_files.TIMER}" in said["actions"] and len(said["actions"]) == 2
+    assert "planted" not in "".join(path.read_text("latin-1") for path in (*node.units.iterdir(), node.journal, node.folder / sweep_files.CONFIG))
 
     well, said, _out = node.module(check=True, state="absent")
     assert well and said["changed"] and node.folder.exists()
@@ -307,11 +308,11 @@ def test_bad_options_are_refused_before_anything_is_written(node: Node):
 
 
 def test_a_unit_of_somebody_else_and_one_that_was_edited_stay(node: Node):
-    (node.units / look.TIMER).write_text("[Unit]\nDescription=mine\n", encoding="utf-8")
+    (node.units / sweep_files.TIMER).write_text("[Unit]\nDescription=mine\n", encoding="utf-8")
     for options in ({}, {"state": "absent"}):
         well, said, _out = node.module(**options)
         assert not well and "is not this collection's" in said["msg"]
-    (node.units / look.TIMER).write_text(packing.timer(15).replace("15min", "1min"), encoding="utf-8")
+    (node.units / sweep_files.TIMER).write_text(packing.timer(15).replace("15min", "1min"), encoding="utf-8")
     well, said, _out = node.module()
     assert not well and "was edited by hand" in said["msg"] and not node.folder.exists()
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from engine_tree import Engine
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_additions
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_additions
 from ansible_collections.gb10.cluster.plugins.modules import image_additions_info
 
 SITE = "usr/lib/python3/dist-packages"

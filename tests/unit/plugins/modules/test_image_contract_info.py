@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access, image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_probe import MARK as ENGINE_MARK
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.image_probe import MARK
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._image.engine_probe import MARK as ENGINE_MARK
+from ansible_collections.gb10.cluster.plugins.module_utils._image.image_probe import MARK
 from ansible_collections.gb10.cluster.plugins.modules import image_contract_info
 
 CONTRACT = {

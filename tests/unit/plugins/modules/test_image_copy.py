@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from engine_tree import Engine
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_copying, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import copy_job, files, transient
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, files
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import image_copy
 
 NODE, BASE = "gb10/engine:ray", "r/vllm:1"

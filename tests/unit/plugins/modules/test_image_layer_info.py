@@ -12,8 +12,8 @@ import types
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.lock_probe import MARK
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._image.lock_probe import MARK
 from ansible_collections.gb10.cluster.plugins.modules import image_layer_info
 
 LOCK = ["msgpack==1.2.4 --hash=sha256:a4", "ray==2.60.0 --hash=sha256:e2"]

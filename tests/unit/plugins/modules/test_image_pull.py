@@ -13,11 +13,11 @@ import types
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.action import image_pull as action
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import pulling
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
 from ansible_collections.gb10.cluster.plugins.modules import image_pull
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import node_job
+from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import node_job
 
 BY_DIGEST, TAG = "r/vllm@sha256:cd", "r/vllm:1"
 

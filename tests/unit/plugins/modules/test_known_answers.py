@@ -13,11 +13,11 @@ import pytest
 import scripted_engine
 from scripted_engine import Reply
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, known_answers
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import known_answers as module
 
-ALL = list(known_answers.CHECKS)
+ALL = list(questions.CHECKS)
 RUN, OTHER_RUN = "20261122T101500Z-3f1c", "20261122T112000Z-77aa"
 
 
@@ -45,7 +45,7 @@ def test_a_sound_engine_passes_everything(node, run):
     node.state["run_id"] = f"20261122T10150{run}-3f1c"
     result = node.ask(scripted_engine.sound)
     assert set(result["verdicts"].values()) == {"pass"}
-    assert [one["id"] for one in result["findings"]] == list(known_answers.IDS)
+    assert [one["id"] for one in result["findings"]] == list(questions.IDS)
 
 
 def on(marker, wrong):
@@ -126,9 +126,9 @@ def test_thinking_before_the_answer_is_not_the_answer(node):
 
 
 def test_rubbish_is_unknown():
-    assert known_answers.parse_message(b'{"choices": []}') is None
-    assert known_answers.parse_message(b"\xff") is None
-    assert known_answers.parse_message(b"[" * 100_000) is None
+    assert questions.parse_message(b'{"choices": []}') is None
+    assert questions.parse_message(b"\xff") is None
+    assert questions.parse_message(b"[" * 100_000) is None
 
 
 def test_check_mode_asks_nothing_and_keeps_nothing(node):
@@ -187,4 +187,4 @@ SOUND_TEXTS = [
 
 @pytest.mark.parametrize("text", SOUND_TEXTS)
 def test_rulers_tables_and_pauses_are_no_garbage(text):
-    assert known_answers.damage(text) == ""
+    assert questions.damage(text) == ""

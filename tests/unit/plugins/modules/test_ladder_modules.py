@@ -15,7 +15,7 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import climbs, records
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, records
 from ansible_collections.gb10.cluster.plugins.modules import ladder_record, rung_info, sshd_latency_info
 from node_roots import rooted
 

@@ -11,7 +11,7 @@ import types
 
 import pytest
 import scripted_engine
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, known_answers, long_prompt
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, long_prompt, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.modules import long_prompt as module
 from scripted_engine import Reply
@@ -109,7 +109,7 @@ def test_counts_that_make_no_sense_end():
 
 def test_a_read_prompt_that_was_cut_is_a_bad_sign():
     asked = long_prompt.Asked("", "", "", 4096, 90, 64, 1, False)
-    question = known_answers.code_question(*known_answers.store_log(random.Random(1), 100))
-    message = known_answers.Message("x", "", [], "stop", 1000, 5)
+    question = questions.code_question(*questions.store_log(random.Random(1), 100))
+    message = questions.Message("x", "", [], "stop", 1000, 5)
     assert long_prompt.judged(asked, message, question, 3686) == ("block", "the engine read 1000 tokens of a prompt of 3686")
     assert long_prompt.judged(asked, message._replace(prompt_tokens=3686, tokens=0), question, 3686)[0] == "block"

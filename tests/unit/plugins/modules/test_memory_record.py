@@ -11,7 +11,7 @@ import types
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import starts
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.modules import memory_record
 from node_roots import rooted
 

@@ -13,7 +13,8 @@ import pytest
 from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import note, starts
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.modules import memory_watch
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"

@@ -13,7 +13,7 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.modules import mode_info, mode_record
 
 CLUSTERS = {"gb10": {"profile": "pair_tp2", "source": "pair_tp2", "nodes": ["spark-1", "spark-2"]}}

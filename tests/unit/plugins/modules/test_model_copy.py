@@ -22,8 +22,9 @@ import pytest
 from copying_pair import COMMIT, REPO, SECRET, Pair, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files, transient
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_source, copy_target, copying
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
 LARGE = f"blobs/{blob(b'A' * 4000, True)}"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import protocol
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher import protocol
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_containers
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.modules import node_container
 

@@ -20,7 +20,7 @@ from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import limits
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.modules import node_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles

@@ -236,7 +236,7 @@ def test_a_value_that_the_kernel_does_not_take_is_said(node: ProtectedNode) -> N
 
 
 def test_a_value_on_a_read_only_file_system_is_not_tried(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_protection.look.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(node_protection.machine.os, "access", lambda path, mode: False)
     said = node.run("swap")
     assert said["actions"] == [f"write {node.etc / SYSCTL}"] and verdicts(said) == {"swap": "warn"}
     assert "still 60" in said["findings"][0]["message"] and not node.run("swap")["changed"]
@@ -349,7 +349,7 @@ def test_a_bad_answer_is_no_pass_and_stops_no_other_measure(node: ProtectedNode,
 
 
 def test_a_tool_that_hangs_is_unknown(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_protection.look, "run_tool", lambda argv, timeout: run_tool(["sleep", "600"], 0.2))
+    monkeypatch.setattr(node_protection.machine, "run_tool", lambda argv, timeout: run_tool(["sleep", "600"], 0.2))
     said = node.run("holds", "swap")
     assert verdicts(said) == {"holds": "unknown", "swap": "pass"} and "did not answer within" in str(said["findings"])
 

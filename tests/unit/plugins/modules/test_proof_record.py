@@ -9,8 +9,8 @@ from __future__ import annotations
 import types
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import proofs
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._records import proofs
 from ansible_collections.gb10.cluster.plugins.modules import proof_record
 
 

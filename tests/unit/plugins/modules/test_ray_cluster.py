@@ -12,16 +12,15 @@ import re
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult, NotFound
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work, engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._node import apply, fields, native, obstacles, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container as node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import RayTable
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.modules import ray_cluster
 

@@ -16,10 +16,11 @@ from unittest.mock import ANY
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, gb10_api_guard, interruption, launcher, serve_options
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption, serve_options
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import launch as launch_util
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption import Requests
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher import gb10_api_guard, launcher
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.modules import vllm_serve
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import bench, bench_client
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "bench"
 CASE = {"workload": "random", "concurrency": 2, "prompts": 4, "input_len": 256, "output_len": 32, "texts": []}

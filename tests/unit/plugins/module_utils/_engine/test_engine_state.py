@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import NOTE_LIMIT
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "vllm"
 
@@ -249,7 +250,7 @@ def test_a_planted_note_shows_and_hangs_nothing(node, tmp_path, name, how):
     elif how == "folder":
         path.mkdir()
     else:
-        path.write_text(json.dumps(RUN) + " " * engine_state.NOTE_LIMIT)
+        path.write_text(json.dumps(RUN) + " " * NOTE_LIMIT)
     if name == "run":
         with pytest.raises(UnknownState, match=r"run\.json was tampered with") as caught:
             engine_state.engine_state(paths, str(proc))

@@ -14,9 +14,10 @@ import socket
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import launcher, planted
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import planted
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
-from ansible_collections.gb10.cluster.plugins.module_utils._host.untrusted import Tampered
+from ansible_collections.gb10.cluster.plugins.module_utils._files.untrusted import Tampered
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher import launcher
 
 RUN = "20260101T000000Z-0001"
 IMAGE = "0.20.1-arm64-1f0c1f0c1f0c1f0c"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import ray_logs
-from ansible_collections.gb10.cluster.plugins.module_utils._host.untrusted import Tampered
+from ansible_collections.gb10.cluster.plugins.module_utils._files.untrusted import Tampered
 
 NAME = "worker-1f0c5a-01000000-277.err"
 

@@ -15,13 +15,13 @@ import zipfile
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks, modes
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, look, record
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, lease_files, modes, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as units
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units_record
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units_record
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as units
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 HOLDER = {"user": "ada", "hostname": "workbench", "pid": 4711, "run": "ansible-local-4711"}
@@ -257,21 +257,21 @@ def test_a_lease_says_for_how_long_it_lives_and_nothing_of_the_command_but_its_p
 
 def test_the_program_is_one_file_that_needs_nothing_of_ansible(tmp_path):
     path = tmp_path / "lease.pyz"
-    path.write_bytes(look.archive())
+    path.write_bytes(lease_files.archive())
     names = zipfile.ZipFile(path).namelist()
     assert any(name.endswith("_lease/keeper.py") for name in names) and not any(name.startswith("ansible/") for name in names)
-    assert look.archive() == path.read_bytes()
+    assert lease_files.archive() == path.read_bytes()
 
 
 def test_the_unit_is_known_as_ours_and_comes_back_at_boot(tmp_path):
-    text = look.unit_text("/var/lib/gb10", "/usr/bin/python3")
+    text = lease_files.unit_text("/var/lib/gb10", "/usr/bin/python3")
     assert unit.whose(text.encode()) == "ours" and "WantedBy=multi-user.target" in text and "lease.pyz /var/lib/gb10\n" in text
 
 
 def test_the_program_runs_by_itself(node):
     """In an interpreter of its own, which knows neither the collection nor Ansible."""
     program = node / "lease.pyz"
-    program.write_bytes(look.archive())
+    program.write_bytes(lease_files.archive())
     assert subprocess.run([sys.executable, "-I", program, node / "state"], timeout=60, check=False, capture_output=True).returncode == 0
     (node / "state" / "lease").mkdir()
     (node / "state" / "lease" / "lease.json").write_text(json.dumps({"schema": 9}), encoding="utf-8")

@@ -18,7 +18,7 @@ import hypothesis.strategies as st
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._host import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma as _fabric
 

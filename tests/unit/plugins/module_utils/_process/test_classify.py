@@ -11,9 +11,10 @@ import pathlib
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import prune
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombies
-from ansible_collections.gb10.cluster.plugins.module_utils._process import at_work, classify, tenants
+from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import prune
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, Scan
 from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks
 from ansible_collections.gb10.cluster.plugins.modules import rank_info

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import look as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
 COMPLETION = engine_state.Completion(1, 0.1, 1)
 RUN = {

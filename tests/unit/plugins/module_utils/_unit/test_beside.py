@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, look, record, service, specification, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, record, service, specification, text, unit_files
 
 IMAGE = "sha256:" + "a" * 64
 
@@ -86,7 +86,7 @@ def test_after_a_crash_nothing_starts_until_a_person_says_so(node):
     record.write(str(node(boot="before").folder), "before", record.RUNNING)
     made = node(boot="now")
     assert made.unit.main() == 1
-    assert made.asked == [] and made.state["state"] == "refused" and f"systemctl start {look.COMPANIONS}" in made.said[-1]
+    assert made.asked == [] and made.state["state"] == "refused" and f"systemctl start {unit_files.COMPANIONS}" in made.said[-1]
     again = node(boot="now")
     assert again.unit.main() == 0 and again.asked[0] == "asr started"
 
@@ -95,12 +95,12 @@ def test_a_unit_that_is_released_leaves_them_running(node):
     made = node()
 
     def run(*given):
-        (made.folder / look.RELEASE).touch()
+        (made.folder / unit_files.RELEASE).touch()
         return made.run(*given)
 
     made.unit.run = run
     assert made.unit.main() == 0
-    assert made.asked == ["asr started", "ollama started"] and made.state["state"] == "stopped" and not (made.folder / look.RELEASE).exists()
+    assert made.asked == ["asr started", "ollama started"] and made.state["state"] == "stopped" and not (made.folder / unit_files.RELEASE).exists()
 
 
 def test_one_that_was_taken_out_is_neither_started_nor_stopped(node, tmp_path):
@@ -127,7 +127,7 @@ def test_its_unit_begins_before_those_of_the_engines_and_has_the_time_that_it_ta
     assert f"TimeoutStartSec={2 * 320 + text.MARGIN}" in lines and f"TimeoutStopSec={3 * 320 + text.MARGIN}" in lines
     engine = {"cluster": "gb10", "role": "head", "start": [], "stop": [], "start_seconds": 1}
     after = "docker.service multi-user.target nvidia-cdi-refresh.service nvidia-persistenced.service network-online.target local-fs.target"
-    assert f"After={look.COMPANIONS} {after}" in text.engine("/state", "/usr/bin/python3", engine).splitlines()
+    assert f"After={unit_files.COMPANIONS} {after}" in text.engine("/state", "/usr/bin/python3", engine).splitlines()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="the file of a power cycle is root's")

@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import install, look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import install, unit_files
 
 NAME = "gb10-engine-gb10.service"
 
@@ -31,7 +31,7 @@ class Node:
         self.seconds: dict[str, float] = {}
         #: How often it was seen that the lock is this run's, and whether it is not.
         self.held, self.lost = 0, False
-        self.place = look.of_engine(str(tmp_path / "state"), "gb10", str(tmp_path / "etc"))
+        self.place = unit_files.of_engine(str(tmp_path / "state"), "gb10", str(tmp_path / "etc"))
         os.makedirs(os.path.dirname(self.place.path))
         os.makedirs(self.place.folder)
         self.texts = {self.place.path: unit.marked("[Unit]\n").encode(), os.path.join(self.place.folder, "specification.json"): b"{}"}
@@ -45,7 +45,7 @@ class Node:
         if argv[1] == "show":
             return ToolResult(0, f"ActiveState={self.active}\nUnitFileState=enabled\n", "")
         self.seconds[argv[1]] = seconds
-        self.asked.append(f"{argv[1]}{' (released)' if os.path.exists(os.path.join(self.place.folder, look.RELEASE)) else ''}")
+        self.asked.append(f"{argv[1]}{' (released)' if os.path.exists(os.path.join(self.place.folder, unit_files.RELEASE)) else ''}")
         self.active = {"stop": "inactive", "start": "active"}.get(argv[1], self.active)
         return ToolResult(0, "", "")
 

@@ -20,10 +20,10 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, journal, look, program, record, service
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, journal, program, record, service, unit_files
 
 COLLECTIONS = str(Path(__file__).resolve().parents[5] / "collections")
-PLACE = look.Place("gb10-x.service", "", "")
+PLACE = unit_files.Place("gb10-x.service", "", "")
 KEY = "theKeyOfThisCluster0123456789"
 
 
@@ -83,7 +83,7 @@ class Node:
         return (noted["state"], noted["reason"]) if noted else ("", "")
 
     def release(self) -> None:
-        (self.folder / look.RELEASE).touch()
+        (self.folder / unit_files.RELEASE).touch()
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_unit_notes_its_start_and_ends_with_the_code_of_what_it_served(node, c
     assert not unit.asked and unit.unnoted is None
     assert unit.main() == code and node.state == ("starting", "") and node.told == ["STATUS=starting"] and node.said == []
     # A release of another activation does not count.
-    assert not (node.folder / look.RELEASE).exists()
+    assert not (node.folder / unit_files.RELEASE).exists()
 
 
 def test_what_systemd_asks_for_is_seen_at_the_next_look(node):
@@ -134,7 +134,7 @@ def test_a_unit_that_is_released_stops_nothing(node):
     unit.begin()
     node.release()
     assert unit.end() == 0 and node.state == ("stopped", "released: it runs on") and node.said == ["released: it runs on"]
-    assert not (node.folder / look.RELEASE).exists() and "STOPPING=1" in node.told
+    assert not (node.folder / unit_files.RELEASE).exists() and "STOPPING=1" in node.told
 
 
 def test_a_stop_that_fails_is_the_units_failure(node):

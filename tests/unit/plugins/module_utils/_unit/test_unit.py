@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _wait
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._host import archive as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import zip_program as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, look, meeting, place, record, specification, steps, text
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import lock, program, service
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, lock, meeting, place, program, record, service, specification, steps, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
 NODES = {"spark-1": "10.0.0.1", "spark-2": "10.0.0.2"}
@@ -457,8 +457,8 @@ def test_a_unit_that_is_released_leaves_all_running(node):
     one.lives = True
     one.supervisor.begin()
     one.asked.clear()
-    (one.folder / look.RELEASE).touch()
-    assert one.supervisor.end() == 0 and one.asked == [] and one.state["state"] == "stopped" and not (one.folder / look.RELEASE).exists()
+    (one.folder / unit_files.RELEASE).touch()
+    assert one.supervisor.end() == 0 and one.asked == [] and one.state["state"] == "stopped" and not (one.folder / unit_files.RELEASE).exists()
 
 
 def test_a_head_starts_its_engine_once_more_when_a_worker_came_back_and_not_twice(node):

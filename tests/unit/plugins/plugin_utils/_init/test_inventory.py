@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts as
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings as _settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 ROOT = Path(__file__).resolve().parents[5]
 HEALTHY = json.loads((ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ import time
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._host.lock_holder import process_start
+from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import process_start
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import command
 
 SERVICE = command.Service("gb10", "http://192.0.2.1:8000/v1", "org/pair", "/run/gb10.key")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_arguments import Place, serve_argv
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import Place, serve_argv
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 SHIPPED = sorted(profiles.SHIPPED.glob("*.yml"))

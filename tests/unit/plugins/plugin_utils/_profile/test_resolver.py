@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history, resolve
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stage_findings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import image
 
 ROOT = Path(__file__).resolve().parents[5]
 CONTRACTS = ROOT / "tests" / "unit" / "fixtures" / "vllm" / "contracts"
@@ -98,7 +98,7 @@ def test_a_real_contract_resolves_every_shipped_profile_or_its_requires_refuse(n
     profile = profiles.load(name)
     if Version(version) not in SpecifierSet(profile["requires"]["vllm"]):
         contract = {"python": "3.12.3", "versions": {"vllm": version}}
-        assert {"image.requires"} == {one["id"] for one in stage_findings._requirements("node", contract, profile) if one["verdict"] == "block"}
+        assert {"image.requires"} == {one["id"] for one in image._requirements("node", contract, profile) if one["verdict"] == "block"}
         return
     for switches in [(), *((switch,) for switch in profile["switches"])]:
         if Version(version) in SpecifierSet(profiles.load(name, switches=switches)["requires"]["vllm"]):

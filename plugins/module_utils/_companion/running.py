@@ -1,0 +1,116 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What companions of a node do now: whether they run, answer, and what memory they hold. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, declared, unit
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_COMPANION, LABEL_ROLE, name_of
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.survey import is_ours
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
+from ansible_collections.gb10.cluster.plugins.module_utils._http import ask, base_url
+from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with
+from ansible_collections.gb10.cluster.plugins.module_utils._process import tenants
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Scan
+
+Entry = dict[str, t.Any]
+
+#: Where a companion is asked: it shares its node's network.
+ADDRESS = "127.0.0.1"
+#: Seconds that one answer about its health may take while it is only looked at.
+GLANCE_SECONDS = 3.0
+
+
+def url(port: int, path: str) -> str:
+    """Return what a companion's health is asked at."""
+    return f"{base_url(ADDRESS, port)}{path}"
+
+
+def health(port: int, path: str, timeout: float) -> tuple[bool, str]:
+    """Return whether a companion answers with a status of 200 to 299 within ``timeout`` seconds, and what came back in words."""
+    answer = ask(url(port, path), timeout)
+    if answer.status is None:
+        return False, answer.error
+    return 200 <= answer.status < 300, f"status {answer.status}"
+
+
+def look(
+    companions: t.Sequence[t.Mapping[str, t.Any]],
+    entries: t.Sequence[Entry],
+    seen: Scan,
+    gpu_processes: t.Callable[[], t.Sequence[t.Mapping[str, t.Any]] | None],
+    root: str,
+    timeout: float,
+    section: Section = strict,
+) -> list[Entry]:
+    """Return the section ``companions`` of ``node_info``: the declared ones in their order, then containers of companions that are not declared.
+
+    ``entries`` is the engine's list of containers, ``gpu_processes`` returns what the driver lists (None where it does not). A unit that systemd does
+    not describe is noted by ``section``, and left out.
+    """
+    ours = {entry["Labels"][LABEL_COMPANION]: entry for entry in entries if is_ours(entry) and entry["Labels"].get(LABEL_ROLE) == container.ROLE}
+    found = []
+    for one in map(declared.whole, companions):
+        row = section(functools.partial(_of_unit, one, timeout)) if one["unit"] else _of_container(one, ours.pop(one["name"], None))
+        if row is not None:
+            found.append(row)
+    for name, entry in sorted(ours.items()):
+        fields = created_with(entry["Labels"]) or {}
+        undeclared = {"name": name, "port": fields.get("port"), "health_path": "", "image": fields.get("image", "")}
+        found.append({**_of_container(undeclared, entry), "declared": False})
+    return _with_memory(found, entries, seen, gpu_processes, root, section)
+
+
+def _row(one: t.Mapping[str, t.Any], kind: str, state: str, running: bool) -> Entry:
+    return {
+        "name": one["name"], "kind": kind, "declared": True, "container": "", "container_id": "", "unit": "", "state": state, "running": running,
+        "port": one["port"], "health_path": one["health_path"], "healthy": None, "health": "", "pids": [], "gpu_mib": 0, "anon_mb": 0,
+    }  # fmt: skip
+
+
+def _of_unit(one: t.Mapping[str, t.Any], timeout: float) -> Entry:
+    state = unit.state(one["unit"], timeout)
+    return {**_row(one, "unit", state.active if state.load != "not-found" else "not-found", state.holds_processes), "unit": one["unit"]}
+
+
+def _of_container(one: t.Mapping[str, t.Any], entry: Entry | None) -> Entry:
+    if entry is None:
+        return _row(one, "container", "absent", False)
+    row = _row(one, "container", entry["State"], entry["State"] in ("running", "paused", "restarting"))
+    return {**row, "container": name_of(entry), "container_id": entry["Id"]}
+
+
+def _with_memory(
+    rows: list[Entry],
+    entries: t.Sequence[Entry],
+    seen: Scan,
+    gpu_processes: t.Callable[[], t.Sequence[t.Mapping[str, t.Any]] | None],
+    root: str,
+    section: Section,
+) -> list[Entry]:
+    """Add to those that run whether they answer, their processes, and what these hold."""
+    running = [row for row in rows if row["running"]]
+    whose: dict[int, str] = {}
+    known, own = {entry["Id"] for entry in entries}, {row["container_id"] for row in rows}
+    heard = listeners([row["port"] for row in running if row["unit"]], root)
+    for row in running:
+        inside = {row["container_id"]} - {""}
+        if row["unit"]:
+            whose.update(dict.fromkeys(unit.processes(row["unit"], seen.processes, root), row["name"]))
+            # A unit may run its program in a container, which is in a control group of Docker's: whoever listens on its port is it.
+            inside = {entry["container"] for entry in heard if entry["port"] == row["port"]} & known - own
+        whose.update({pid: row["name"] for pid, process in seen.processes.items() if process.container in inside})
+    listed = gpu_processes() if whose else []
+    held = section(functools.partial(tenants.held_by, seen, listed, lambda process: whose.get(process.pid), root), {})
+    for row in running:
+        row["pids"] = sorted(pid for pid, name in whose.items() if name == row["name"])
+        row.update(held.get(row["name"], {}))
+        if row["port"] and row["health_path"]:
+            row["healthy"], row["health"] = health(row["port"], row["health_path"], GLANCE_SECONDS)
+    return rows

@@ -1,0 +1,205 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files below a directory that a container can write. This module util is PRIVATE to the collection.
+
+Root in the container may put links, FIFOs, device nodes or files of any size at every path there, and replace one between two looks. So the host
+opens such a path from the directory's own handle, name by name, follows no link and uses regular files with one name alone. The directory
+itself (``top``) must be named by the host: nothing in the container can replace where it is mounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+
+#: How often a file is opened again that its owner replaced meanwhile.
+ATTEMPTS = 5
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_KINDS = (
+    (stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISREG, "a file"),
+)  # fmt: skip
+
+
+class Tampered(UnknownState):
+    """Something lies below a container's directory that no program of ours puts there."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            f"{path} was tampered with: {found}",
+            remedy="Nothing outside was touched. What ran in the container did this: take the cluster down with the playbook teardown, which removes what "
+            "was put there, and find out which code did it before you serve again.",
+            reason="tampered",
+            raw=path,
+        )
+        self.path, self.found = path, found
+
+
+def _names(relative: str) -> list[str]:
+    """Return the names of a relative path. Raises ValueError for one that could lead elsewhere: the caller made it from untrusted words."""
+    names = relative.split("/")
+    if any(name in ("", ".", "..") for name in names) or "\0" in relative:
+        raise ValueError(f"{relative!r} is not a path below a directory")
+    return names
+
+
+def _kind(mode: int) -> str:
+    return next((text for matches, text in _KINDS if matches(mode)), "a device")
+
+
+@contextlib.contextmanager
+def directory(top: str, relative: str = "", *, create: bool = False, mode: int = 0o750) -> t.Iterator[int]:
+    """Open the directory ``relative`` below ``top``, the handle of which is given. ``create`` makes what is missing of ``relative``, with ``mode``.
+
+    Raises OSError when one is absent or may not be read, :class:`Tampered` for anything else than a directory on the way.
+    """
+    handle = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = top
+    try:
+        for name in _names(relative) if relative else ():
+            path = os.path.join(path, name)
+            if create:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, mode, dir_fd=handle)
+            below = _open_directory(name, handle, path)
+            os.close(handle)
+            handle = below
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _open_directory(name: str, above: int, path: str) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=above)
+    except OSError as error:
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode):
+                raise Tampered(path, f"{_kind(mode)} stands where a directory belongs") from error
+        error.filename = path
+        raise
+
+
+def reader(top: str, relative: str, *, own: bool = True) -> t.BinaryIO:
+    """Open a regular file for reading. Raises OSError when it is absent or may not be read, :class:`Tampered` for anything else.
+
+    A file of our programs (``own``) has one name; another one is somebody's hard link.
+    """
+    folder, _slash, name = relative.rpartition("/")
+    path = os.path.join(top, relative)
+    with directory(top, folder) as above:
+        for _attempt in range(ATTEMPTS):
+            # Looked at before it is opened: to open a device can already do something.
+            look = os.open(_names(name)[0], os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            try:
+                status = os.fstat(look)
+                if not stat.S_ISREG(status.st_mode):
+                    raise Tampered(path, f"{_kind(status.st_mode)} stands where a file belongs")
+                if own and status.st_nlink > 1:
+                    raise Tampered(path, f"it has {status.st_nlink} names (hard links)")
+                if status.st_nlink or not own:
+                    return open(f"/proc/self/fd/{look}", "rb", buffering=0)  # pylint: disable=consider-using-with
+            finally:
+                os.close(look)
+    raise FileNotFoundError(2, "was replaced again and again", path)
+
+
+def regular(path: str) -> int | None:
+    """Open the file that a path leads to, over links too, and return its descriptor; None for what is no regular file. Raises OSError."""
+    # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
+    look = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC) if stat.S_ISREG(os.fstat(look).st_mode) else None
+    finally:
+        os.close(look)
+
+
+def content(path: str, limit: int) -> bytes | None:
+    """Return the whole file that a path leads to, over links too; None for what is no regular file, or has more than ``limit`` bytes.
+
+    Raises OSError, and :class:`ClusterError` where a user's link leads root to what that user may not read.
+    """
+    descriptor = regular(path)
+    if descriptor is None:
+        return None
+    owners.require_readable(path)
+    with open(descriptor, "rb") as handle:
+        found = handle.read(limit + 1) if os.fstat(descriptor).st_size <= limit else None
+    return found if found is not None and len(found) <= limit else None
+
+
+def read(top: str, relative: str, limit: int) -> bytes:
+    """Return a whole file. Raises as :func:`reader` does, and :class:`Tampered` when it has more than ``limit`` bytes."""
+    with reader(top, relative) as handle:
+        found = b""
+        while len(found) <= limit:
+            part = handle.read(limit + 1 - len(found))
+            if not part:
+                return found
+            found += part
+    raise Tampered(os.path.join(top, relative), f"it has more than {limit} bytes")
+
+
+class Entry(t.NamedTuple):
+    """What lies below a directory: its path from there, the status of it itself, and for a link where it leads by its own text."""
+
+    path: str
+    status: os.stat_result
+    target: str = ""
+
+
+def walk(top: str, relative: str = "") -> t.Iterator[Entry]:
+    """Give everything below the directory ``relative`` below ``top``, directories and links among it; no link is followed.
+
+    Raises OSError when a directory is absent at the start or may not be read, :class:`Tampered` as :func:`directory` does.
+    """
+    def stop(error: OSError) -> None:
+        # One that went since its name was read holds nothing.
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    with directory(top, relative) as handle:
+        for below, directories, names, folder in os.fwalk(".", onerror=stop, dir_fd=handle):
+            for name in sorted([*names, *directories]):
+                try:
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(status.st_mode) else ""
+                except FileNotFoundError:
+                    continue  # gone by now
+                yield Entry(os.path.normpath(os.path.join(below, name)), status, target)
+
+
+def create(above: int, name: str, mode: int = 0o640) -> int:
+    """Create a file that is not there yet in an open directory, and return it open for writing. Raises OSError, also for a link of that name."""
+    return os.open(_names(name)[0], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=above)
+
+
+def remove(top: str, relative: str) -> None:
+    """Remove a file, or a link itself. Raises OSError, :class:`Tampered` for a link on the way."""
+    folder, _slash, name = relative.rpartition("/")
+    with directory(top, folder) as above:
+        os.unlink(_names(name)[0], dir_fd=above)
+
+
+def remove_tree(top: str, relative: str) -> None:
+    """Remove a directory and everything in it; of a link there, the link. Raises OSError, :class:`Tampered` for a link on the way."""
+    def stop(error: OSError) -> t.NoReturn:
+        raise error
+
+    folder, _slash, name = relative.rpartition("/")
+    with directory(top, relative) as handle:
+        for _below, directories, names, here in os.fwalk(".", topdown=False, onerror=stop, dir_fd=handle):
+            for below in [*names, *directories]:
+                is_directory = stat.S_ISDIR(os.stat(below, dir_fd=here, follow_symlinks=False).st_mode)
+                (os.rmdir if is_directory else os.unlink)(below, dir_fd=here)
+    with directory(top, folder) as above:
+        os.rmdir(_names(name)[0], dir_fd=above)

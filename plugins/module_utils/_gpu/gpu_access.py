@@ -1,0 +1,246 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How a container asks for the GPU, and whether it gets there. This module util is PRIVATE to the collection.
+
+The Container Device Interface comes first: stock Docker of DGX OS 7.5 and 7.6 knows nothing else (recorded), and a device that it gave stays when
+systemd reloads, which NVIDIA's runtime and hook cannot promise. The way is no field of a container: one that runs stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, optional_text, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
+
+Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
+
+#: What writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
+#: starts it after multi-user.target, and none before August 2026 starts it before Docker.
+REFRESH_UNIT = "nvidia-cdi-refresh.service"
+#: Seconds that the devices get to come, those between two looks, and those of one question to systemd.
+CDI_SECONDS, CDI_LOOK_SECONDS, SYSTEMCTL_SECONDS = 120.0, 1.0, 30.0
+#: How to have the specification written again. Where the toolkit's unit is, as on DGX OS, a second one in /etc would only go stale.
+CDI_AGAIN = (
+    "sudo systemctl restart nvidia-cdi-refresh, which writes /var/run/cdi/nvidia.yaml; on a node without that unit: "
+    "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+)
+
+#: What keeps a container from the GPU: what Docker's engine, NVML or CUDA says, our message, remedy.
+FAILURES: list[tuple[str, str, str]] = [
+    (
+        r"could not select device driver|unknown or invalid runtime name",
+        "the Docker engine cannot give GPUs to a container: it knows no NVIDIA runtime",
+        "Install the NVIDIA Container Toolkit and restart Docker, or set gb10_container_gpus: none when no GPU is wanted.",
+    ),
+    (
+        r"unresolvable CDI devices",
+        "the Docker engine does not find the GPU in its specifications of devices (CDI)",
+        CDI_AGAIN,
+    ),
+    (
+        r"[Dd]river/library version mismatch|CUDA error 803\b",
+        "the driver that is loaded and its libraries are of two versions",
+        f"Reboot the node when nobody uses it, then: {CDI_AGAIN}",
+    ),
+    (
+        r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|mount error|file creation failed)",
+        "the driver's files that a container is to get are not those of this node",
+        f"After an update of the driver: reboot the node when nobody uses it, then {CDI_AGAIN}",
+    ),
+    (
+        r"Failed to initialize NVML: Unknown Error",
+        "the container has the driver's libraries and may not use its devices",
+        f"{CDI_AGAIN}. Then restart Docker (that stops its containers). What running containers lose it by: the rule docker.gpu_kept.",
+    ),
+    (
+        r"cannot open shared object file",
+        "the container gets none of the driver's libraries",
+        f"{CDI_AGAIN}; for Docker older than 28.3: sudo nvidia-ctk runtime configure --runtime=docker, and restart it (that stops its containers)",
+    ),
+    (
+        r"CUDA error 804\b",
+        "the image brings a libcuda that this GPU does not take",
+        "Take an image.base for the CUDA that nvidia-smi names, or update the driver.",
+    ),
+    (
+        r"Failed to initialize NVML|CUDA error \d+",
+        "the driver shows the container no GPU that works",
+        "See whether the host's nvidia-smi answers; where it does not: sudo dmesg | grep -E 'NVRM|Xid'",
+    ),
+]
+
+
+def _cdi_names(gpus: Gpus) -> list[str]:
+    """Return what these GPUs are called as CDI devices."""
+    if gpus in ("none", []):
+        return []
+    return [f"{cdi.NVIDIA_KIND}={gpu}" for gpu in (["all"] if gpus == "all" else gpus)]
+
+
+def device_requests(gpus: Gpus, cdi_devices: t.Collection[str] = ()) -> list[dict[str, t.Any]]:
+    """Return the request for these GPUs as the Docker SDK takes it: by CDI where every one of them is among these devices, or to the NVIDIA driver."""
+    names = _cdi_names(gpus)
+    if not names:
+        return []
+    if set(names) <= set(cdi_devices):
+        return [{"driver": "cdi", "device_ids": names}]
+    wanted: dict[str, t.Any] = {"count": -1} if gpus == "all" else {"device_ids": [str(gpu) for gpu in gpus]}
+    return [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
+
+
+def given_by_cdi(inspected: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a container, as the engine describes it, has its GPU by CDI."""
+    return any(request.get("Driver") == "cdi" for request in (inspected.get("HostConfig") or {}).get("DeviceRequests") or [])
+
+
+def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root: str = "/etc") -> list[str]:
+    """Return the CDI devices that the engine can give, once these GPUs are among them; without them where nothing says that they will come.
+
+    They will where the container before had its GPU by CDI (``before``), and where a unit writes the specification at boot. To ask for the GPU in another
+    way then would give one that the next reload of systemd takes away. Raises :class:`WaitTimeout` when they do not come, :class:`UnknownState` when the
+    engine does not report what it has.
+    """
+    names, why = set(_cdi_names(gpus)), ""
+    for _elapsed in clock(CDI_SECONDS, CDI_LOOK_SECONDS):
+        devices = cdi_devices(api, etc_root)
+        if names <= set(devices):
+            return devices
+        why = why or ("the container before had its GPU by CDI" if before else _comes_at_boot(api))
+        if not why:
+            return devices
+    raise WaitTimeout(
+        f"after {CDI_SECONDS:.0f} s the Docker engine still has no {', '.join(sorted(names))} among its devices, and {why}",
+        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To give GPUs in another way from now on, take the cluster down, and disable "
+        "that unit.",
+        reason="no devices",
+    )
+
+
+def _comes_at_boot(api: EngineApi) -> str:
+    """Return in words that a unit writes the specification for an engine that reads it, empty where none does."""
+    if not api.get("/info").get("CDISpecDirs"):
+        return ""
+    try:
+        enabled = run_tool(["systemctl", "is-enabled", REFRESH_UNIT], SYSTEMCTL_SECONDS).stdout.strip()
+    except UnknownState:
+        # A node without systemd has no such unit.
+        return ""
+    return f"{REFRESH_UNIT} writes them at boot" if enabled == "enabled" else ""
+
+
+def cdi_devices(api: EngineApi, etc_root: str = "/etc") -> list[str]:
+    """Return the CDI devices that the engine can give. Raises :class:`UnknownState` when it does not report what it has."""
+    info = api.get("/info")
+    directories = info.get("CDISpecDirs") or [] if isinstance(info, dict) else None
+    if not isinstance(directories, list):
+        raise UnknownState("the Docker engine does not report where it looks for devices", raw=str(info)[:2000])
+    return cdi.devices(cdi.specs(map(str, directories), etc_root, _left_out), cdi.discovered(info))
+
+
+def _left_out(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
+    """Leave out a specification that cannot be read, as the engine does; ``node_info`` names it."""
+    try:
+        return reader()
+    except (ClusterError, OSError):
+        return otherwise
+
+
+# -- the proof -------------------------------------------------------------------------------------------------------
+
+
+#: The answer of a container that reached nothing.
+NOT_REACHED: dict[str, t.Any] = {"error": "", "why": "", "remedy": "", "driver": "", "gpus": 0, "cuda": "", "libcuda": [], "image_cuda": ""}
+
+
+#: The form of a version of CUDA.
+_CUDA = re.compile(r"\d{1,3}\.\d{1,3}|")
+
+
+def checked(answer: t.Any) -> dict[str, t.Any]:
+    """Return the answer of the probe, which the image's own Python wrote. Raises ValueError for one of another form."""
+    known = {name for name in NOT_REACHED if name not in ("why", "remedy")}
+    if not isinstance(answer, dict) or answer.keys() != known or any(type(answer[name]) is not type(NOT_REACHED[name]) for name in known):
+        raise ValueError("an answer of another form")
+    if not all(isinstance(path, str) for path in answer["libcuda"]) or not all(_CUDA.fullmatch(answer[name]) for name in ("cuda", "image_cuda")):
+        raise ValueError("an answer of another form")
+    return answer
+
+
+def explained(words: str) -> tuple[str, str]:
+    """Return what somebody's words about a GPU that was not reached mean, and the remedy; nothing for words of something else."""
+    return next(((message, remedy) for pattern, message, remedy in FAILURES if re.search(pattern, words)), ("", ""))
+
+
+def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpus: Gpus, timeout: float) -> dict[str, t.Any]:
+    """Start a container as a node's is started, without network, and return whether it reaches the GPU (``error``, ``why``, ``remedy``), and by what.
+
+    Raises :class:`UnknownState` when it does not answer.
+    """
+    # As Docker's API spells what the SDK takes.
+    spelled = {"driver": "Driver", "count": "Count", "device_ids": "DeviceIDs", "capabilities": "Capabilities"}
+    argv = [*wrapper, "python3", "-c", inspect.getsource(gpu_probe)]
+    try:
+        requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, await_cdi_devices(api, gpus))]
+        # Its root can be written, as that of the container that it stands for: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
+        # (reported in kserve/kserve#5711).
+        host = {"DeviceRequests": requests, "ReadonlyRootfs": False}
+        result = api.run_throwaway(image["Id"], argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, host=host)
+    except UnknownState:
+        raise
+    except WaitTimeout as error:
+        return {**NOT_REACHED, "error": str(error), "why": "the GPU's specification (CDI) is not there", "remedy": error.remedy}
+    except ClusterError as error:
+        words = str(error.details.get("raw") or error)
+        return {**NOT_REACHED, "error": words, **dict(zip(("why", "remedy"), explained(words)))}
+    try:
+        answer = checked(image_contract.marked_json(result.stdout, gpu_probe.MARK))
+    except ValueError as error:
+        raise UnknownState(
+            f"a container of the image does not say whether it reaches the GPU: python3 ended with status {result.rc} and {error}",
+            reason="image does not answer",
+            raw=(result.stdout + result.stderr)[-2000:],
+        ) from error
+    return {**NOT_REACHED, **answer, **dict(zip(("why", "remedy"), explained(answer["error"])))}
+
+
+def proof_path(state_dir: str, image: dict[str, t.Any]) -> str:
+    """Return where the answer of a container of an image is kept."""
+    return image_contract.cache_path(state_dir, image).removesuffix(".json") + ".gpu.json"
+
+
+def proof_key(gpus: Gpus, proc_root: str = "/proc") -> dict[str, t.Any]:
+    """Return what an answer holds for: this probe, these GPUs, this boot, this driver."""
+    probe = hashlib.sha256(inspect.getsource(gpu_probe).encode()).hexdigest()
+    return {"probe": probe, "gpus": gpus, "boot": boot_id(proc_root), "driver": optional_text(os.path.join(proc_root, "driver/nvidia/version"))}
+
+
+def read_proof(path: str, key: dict[str, t.Any] | None = None) -> dict[str, t.Any] | None:
+    """Return the answer kept at ``path``, of ``key`` if one is given; None when there is none."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            kept = json.load(stream)
+        answer = kept["answer"]
+        return answer if NOT_REACHED.keys() == answer.keys() and key in (None, kept["key"]) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # An answer that cannot be used is none: a container is asked again.
+        return None
+
+
+def write_proof(path: str, key: dict[str, t.Any], answer: dict[str, t.Any]) -> None:
+    """Keep the answer of a container that reached the GPU. Raises OSError."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    write_json(path, {"key": key, "answer": answer})

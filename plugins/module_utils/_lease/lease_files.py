@@ -1,0 +1,75 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What of a lease is on a node: its record, the program that watches it, and that program's unit. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import typing as t
+
+# What is packed has to be what a module carries to the node.
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import UNIT
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
+
+_MAIN = f"from {keeper.__name__} import main\nraise SystemExit(main())\n"
+
+
+def archive() -> bytes:
+    """Return the program: an archive that Python runs."""
+    return pack(_MAIN, sources([keeper.__name__]))
+
+
+def unit_of(etc_root: str) -> Unit:
+    """Return the unit."""
+    return Unit(UNIT, (path_of(UNIT, etc_root),))
+
+
+def unit_text(state_dir: str, python: str) -> str:
+    """Return the unit. It is started at boot, too: a lease can be lost while the node is off."""
+    program = os.path.join(record.folder_of(state_dir), record.PROGRAM)
+    return marked(f"""[Unit]
+Description=gb10.cluster lease of this node
+Documentation=man:systemd.service(5)
+After=docker.service network-online.target local-fs.target
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart={python} -I {program} {state_dir}
+Restart=on-failure
+RestartSec=10
+TimeoutStopSec=20
+UMask=0022
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+
+[Install]
+WantedBy=multi-user.target
+""")
+
+
+def left(state_dir: str, etc_root: str) -> list[str]:
+    """Return the paths that there are of a lease."""
+    return [path for path in (*unit_of(etc_root).paths, record.folder_of(state_dir)) if os.path.lexists(path)]
+
+
+def remove(state_dir: str, etc_root: str, seconds: float) -> None:
+    """Take away what there is of a lease. What the nodes serve is not touched. Raises :class:`ClusterError` and OSError."""
+    setup.remove(unit_of(etc_root), seconds)
+    if os.path.lexists(record.folder_of(state_dir)):
+        shutil.rmtree(record.folder_of(state_dir))
+
+
+def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:
+    """Return the clusters whose stopped units wait for the end of a lease and were not started again."""
+    found = {name: unit_files.unit(unit_files.of_engine(state_dir, name, etc_root), seconds) for name in lease["restore"]}
+    return [name for name, unit in found.items() if unit["installed"] and unit["active"] is False]

@@ -1,0 +1,275 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which leftovers of a cluster on a node are no longer needed. This module util is PRIVATE to the collection.
+
+Everything here decides on what was read and touches nothing. When in doubt, a thing is not ours and stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import re
+import stat
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_COMPANION, LABEL_OWNER, LABEL_ROLE, OWNER
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, RUN_ID
+
+#: The label that the role image gives to what it builds; its value is the digest of the recipe.
+LABEL_RECIPE = "io.gb10.recipe"
+#: The id of the image that it was built on.
+LABEL_BASE = "io.gb10.base"
+
+#: Docker's states of a container that has ended or never started. One that restarts or is paused still holds something.
+STOPPED = ("exited", "created", "dead")
+
+#: Role of the container that downloads a model, and the name of the file that holds its token.
+DOWNLOAD = "download"
+TOKEN = "hf_token"
+
+#: Role of the containers beside the engine. They belong to no cluster, but to their node.
+COMPANION = "companion"
+
+#: Role of the short-lived containers that image_contract_info starts. They belong to no cluster.
+PROBE = "probe"
+#: Seconds after which the files and containers of an image probe are leftovers: a live probe removes them within its own time limit.
+PROBE_AGE = 3600
+
+SECONDS_PER_DAY = 86400
+
+#: The image role's build ends with labels: of the recipe, of its mods, or given to the build. An image whose newest layer is something else was built by a
+#: user on one of ours.
+_LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.(?:recipe|mods|base_digest|versions)=")
+
+#: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
+_ENGINE_LOG = re.compile(rf"^{ENGINE_LOGS}/(?P<run>{RUN_ID.pattern})\.log(?:\.1)?$")
+_CONTAINER_LOG = r"^containers/gb10-{cluster}-[a-z]+-[0-9a-f]{{12}}\.log$"
+
+#: File of one image's contract, or of its container's way to the GPU, below the state directory's image-contracts, or of one that was never
+#: written to its end.
+_CONTRACT = re.compile(r"^(?P<id>[0-9a-f]{64})(?:\.gpu)?\.json(?P<part>\.\d+-\d+\.new)?$")
+
+_TIME = re.compile(r"^(?P<seconds>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?P<zone>Z|[+-]\d\d:\d\d)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """One thing that may be removed. ``age`` is in seconds, ``size`` in bytes.
+
+    ``ref`` is what it is removed by: a container's id, an image's references (its id without any), a file's path, and after that of a
+    note the id of the image that must be gone.
+    """
+
+    kind: str
+    name: str
+    ref: tuple[str, ...]
+    age: int
+    size: int
+    why: str
+
+    def view(self) -> dict[str, t.Any]:
+        """Return it as an entry of the module's result."""
+        return {"kind": self.kind, "name": self.name, "age_seconds": self.age, "size_bytes": self.size, "why": self.why}
+
+
+class Left(t.NamedTuple):
+    """One thing that lies among ours and stays."""
+
+    kind: str
+    name: str
+    why: str
+
+
+class Judged(t.NamedTuple):
+    """What may be removed, and what stays although it might seem to be ours."""
+
+    candidates: list[Candidate]
+    left: list[Left]
+
+
+def seconds_of(timestamp: str) -> float:
+    """Return Docker's time in seconds since 1970. Raises :class:`UnknownState` when it is none."""
+    match = _TIME.match(timestamp)
+    if not match:
+        raise UnknownState(f"Docker reports a time that cannot be read: {timestamp!r}", raw=timestamp)
+    return datetime.datetime.fromisoformat(match["seconds"] + match["zone"].replace("Z", "+00:00")).timestamp()
+
+
+def age_of(then: float, now: float) -> int:
+    """Return the whole seconds since ``then``; 0 when the clock was set back since."""
+    return max(0, int(now - then))
+
+
+# -- containers ------------------------------------------------------------------------------------------------------
+
+
+def ended_at(inspected: dict[str, t.Any]) -> float:
+    """Return when a stopped container ended, or was made when it never ran."""
+    finished = inspected["State"].get("FinishedAt") or ""
+    return seconds_of(inspected["Created"] if not finished or finished.startswith("0001-") else finished)
+
+
+def why_container(inspected: dict[str, t.Any], cluster: str, age: int, companions: t.Collection[str] | None = None) -> str:
+    """Return why a container may be removed, empty when it may not: it must carry our labels, belong to this cluster, and not run.
+
+    ``companions`` are the names of those that are declared as containers; None where nobody said which, and then all of them stay.
+    """
+    labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
+    if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
+        return ""
+    # One of an image that was made of a container of ours has that one's cluster, too.
+    if labels.get(LABEL_ROLE) == PROBE:
+        return "left over from asking an image" if age >= PROBE_AGE else ""
+    if labels.get(LABEL_ROLE) == COMPANION:
+        return "" if companions is None or labels.get(LABEL_COMPANION) in companions else f"{status}, of a companion that is not declared"
+    return status if labels.get(LABEL_CLUSTER) == cluster else ""
+
+
+def containers(
+    inspected: t.Iterable[dict[str, t.Any]],
+    sizes: dict[str, int],
+    cluster: str,
+    now: float,
+    at_work: t.Mapping[str, list[str]],
+    companions: t.Collection[str] | None = None,
+) -> Judged:
+    """Judge the containers that Docker says have stopped, by id: ``sizes`` are the bytes that each wrote, ``at_work`` names who still works in it.
+
+    ``companions`` are those of :func:`why_container`.
+    """
+    found, left = [], []
+    for one in inspected:
+        if one["State"]["Status"] in STOPPED:
+            age = age_of(ended_at(one), now)
+            why = why_container(one, cluster, age, companions)
+            name, working = one["Name"].lstrip("/"), at_work.get(one["Id"])
+            if why and working:
+                left.append(Left("container", name, f"{why}, and yet at work: {'; '.join(working)}"))
+            elif why:
+                found.append(Candidate("container", name, (one["Id"],), age, sizes.get(one["Id"], 0), why))
+    return Judged(sorted(found, key=lambda candidate: candidate.name), left)
+
+
+def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float) -> list[Candidate]:
+    """Return the containers of this cluster that still download a model. Whoever holds the cluster's lock knows that no play waits for one."""
+    found = []
+    for one in inspected:
+        labels, state = one["Config"].get("Labels") or {}, one["State"]
+        ours = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}.items() <= labels.items()
+        if ours and state["Status"] not in STOPPED:
+            age = age_of(seconds_of(state.get("StartedAt") or one["Created"]), now)
+            why = "left running by a play that was interrupted, or one that runs now"
+            found.append(Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age, 0, why))
+    return found
+
+
+# -- images ----------------------------------------------------------------------------------------------------------
+
+
+def full_reference(reference: str) -> str:
+    """Return a reference with its tag: Docker lists ``name`` as ``name:latest``."""
+    return reference if "@" in reference or reference.startswith("sha256:") or ":" in reference.rpartition("/")[2] else f"{reference}:latest"
+
+
+def references(image: dict[str, t.Any]) -> list[str]:
+    """Return the tags of an image of Docker's list; none when it is dangling."""
+    return [tag for tag in image.get("RepoTags") or [] if tag != "<none>:<none>"]
+
+
+def built_by_us(history: list[dict[str, t.Any]]) -> bool:
+    """Return whether an image's newest layer is the last step of our recipe: labels alone are inherited by what others build on it."""
+    return bool(history) and bool(_LAST_STEP.search(history[0].get("CreatedBy") or ""))
+
+
+def images(
+    listed: list[dict[str, t.Any]],
+    histories: dict[str, list[dict[str, t.Any]]],
+    sizes: dict[str, int],
+    used: t.Collection[str],
+    keep: t.Collection[str],
+    days: int,
+    now: float,
+) -> Judged:
+    """Judge the images that carry our label.
+
+    One that no container uses may be removed when it no longer has a name (a rebuild took it), or when it was built more than ``days`` ago and
+    none of its names is in ``keep``. ``histories`` and ``sizes`` are by id; the latter count every image, so that what a candidate shares
+    with its base is not counted as coming back.
+    """
+    candidates, left = [], []
+    kept = {full_reference(reference) for reference in keep}
+    for image in listed:
+        tags, age = references(image), age_of(image["Created"], now)
+        name = ", ".join(tags) or image["Id"][:19]
+        if not built_by_us(histories[image["Id"]]):
+            left.append(Left("image", name, "built by a user on one of ours"))
+        elif image["Id"] not in used and not kept & {*tags, *(image.get("RepoDigests") or []), image["Id"]}:
+            why = "its name went to a newer build" if not tags else f"unused, built more than {days} days ago"
+            if not tags or age >= days * SECONDS_PER_DAY:
+                base = (image.get("Labels") or {}).get(LABEL_BASE, "")
+                size = max(0, image["Size"] - sizes.get(base, 0))
+                candidates.append(Candidate("image", name, tuple(tags) or (image["Id"],), age, size, why))
+    return Judged(candidates, left)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def unreadable(path: str, error: OSError) -> UnknownState:
+    """Return the error for a directory that cannot be read."""
+    return UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", raw=str(error))
+
+
+def files_below(root: str) -> list[tuple[str, os.stat_result]]:
+    """Return (relative path, status) of every file below a directory, which includes links; links are not followed.
+
+    An absent directory holds nothing. Raises :class:`UnknownState` when one cannot be read.
+    """
+    try:
+        return [(entry.path, entry.status) for entry in untrusted.walk(root) if not stat.S_ISDIR(entry.status.st_mode)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise unreadable(os.path.join(root, error.filename) if isinstance(error.filename, str) else root, error) from error
+
+
+def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs: t.Collection[str], days: int, now: float) -> Judged:
+    """Judge the files below a cluster's log directory.
+
+    A log of ours may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
+    """
+    of_container = re.compile(_CONTAINER_LOG.format(cluster=re.escape(cluster)))
+    newest = max((match["run"] for match in (_ENGINE_LOG.match(path) for path, _status in found) if match), default="")
+    candidates, left = [], []
+    for path, status in found:
+        of_engine = _ENGINE_LOG.match(path)
+        name = os.path.join(root, path)
+        if not stat.S_ISREG(status.st_mode) or not (of_engine or of_container.match(path)):
+            left.append(Left("file", name, "not ours"))
+            continue
+        age = age_of(status.st_mtime, now)
+        if age >= days * SECONDS_PER_DAY and not (of_engine and of_engine["run"] in {newest, *runs}):
+            why = f"not written to for {days} days"
+            candidates.append(Candidate("log", name, (name,), age, status.st_blocks * 512, why))
+    return Judged(candidates, left)
+
+
+def contracts(root: str, found: list[tuple[str, os.stat_result]], image_ids: t.Collection[str], now: float) -> Judged:
+    """Judge the notes on images (image_contract_info keeps one for each that it asked): one whose image is gone may be removed."""
+    candidates, left = [], []
+    for path, status in found:
+        match = _CONTRACT.match(path)
+        name, age = os.path.join(root, path), age_of(status.st_mtime, now)
+        if not match or not stat.S_ISREG(status.st_mode):
+            left.append(Left("file", name, "not ours"))
+        elif match["part"] and age >= PROBE_AGE:
+            candidates.append(Candidate("note", name, (name,), age, status.st_blocks * 512, "half written"))
+        elif not match["part"] and f"sha256:{match['id']}" not in image_ids:
+            candidates.append(Candidate("note", name, (name, f"sha256:{match['id']}"), age, status.st_blocks * 512, "its image is gone"))
+    return Judged(candidates, left)

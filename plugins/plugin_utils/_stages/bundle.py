@@ -1,0 +1,67 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What became of a bundle, and whether a bring-up goes on from it. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
+
+#: Version of what is passed on.
+SCHEMA = 1
+#: Nothing but what the task names.
+READS: dict[str, str] = {}
+#: Ids of findings that are made here.
+IDS = ("bundle.profile", "bundle.recipe", "bundle.unlisted")
+TITLES = {"export": "Bundle, exported", "import": "Bundle, imported", "verify": "Bundle, verified"}
+#: What is passed on of a result.
+KEPT = ("changed", "bundle", "written", "bytes", "seconds", "image_id", "left_out", "other_texts", "unlisted")
+
+
+def findings_of(node: str, answer: dict[str, t.Any], recipe: str) -> list[table.Finding]:
+    """Return what a bring-up would not go on with, and what nobody needs; ``recipe`` is this collection's, empty where it builds nothing."""
+    about, found = answer["bundle"], []
+    if recipe and about["recipe"] != recipe:
+        found.append(
+            finding(
+                "bundle.recipe", node, "warn",
+                f"the bundle's image was built by another recipe than this collection's, so a bring-up with this collection builds it again{_packages(about)}",
+                measured=about["recipe"] or "none", needed=recipe,
+                remedy=f"bring it up with the collection that made the bundle ({about['made_by']}), or export it again with this one: --tags image first",
+            )
+        )  # fmt: skip
+    if answer.get("other_texts"):
+        names = ", ".join(answer["other_texts"])
+        remedy = f"compare them with those in {about['path']}, and take the bundle's where it is right"
+        found.append(finding("bundle.profile", node, "warn", f"this controller's profile is not the one that the bundle was made with: {names}", remedy=remedy))
+    if answer.get("unlisted"):
+        message = f"{len(answer['unlisted'])} file(s) of an earlier export stay in {about['path']}, and nothing needs them: {', '.join(answer['unlisted'][:5])}"
+        found.append(finding("bundle.unlisted", node, "warn", message, remedy="remove them when the disk is short, or export into a new directory"))
+    return found
+
+
+def _packages(about: dict[str, t.Any]) -> str:
+    return f"; the {about['wheels']} package(s) of the bundle let it do so without Internet" if about["wheels"] else ", for which it needs the Internet"
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Show it, and pass it on. ``settings`` has ``verb`` and ``recipe``."""
+    verb, lines, findings = run.settings["verb"], [], []
+    for node, one in answers.items():
+        answer, about = one["bundled"], one["bundled"]["bundle"]
+        lines.append(f"{node}: {answer['msg']}")
+        lines.append(f"  {about['path']}: profile {about['profile']}, image {about['image']} ({about['image_config'][:19]}), {', '.join(about['models'])}")
+        counts = f"{about['files']} file(s), {about['bytes'] / (1 << 30):.1f} GiB, {about['wheels']} package(s)"
+        lines.append(f"  {counts}, made by {about['made_by']} {about['made_at']}".rstrip())
+        lines += [f"  sha256 of bundle.json: {about['digest']}"] if about["digest"] else []
+        findings += findings_of(node, answer, run.settings["recipe"] if verb != "verify" else "")
+    if verb == "import" and not run.check_mode:
+        lines.append("To bring it up: ansible-playbook -i inventories/NAME gb10.cluster.serve -e gb10_offline=true")
+    record = {"schema": SCHEMA, "verb": verb, "nodes": {node: {word: one["bundled"].get(word) for word in KEPT} for node, one in answers.items()}}
+    stats = {"gb10_bundled": record, "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass"}
+    return Outcome(TITLES[verb], findings or None, lines=lines, stats=stats)

@@ -1,0 +1,26 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How large the KV cache is. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, node_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
+
+READS = SETTINGS
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Take the size of the KV cache from the plan, where starts on record bear it out. ``settings`` has ``profile``."""
+    settings = node_settings.of_nodes(answers)
+    asked = {node: {"info": answer["info"], "zombies": {}, "settings": settings[node]} for node, answer in answers.items()}
+    pin, found = judging.judge_cache(asked, run.settings["profile"])
+    if pin is None or pin.size is None:
+        return Outcome("KV cache", found, returns={"arguments": {}, "told": ""})
+    when = ", ".join(f"{node} {start['recorded_at'][:10]} with {start['context']} tokens" for node, start in pin.starts.items())
+    told = f"{pin.size} bytes ({pin.size / plan.GIB:.2f} GiB), proposed by the memory plan, borne out by starts on record ({when})"
+    return Outcome("KV cache", lines=[f"KV cache: {told}"], returns={"arguments": {"kv_cache_memory_bytes": pin.size}, "told": told})

@@ -1,0 +1,181 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All profiles with what each needs, and which of them fit the nodes that were asked. This plugin util is PRIVATE to the collection.
+
+Whether one fits is judged by rules of the preflight, so that the catalogue says what a bring-up would.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import STOPPING
+
+#: Version of the record.
+SCHEMA = 1
+
+#: The variables of a node that are read beside its answers.
+READS = {"model_root": "gb10_hf_home", "offline": "gb10_offline", "hub_token": "__gb10_hub_token"}
+
+#: The rules that a node is judged by alone, and those that look at all nodes of a profile together.
+OF_A_NODE = ("memory.class", "model.disk")
+OF_ALL = ("memory.alike", "model.gated", "model.license")
+
+#: Whether a profile fits: all nodes, some of them, none, or nobody knows.
+YES, IN_PART, NO, UNKNOWN = "yes", "in part", "no", "unknown"
+
+
+def _needs(profile: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
+    """Return what the rules of the catalogue ask of every node."""
+    wanted = judging.wanted(profile, nodes)
+    known = any(one["gib"] is not None for one in wanted)
+    return {"repositories": wanted, "model_size_known": known, "memory_class_gb": profile["memory"]["class_gb"]}
+
+
+def _own(answer: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the rules ask of one node."""
+    return {"model_root": answer["model_root"], "offline": boolean(answer["offline"]), "hub_token": boolean(answer["hub_token"])}
+
+
+def _messages(findings: t.Iterable[dict[str, t.Any]], *verdicts: str) -> list[str]:
+    return [f"{found['node']}: {found['message']}" for found in findings if found["verdict"] in verdicts]
+
+
+def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
+    """Return whether a profile fits the nodes that were asked, why not, what to know, and how many GiB each would fetch.
+
+    ``fits`` is one of :data:`YES`, :data:`IN_PART` (it takes fewer nodes than there are), :data:`NO` and :data:`UNKNOWN`.
+    """
+    asks = catalogue.facts(profile)["nodes"]
+    seen = {node: answer["info"] for node, answer in answers.items() if answered(answer["info"])}
+    own = {node: _own(answers[node]) for node in seen}
+    needs = _needs(profile, asks)
+    silent = [f"{node}: it did not answer" for node in answers if node not in seen]
+    if asks > len(answers):
+        return _fit(NO, [f"it takes {asks} nodes, and there {'is' if len(answers) == 1 else 'are'} {len(answers)}"], [], {})
+    alone = judging.judge_after_stage(OF_A_NODE, seen, needs, own)
+    stopped = {found["node"]: found["verdict"] for found in sorted(alone, key=_gravity) if found["verdict"] in STOPPING}
+    good = [node for node in seen if node not in stopped]
+    doubtful = [*silent, *_messages(alone, "unknown")]
+    whys = _messages(alone, *STOPPING)
+    if len(good) < asks:
+        could = len(good) + len(silent) + sum(verdict == "unknown" for verdict in stopped.values())
+        return _fit(UNKNOWN if could >= asks else NO, [*silent, *whys], [], _to_fetch(seen, needs, own))
+    together = judging.judge_after_stage(OF_ALL if asks > 1 else OF_ALL[1:], {node: seen[node] for node in good}, needs, own)
+    notes = _messages(together, "warn")
+    if asks < len(answers):
+        # Which of them are taken is for a person to say, so what stands between all of them is no obstacle but a note.
+        between = [found for found in together if found["id"] == "memory.alike"]
+        stops = _messages([found for found in together if found not in between], *STOPPING)
+        return _fit(NO if stops else IN_PART, [*stops, *doubtful], [*notes, *_messages(between, *STOPPING)], _to_fetch(seen, needs, own))
+    verdicts = {found["verdict"] for found in together}
+    fit = NO if "block" in verdicts else UNKNOWN if "unknown" in verdicts else YES
+    return _fit(fit, _messages(together, *STOPPING), notes, _to_fetch(seen, needs, own))
+
+
+def _gravity(found: dict[str, t.Any]) -> bool:
+    return found["verdict"] == "block"
+
+
+def _fit(fit: str, why: list[str], notes: list[str], to_fetch: dict[str, t.Any]) -> dict[str, t.Any]:
+    return {"fits": fit, "why": list(dict.fromkeys(why)), "notes": notes, "to_fetch": to_fetch}
+
+
+def _to_fetch(seen: t.Mapping[str, t.Any], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return by node how many GiB it would fetch of each repository that it lacks; null where nobody says how large that is, or what lies there."""
+    found: dict[str, t.Any] = {}
+    for name, info in seen.items():
+        try:
+            lacking = checks.to_fetch(Node(name, info, {}, {**judging.NO_WISHES, **needs, **own[name]}))
+        except Unseen:
+            found[name] = None
+            continue
+        found[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
+    return found
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+def _nodes_text(entry: dict[str, t.Any]) -> str:
+    size = f" x {entry['memory_class_gb']} GB" if entry["memory_class_gb"] else ""
+    return f"{entry['nodes']}{size}"
+
+
+def _disk_text(entry: dict[str, t.Any]) -> str:
+    if entry["disk_gb"] is None:
+        return "unknown"
+    return f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}"
+
+
+def _license_text(entry: dict[str, t.Any]) -> str:
+    """Return the licenses of all repositories, each once."""
+    said = [(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]]
+    return " + ".join(dict.fromkeys(said))
+
+
+def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
+    """Return whether it fits, with what would be fetched where it does, and with why not where it does not."""
+    if fit["fits"] == NO:
+        return f"no: {'; '.join(fit['why'])}"
+    sizes = []
+    for node, lacking in fit["to_fetch"].items():
+        if lacking is None:
+            sizes.append(f"{node}: unknown what lies there")
+        elif lacking:
+            known = sum(gib for gib in lacking.values() if gib is not None)
+            sizes.append(f"{node} would fetch {f'{known:.1f} GiB' if known else 'an unknown size'}{' and more' if known and None in lacking.values() else ''}")
+    said = {YES: "yes", IN_PART: f"{nodes} of the nodes, as a cluster of its own", UNKNOWN: f"unknown: {'; '.join(fit['why'])}"}[fit["fits"]]
+    return "; ".join([said, *sizes, *(fit["why"] if fit["fits"] == IN_PART else []), *fit["notes"]])
+
+
+def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
+    """Return the profiles as a table; with its last column when nodes were asked."""
+    asked = any(entry["cluster"] is not None for entry in profiles)
+    cells = [("profile", "nodes", "disk", "context", "evidence", "license", "gate", *(["this cluster"] if asked else []))]
+    for entry in profiles:
+        evidence = "untested" if entry["untested"] else f"{len(entry['evidence'])} row(s)"
+        row = (entry["id"], _nodes_text(entry), _disk_text(entry), str(entry["context"]["served"] or "the model's"), evidence, _license_text(entry))
+        cells.append((*row, catalogue.GATES[entry["gated"]], *([_fit_text(entry["cluster"], entry["nodes"])] if asked else [])))
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
+    return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """List the profiles, and judge which files are valid. ``settings`` has ``entries``, as the lookup profile_catalogue returns them.
+
+    Nodes that were not asked are none of ``answers``; then nothing is said of what fits.
+    """
+    entries = run.settings["entries"]
+    listed = [
+        {"id": entry["id"], "path": entry["path"], **catalogue.facts(entry["profile"]), "cluster": fits(entry["profile"], answers) if answers else None}
+        for entry in entries
+        if not entry["problems"]
+    ]
+    nodes = {node: {"answered": answered(answer["info"]), "why": answer["failure"] or ""} for node, answer in answers.items()}
+    record = {
+        "schema": SCHEMA,
+        "time": run.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "nodes": nodes,
+        "profiles": listed,
+        "invalid": [{name: entry[name] for name in ("id", "path", "problems")} for entry in entries if entry["problems"]],
+    }
+    said = [f"{node} was not looked at: {one['why'] or 'no answer'}" for node, one in nodes.items() if not one["answered"]]
+    if not answers:
+        said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
+    return Outcome(
+        "Profiles",
+        catalogue.findings(entries),
+        lines=[*(table(listed) if listed else ["no valid profiles"]), *said, ""],
+        files={run.path: record} if run.path else {},
+        fresh=True,
+        stats={"gb10_profiles": record},
+    )

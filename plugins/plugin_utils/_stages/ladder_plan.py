@@ -1,0 +1,227 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the playbook ladder is about to do, and whether it may. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+
+Finding = dict[str, t.Any]
+
+#: Ids of findings that are made here.
+IDS = ("ladder.arguments", "ladder.idle", "ladder.look", "ladder.no_guard", "ladder.plan", "ladder.rungs", "ladder.sshd_before")
+
+READS = {
+    **recorded.READS,
+    "head": "gb10_head_host",
+    "rungs": "gb10_ladder_rungs",
+    "consent": "gb10_ladder",
+    "floor_gib": "gb10_ladder_floor_gib",
+    "sshd_ms": "gb10_ladder_sshd_ms",
+    "prompt_s": "gb10_ladder_prompt_seconds",
+    "start_s": "gb10_serve_timeout",
+    "memory_s": "gb10_memory_wait_timeout",
+    "grace_s": "gb10_stop_grace",
+    "answer_s": "gb10_answer_timeout",
+}
+
+#: Minutes of a start of a large model on two Sparks, from clean nodes to the first answer: about 15 (Qwen3-235B) and 18 (MiniMax-M2.7), each reported by
+#: its owner.
+START_MINUTES = (15, 18)
+#: Seconds of the prefill of a million tokens on two Sparks, reported by an owner.
+MILLION_SECONDS = 471
+#: Percent of a rung that its prompt has.
+PERCENT = 90
+_MIB_IN_GIB = 1024
+
+
+def rungs_of(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any], asked: t.Any) -> list[int]:
+    """Return the lengths to try, upwards: those that were asked for, else the profile's ladder, else the length that it serves."""
+    wanted = [int(part) for part in str(asked or "").split(",") if part.strip()] or list(profile["ladder"])
+    own = {**profile["serve"], **serve}.get("max_model_len")
+    return sorted(set(wanted)) or ([own] if isinstance(own, int) and not isinstance(own, bool) else [])
+
+
+def lengths(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any], rungs: t.Sequence[int], totals: t.Sequence[float]) -> dict[int, dict[str, t.Any]]:
+    """Return what the memory plan says of each rung on nodes of these sizes (GiB), nothing where there is no plan."""
+    ranks = profile["parallel"]["tensor"] * profile["parallel"]["pipeline"] * profile["parallel"]["data"]
+    try:
+        found = planning.memory_plan(profile, list(totals) if len(totals) == ranks else None, serve, context=rungs[0], lengths=list(rungs))
+    except ClusterError:
+        return {}
+    return {row["context"]: row for row in found["lengths"]}
+
+
+def climbable(rungs: t.Sequence[int], rows: t.Mapping[int, dict[str, t.Any]], silenced: t.Collection[str]) -> list[int]:
+    """Return the rungs below the first one that the memory plan says does not fit; all of them where that rule is silenced."""
+    if "plan.fits" in silenced:
+        return list(rungs)
+    stop = next((number for number, rung in enumerate(rungs) if rows.get(rung, {}).get("verdict") == plan.NO), len(rungs))
+    return list(rungs[:stop])
+
+
+def minutes(rungs: t.Sequence[int], earlier: climbs.Climb | None, limits: t.Mapping[str, int], questions: int) -> tuple[str, int]:
+    """Return in words how long it takes, and the most minutes. ``limits`` has start_s, memory_s, grace_s, prompt_s and answer_s."""
+    starts = len(rungs) + 1
+    most = starts * (limits["start_s"] + limits["memory_s"] + limits["grace_s"]) + len(rungs) * (limits["prompt_s"] + questions * limits["answer_s"])
+    took = [one["seconds"] for one in (earlier or {}).get("rungs", []) if isinstance(one.get("seconds"), (int, float))]
+    if took:
+        return f"about {max(1, round(starts * max(took) / 60))} minutes, by the slowest rung of the climb before", -(-most // 60)
+    prompts = round(sum(rungs) * PERCENT / 100 / 1_000_000 * MILLION_SECONDS / 60)
+    low, high = (starts * one + prompts for one in START_MINUTES)
+    return f"{low} to {high} minutes, by what was reported of large models on two Sparks", -(-most // 60)
+
+
+def refusals(answers: Answers, rungs: t.Sequence[int]) -> t.Iterator[Finding]:
+    """Yield what keeps the ladder from beginning, and what it found in order."""
+    first = list(answers.values())[0]
+    head, info = first["head"], answers[first["head"]]["engine"]
+    if recorded.fixed(first["serve_arguments"] or {}):
+        what = "gb10_serve_arguments names max_model_len, which wins over every rung that is found, so nothing would use the record"
+        yield finding("ladder.arguments", "cluster", "block", f"{what}.", remedy="take max_model_len out of gb10_serve_arguments")
+    if not rungs:
+        what = f"profile {first['profile']['id']} has neither a ladder nor a context length"
+        yield finding("ladder.rungs", "cluster", "block", f"{what}.", remedy="put ladder into the profile, or name rungs: -e gb10_ladder_rungs=65536,131072")
+    yield _idle(head, info)
+    for node, answer in answers.items():
+        yield from _node(node, answer)
+
+
+def _idle(head: str, info: dict[str, t.Any] | None) -> Finding:
+    if not answered(info) or info is None:
+        return finding("ladder.idle", head, "unknown", "nobody could ask for an engine.", remedy="see why the head did not answer")
+    if not info["engine"]["live"]:
+        return finding("ladder.idle", head, "pass", "no engine is live.", measured=0, needed=0)
+    count = info["requests_running"]
+    if count == 0:
+        return finding("ladder.idle", head, "pass", "the engine has no request; it is stopped first.", measured=0, needed=0)
+    what = "the engine does not say how many requests it has" if count is None else f"the engine has {count} request(s), running or waiting"
+    remedy = "repeat when nobody uses it, or take it down first (the playbook teardown)"
+    return finding("ladder.idle", head, "unknown" if count is None else "block", f"{what}; the ladder stops it.", measured=count, needed=0, remedy=remedy)
+
+
+def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
+    """What one node says of its guard, its sshd and itself."""
+    guard = (answer["seen"] or {}).get("guard") or {}
+    if guard.get("active"):
+        yield finding("ladder.no_guard", node, "pass", "the guard runs.", measured=True, needed=True)
+    else:
+        state = {False: "no guard runs", None: "whether a guard runs is not known"}[guard.get("active", False)]
+        what = f"{state}: a rung that takes all memory wedges the node, and nothing would be recorded of it"
+        yield finding("ladder.no_guard", node, "block" if guard.get("active") is False else "unknown", f"{what}.", remedy="run the playbook guard first")
+    if not answered(answer["look"]):
+        yield finding("ladder.look", node, "unknown", "the node could not be looked at.", remedy="run the playbook preflight")
+    elif (answer["look"].get("ladder")) is None:
+        said = next((one["error"] for one in answer["look"]["errors"] if one["section"] == "ladder"), "it could not be read")
+        yield finding("ladder.look", node, "block", f"the record of earlier climbs: {said}.", remedy="remove that file: this climb writes it again")
+    sshd, limit = answer["sshd"] or {}, int(answer["sshd_ms"])
+    if not answered(answer["sshd"]) or not sshd.get("address"):
+        said = "; ".join(sshd.get("errors") or ["it was not asked"])
+        remedy = "set ansible_port for this host, if sshd listens on another port"
+        yield finding("ladder.sshd_before", node, "unknown", f"sshd cannot be asked on the node itself: {said}.", needed=limit, remedy=remedy)
+    elif sshd["worst_ms"] is None or sshd["worst_ms"] > limit:
+        what = f"sshd greets after {sshd['worst_ms']} ms" if sshd["worst_ms"] is not None else "sshd does not greet"
+        message, remedy = f"{what} before anything was started.", "see what burdens the node"
+        yield finding("ladder.sshd_before", node, "block", message, measured=sshd["worst_ms"], needed=limit, remedy=remedy)
+    else:
+        yield finding("ladder.sshd_before", node, "pass", f"sshd greets after {sshd['worst_ms']} ms.", measured=sshd["worst_ms"], needed=limit)
+
+
+def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
+    """Return the record that a node's climb begins with."""
+    profile, look = answer["profile"], answer["look"]
+    now = recorded.now_of(look, profile["image"]["tag"])
+    tenants = [{"name": one["name"], "kind": one["kind"], "mb": recorded.tenants_mb([one])} for one in look["tenants"] if one["cuda"]]
+    return {
+        "climb_id": run.now.strftime("%Y%m%dT%H%M%SZ"),
+        "began_at": run.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "image_id": now.image_id,
+        "profile": profile["id"],
+        "profile_digest": digest,
+        "driver": now.driver,
+        "kernel": now.kernel,
+        "boot_id": answer["seen"]["boot_id"],
+        "total_mb": now.total_mb,
+        # Not known is as much as can be said of nobody: a later bring-up must not hold more than was seen.
+        "tenants_mb": now.tenants_mb or 0,
+        "tenants": tenants,
+        "outcome": climbs.CLIMBING,
+        "reason": "",
+        "rung": 0,
+        "trying": 0,
+        "rungs": [],
+    }
+
+
+def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int], rows: t.Mapping[int, dict[str, t.Any]], times: tuple[str, int]) -> list[str]:
+    """Return the plan for people."""
+    first = next(iter(answers.values()))
+    profile, live = first["profile"], ((answers[first["head"]]["engine"] or {}).get("engine") or {}).get("live")
+    out = [f"Ladder of {profile['id']} on {', '.join(answers)}: {', '.join(map(str, rungs)) or 'no rung'} tokens"]
+    for rung in [*rungs, *left_out]:
+        row = rows.get(rung)
+        left = f", {row['available_gib']:.1f} GiB left" if row and row["available_gib"] is not None else ""
+        said = f"the memory plan says {row['verdict']}{left}" if row else "no memory plan"
+        out.append(f"  {rung}: {said}{'; not tried' if rung in left_out else f', a prompt of {rung * PERCENT // 100} tokens'}")
+    out += [
+        f"Starts: {len(rungs) + 1} at most, one a rung and one back to the last good one{'; the engine that serves now is stopped first' if live else ''}.",
+        f"Time: {times[0]}; at most {times[1]} minutes.",
+        "It stops at the first bad sign: a start that fails, a prompt or a question that is not answered, an act of the guard,"
+        f" less than {first['floor_gib']} GiB available, sshd slower than {first['sshd_ms']} ms, a line of kernel or driver."
+        " Then the last good rung is started again.",
+        "Risk: a rung that does not fit can wedge a node until somebody takes its power away, and memory that does not come back takes a reboot (both reported"
+        " by owners). Be where the power is, or have it switched from afar.",
+    ]
+    before = next((one for one in reversed(recorded.records(first["look"] or {}, first["cluster"])) if one["profile"] == profile["id"]), None)
+    if before:
+        out.append(f"Before: {recorded.text(before)}.")
+    questions = ", ".join(profile["answers"]) or "none, the profile names none"
+    out.append(f"Questions with known answers on each rung: {questions}.")
+    return out
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Say what would be done and judge whether it may be.
+
+    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (rung_info) and ``sshd`` (sshd_latency_info). Returns ``rungs``
+    and, by node, ``climbs``: the record that each node's climb begins with.
+    """
+    first = next(iter(answers.values()))
+    profile, serve = first["profile"], dict(first["serve_arguments"] or {})
+    wanted = rungs_of(profile, serve, first["rungs"])
+    totals = [round(((answer["look"] or {}).get("memory") or {}).get("total_mb", 0) / _MIB_IN_GIB, 2) for answer in answers.values()]
+    rows = lengths(profile, serve, wanted, totals) if wanted and all(totals) else {}
+    rungs = climbable(wanted, rows, run.silenced)
+    found = list(refusals(answers, wanted))
+    if wanted and not rungs:
+        what = f"by the memory plan not even {wanted[0]} tokens fit"
+        found.append(finding("ladder.plan", "cluster", "block", f"{what}.", remedy="see the playbook plan; gb10_silenced: [plan.fits] climbs all the same"))
+    digest = planning.digest(profile, serve)
+    earlier = next((one for one in reversed(recorded.records(first["look"] or {}, first["cluster"])) if one["profile_digest"] == digest), None)
+    limits = {name: int(first[name]) for name in ("start_s", "memory_s", "grace_s", "prompt_s", "answer_s")}
+    lines = lines_of(answers, rungs, [one for one in wanted if one not in rungs], rows, minutes(rungs, earlier, limits, len(profile["answers"])))
+    whole = all(answered(answer["look"]) and answered(answer["seen"]) for answer in answers.values())
+    returns = {
+        "rungs": rungs,
+        "climbs": {node: base_climb(run, answer, digest) for node, answer in answers.items()} if whole else {},
+        "began": run.now.timestamp(),
+    }
+    there = [path for path in (run.path, f"{run.path.removesuffix('.json')}.svg") if run.path and os.path.lexists(path)]
+    if there:
+        return Outcome("Ladder", found, lines=lines, failure=f"{there[0]} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
+    if not boolean(first["consent"]):
+        lines.append("To climb: -e gb10_ladder=true")
+    return Outcome("Ladder", found, lines=lines, returns=returns)

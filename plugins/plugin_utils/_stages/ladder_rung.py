@@ -1,0 +1,148 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One rung of a ladder: whether the context length is good. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder, postmortem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
+
+#: Ids of findings that are made here; ``ladder.prompt`` comes from the module long_prompt.
+IDS = ("ladder.guard", "ladder.kernel", "ladder.memory", "ladder.reboot", "ladder.silence", "ladder.sshd", "ladder.start")
+READS = ladder.READS
+#: Kinds of the kernel's lines that say nothing of memory or GPU: cables and links.
+UNJUDGED = ("mlx5", "removed", "pcie", "firmware")
+
+
+def _memory(node: str, seen: dict[str, t.Any], floor_gib: int) -> Finding:
+    lowest = seen["lowest_mb"]
+    if lowest is None:
+        remedy = "see the guard on the node: systemctl status gb10-guard"
+        return finding("ladder.memory", node, "unknown", "the guard recorded no memory in this time.", needed=floor_gib, remedy=remedy)
+    said = f"{lowest / ladder.MIB_IN_GIB:.1f} GiB were available at the least, after {seen['lowest_after_s']:.0f} s"
+    low = lowest < floor_gib * ladder.MIB_IN_GIB
+    remedy = "lower gb10_ladder_floor_gib only when you know why: an owner's ladder gave up at 4 GiB" if low else ""
+    measured = round(lowest / ladder.MIB_IN_GIB, 1)
+    return finding("ladder.memory", node, "block" if low else "pass", f"{said}.", measured=measured, needed=floor_gib, remedy=remedy)
+
+
+def _sshd(node: str, sshd: dict[str, t.Any] | None, limit: int, asked: bool) -> t.Iterator[Finding]:
+    if not asked:
+        return
+    if not answered(sshd) or sshd is None or not sshd.get("samples_ms"):
+        said = "; ".join((sshd or {}).get("errors") or []) or str((sshd or {}).get("msg") or "nobody could ask it")
+        yield finding("ladder.sshd", node, "unknown", f"how long sshd takes is not known: {said}.", needed=limit, remedy="see the node's load and its sshd")
+        return
+    worst, lost = sshd["worst_ms"], sshd["samples_ms"].count(None)
+    slow = worst is None or worst > limit
+    said = f"{lost} of {len(sshd['samples_ms'])} greetings of sshd did not come" if worst is None else f"sshd greeted after {worst} ms at the longest"
+    remedy = "a node whose sshd starves is one that nobody gets into: a shorter length" if slow else ""
+    yield finding("ladder.sshd", node, "block" if slow else "pass", f"{said}.", measured=worst, needed=limit, remedy=remedy)
+
+
+def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterator[Finding]:
+    """Yield what one node says of a rung. ``asked`` says whether the engine came as far as the prompt, beside which sshd was asked."""
+    told = answer["seen"]
+    if not answered(told) or told is None:
+        yield finding("ladder.guard", node, "unknown", "what the guard recorded could not be read.", remedy="see whether the node can be reached")
+        return
+    if told["boot_id"] != answer["climb"]["boot_id"]:
+        remedy = "see the playbook postmortem for its last minute"
+        yield finding("ladder.reboot", node, "block", "the node was started again meanwhile.", remedy=remedy)
+        return
+    seen = told["seen"]
+    yield _memory(node, seen, int(answer["floor_gib"]))
+    acts, active = seen["acts"], told["guard"]["active"]
+    if acts or not active:
+        said = f"the guard acted: {acts[0]}" if acts else "the guard does not run any more" if active is False else "whether the guard runs is not known"
+        remedy = "" if acts else "systemctl status gb10-guard on the node, then repeat"
+        yield finding("ladder.guard", node, "unknown" if active is None and not acts else "block", f"{said}.", measured=acts, remedy=remedy)
+    else:
+        yield finding("ladder.guard", node, "pass", "the guard ran and had nothing to do.")
+    silence = seen["longest_silence_s"]
+    if silence > postmortem.SILENT:
+        said = f"the node recorded nothing for {silence:.0f} s, where it takes a sample each second"
+        yield finding("ladder.silence", node, "block", f"{said}.", measured=silence, needed=postmortem.SILENT, remedy="it stood still: a shorter length")
+    lines = [text for kind, text in seen["kernel"] if kind not in UNJUDGED]
+    verdict, said = ("block", f"the kernel said: {'; '.join(lines[:3])}") if lines else ("pass", "the kernel said nothing of memory or GPU")
+    yield finding("ladder.kernel", node, verdict, f"{said}.", measured=lines, remedy="the playbook explain knows such lines" if lines else "")
+    yield from _sshd(node, answer["sshd"], int(answer["sshd_ms"]), asked)
+
+
+def start_finding(error: str, head: str, seconds: float) -> Finding:
+    """Return whether the engine came up and was proven."""
+    if error:
+        return finding("ladder.start", head, "block", f"{error.rstrip('.')}.", remedy="see what the bring-up said above")
+    return finding("ladder.start", head, "pass", f"up and proven after {seconds:.0f} s.", measured=seconds)
+
+
+def why(found: t.Iterable[Finding], silenced: t.Collection[str] = ()) -> list[str]:
+    """Return in words what speaks against a rung: what is not known does, and what a user silenced does not."""
+    against = [one for one in found if one["verdict"] not in ("pass", "warn") and one["id"] not in silenced]
+    return [f"{one['node']}: {one['message'].rstrip('.')}" for one in against]
+
+
+def entry(node: str, answers: Answers, settings: t.Mapping[str, t.Any], reasons: list[str]) -> dict[str, t.Any]:
+    """Return a rung as it stands in a node's record."""
+    answer = answers[node]
+    head = answers[answer["head"]]
+    seen = ((answer["seen"] or {}).get("seen") or {}) if answered(answer["seen"]) else {}
+    prompt = head["prompt"] if answered(head["prompt"]) else {}
+    sshd = answer["sshd"] if answered(answer["sshd"]) else {}
+    return {
+        "context": int(settings["context"]),
+        "good": not reasons,
+        "reasons": reasons,
+        "at_s": round(float(settings["at_s"]), 1),
+        "seconds": round(float(settings["seconds"]), 1),
+        "start_seconds": round(float(settings["start_seconds"]), 1),
+        "prompt_tokens": (prompt or {}).get("prompt_tokens", 0),
+        "prompt_seconds": (prompt or {}).get("seconds", 0.0),
+        "lowest_mb": seen.get("lowest_mb"),
+        "longest_silence_s": seen.get("longest_silence_s"),
+        "sshd_ms": (sshd or {}).get("worst_ms"),
+        "kernel": seen.get("kernel", []),
+        "acts": seen.get("acts", []),
+        "curve": seen.get("curve", []),
+    }
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Judge one rung. Returns ``good``, ``against`` (in words), and ``climbs`` by node with it.
+
+    The answers are ``seen`` (rung_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what failed of the
+    bring-up or of asking is in each node's ``error``. ``settings`` has ``context``, ``at_s`` (seconds since the climb began), ``seconds`` and
+    ``start_seconds``.
+    """
+    settings, first = run.settings, next(iter(answers.values()))
+    head = answers[first["head"]]
+    asked = answered(head["prompt"])
+    found = [start_finding(ladder.error_of(answers), first["head"], float(settings["start_seconds"]))]
+    for word in ("prompt", "questions"):
+        if answered(head[word]):
+            found += [{**one, "node": first["head"]} for one in head[word]["findings"]]
+    found += [one for node, answer in answers.items() for one in node_findings(node, answer, asked)]
+    reasons = why(found, run.silenced)
+    good = not reasons
+    context, reason = int(settings["context"]), f"{settings['context']}: {'; '.join(reasons)}" if reasons else ""
+    records = {}
+    for node, answer in answers.items():
+        climb = answer["climb"]
+        image = (answer["image"] or {}).get("image_id") if answered(answer["image"]) else ""
+        records[node] = {
+            **climb,
+            # One that was pulled, built or copied on the way to the first rung is another one than before.
+            "image_id": image or climb["image_id"],
+            "rung": context if good else climb["rung"],
+            "trying": 0,
+            "reason": reason,
+            "rungs": [*climb["rungs"], entry(node, answers, settings, reasons)],
+        }
+    last = max((one["rung"] for one in records.values()), default=0)
+    return Outcome(f"Rung {context}", found, returns={"good": good, "against": reason, "climbs": records, "last_good": last})

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The settings of a change of the mode, before any node is reached. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
+
+#: Ids of findings that are made here.
+IDS = ("mode.declared", "mode.names", "mode.profile")
+#: What is declared, before any profile is looked at: that one is wrong is said when the inputs of its cluster are judged.
+READS = {
+    "mode": "gb10_mode",
+    "pair": "gb10_cluster_name",
+    "single": "gb10_single_name",
+    "single_source": "gb10_single_profile",
+    "one": "gb10_single",
+    **leasing.DECLARED_READS,
+}
+
+
+def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
+    """Yield what is wrong with the settings."""
+    first = list(answers.values())[0]
+    if not first["mode"]:
+        remedy = f"name one: -e gb10_mode={modes.CLUSTER}, -e gb10_mode={modes.SINGLES} or -e gb10_mode={modes.OFF}"
+        yield finding("mode.declared", "cluster", "block", "gb10_mode is not set: which mode is it to be?", remedy=remedy)
+    if first["one"]:
+        message = f"gb10_single is {first['one']}, but a mode is about all nodes."
+        yield finding("mode.declared", "cluster", "block", message, remedy="leave gb10_single out; the playbook single is about one node")
+    names = [answer["single"] for answer in answers.values()]
+    for name in sorted({name for name in names if names.count(name) > 1 or name == first["pair"]}):
+        message = f"{name} is the name of more than one cluster, so their containers and directories would be the same."
+        yield finding("mode.names", "cluster", "block", message, remedy="give each host its own gb10_single_name, and the pair another gb10_cluster_name")
+    if first["mode"] == modes.SINGLES and not has_singles:
+        remedy = "set gb10_single_profile for the hosts that shall serve a model of their own"
+        yield finding("mode.profile", "cluster", "block", "no host has a gb10_single_profile, so there is nothing to start.", remedy=remedy)
+    yield from leasing.wrong_settings(answers)
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Judge the settings of a change before any node is reached. Returns ``singles``: by node, ``name``, ``head`` and ``profile`` of its service."""
+    singles = {
+        node: {"name": answer["single"], "head": node, "profile": answer["single_source"]}
+        for node, answer in answers.items()
+        if answer["mode"] == modes.SINGLES and answer["single_source"]
+    }
+    return Outcome("Mode", list(wrong_settings(answers, bool(singles))) or None, returns={"singles": singles})

@@ -1,0 +1,194 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has to go and what has to come for a declared mode. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared as companions
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_declared
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+
+Finding = dict[str, t.Any]
+
+#: Ids of findings that are made here.
+IDS = ("mode.foreign", "mode.look")
+
+READS = {
+    **mode_declared.READS,
+    **leasing.READS,
+    "head": "gb10_head_host",
+    "pair_profile": "__mode_pair_profile",
+    "single_profile": "__mode_single_profile",
+    "companions": "gb10_companions",
+}
+
+
+class Part(t.NamedTuple):
+    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine is told it, and its nodes."""
+
+    source: str
+    profile: str
+    model: str
+    nodes: list[str]
+
+    @property
+    def recorded(self) -> dict[str, t.Any]:
+        """Return what the record says of it."""
+        return {"profile": self.profile, "source": self.source, "nodes": self.nodes}
+
+
+def wanted_parts(answers: Answers) -> dict[str, Part]:
+    """Return by name the clusters that the declared mode has, by the inventory."""
+    first = next(iter(answers.values()))
+    mode = first["mode"]
+    if mode == modes.CLUSTER:
+        return {first["pair"]: Part(**first["pair_profile"], nodes=list(answers))}
+    if mode == modes.SINGLES:
+        return {answer["single"]: Part(**answer["single_profile"], nodes=[node]) for node, answer in answers.items() if answer["single_profile"]}
+    return {}
+
+
+def record_of(answers: Answers) -> modes.Record | None:
+    """Return the record of the nodes, the newest where they differ: one that was lost during a change has an older one."""
+    records = [answer["look"]["record"] for answer in answers.values() if answered(answer["look"]) and answer["look"]["record"]]
+    return max(records, key=lambda one: one["changed_at"], default=None)
+
+
+def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
+    """Return what is there of each cluster: by its name and by node, as ``mode_info`` answered."""
+    found: dict[str, dict[str, dict[str, t.Any]]] = {}
+    for node, answer in answers.items():
+        for name, one in (answer["look"]["clusters"] if answered(answer["look"]) else {}).items():
+            found.setdefault(name, {})[node] = one
+    return found
+
+
+def serves(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
+    """Return whether the engine of a cluster lives on its nodes with the wanted model. What it is started with beside that is the bring-up's to judge."""
+    heads = [one for one in there.values() if one["role"] == "head"]
+    return set(there) == set(part.nodes) and any(one["live"] and part.model in one["argv"] for one in heads)
+
+
+def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
+    """Return whether a live engine has another model than the wanted one, or other nodes."""
+    live = [one for one in there.values() if one["live"]]
+    return bool(live) and (not set(there) <= set(part.nodes) or any(one["argv"] and part.model not in one["argv"] for one in live))
+
+
+def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[str]) -> t.Iterator[Finding]:
+    """Yield what on the nodes speaks against a change before anything is touched."""
+    first = list(answers.values())[0]
+    for node, answer in answers.items():
+        if node not in lost and not answered(answer["look"]):
+            said = (answer["look"] or {}).get("msg") or "it was not asked"
+            yield finding("mode.look", node, "unknown", f"what is there is not known: {said}.", remedy="see why the node did not answer")
+    for name in sorted(set(there) - {first["pair"], *(answer["single"] for answer in answers.values())}):
+        nodes = ", ".join(there[name])
+        message = f"the cluster {name} has a container there, and is neither the pair {first['pair']} nor a service of one node."
+        remedy = f"take it down with its own inventory: the playbook teardown with -e gb10_cluster_name={name}"
+        yield finding("mode.foreign", nodes, "block", message, remedy=remedy)
+
+
+class Plan(t.NamedTuple):
+    """A change of mode: which clusters go, with why, and which come, each by name."""
+
+    down: dict[str, str]
+    up: dict[str, Part]
+    #: Of those that come, the ones that serve already, so that they are looked at alone.
+    there: list[str]
+
+    @property
+    def changes(self) -> bool:
+        """Return whether anything starts or stops."""
+        return bool(self.down) or set(self.up) != set(self.there)
+
+
+def plan(mode: str, wanted: t.Mapping[str, Part], there: t.Mapping[str, dict[str, dict[str, t.Any]]]) -> Plan:
+    """Decide: what the mode does not have goes, and so does a live engine with another model."""
+    down = {}
+    for name, seen in there.items():
+        if name not in wanted:
+            down[name] = f"the mode {mode} does not have it"
+        elif other_model(seen, wanted[name]):
+            down[name] = f"it has another model than {wanted[name].model}"
+    return Plan(down, dict(wanted), [name for name, part in wanted.items() if name not in down and name in there and serves(there[name], part)])
+
+
+def plan_lines(mode: str, before: str, found: Plan, nodes: t.Mapping[str, t.Iterable[str]]) -> list[str]:
+    """Return a plan for people."""
+    out = [f"Mode: {before} -> {mode}" if before != mode else f"Mode: {mode}"]
+    out += [f"  down: {name} on {', '.join(nodes[name])} ({why})" for name, why in found.down.items()]
+    for name, part in found.up.items():
+        out.append(f"  {'there' if name in found.there else 'up'}: {name} on {', '.join(part.nodes)}, profile {part.profile}")
+    if not found.changes:
+        out.append("  no engine has to be stopped or started")
+    return out
+
+
+def companion_lines(mode: str, declared_on: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]) -> list[str]:
+    """Return for people which companions a mode has beside its engines, and which it does not, by what is declared on each node."""
+    having, lacking = [], []
+    for node, ones in declared_on.items():
+        up = {one["name"] for one in companions.up_in(ones, mode)}
+        for one in ones:
+            (having if one["name"] in up else lacking).append(f"{one['name']} on {node}")
+    rows = [("companions", having, ""), ("without", lacking, " (companions that the mode does not have)")]
+    return [f"  {word}: {', '.join(names)}{why}" for word, names, why in rows if names]
+
+
+def is_declared(record: modes.Record | None, mode: str, found: Plan) -> bool:
+    """Return whether the record says already what the plan ends in; one of a change that was interrupted, or of another profile, does not."""
+    clusters = {name: part.recorded for name, part in found.up.items()}
+    return record is not None and (record["mode"], record["phase"], record["clusters"]) == (mode, modes.SETTLED, clusters)
+
+
+def as_returns(pair: str, mode: str, found: Plan, there: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+    """Return what the plays read. ``source`` is by cluster name what chooses the profile."""
+    return {
+        "mode": mode,
+        "changes": found.changes,
+        "down_pair": pair in found.down,
+        "down_singles": sorted({node for name in found.down if name != pair for node in there[name]}),
+        "up_pair": pair in found.up,
+        "up_singles": sorted({node for name, part in found.up.items() if name != pair for node in part.nodes}),
+        "source": {name: part.source for name, part in found.up.items()},
+        "clusters": {name: part.recorded for name, part in found.up.items()},
+    }
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Plan the change. ``settings`` has ``lost``, the nodes that could not be reached. The others go on without them.
+
+    The answer is ``look`` (mode_info).
+    """
+    first, lost = next(iter(answers.values())), run.settings["lost"]
+    there, record = on_nodes(answers), record_of(answers)
+    wanted = {name: part for name, part in wanted_parts(answers).items() if not set(part.nodes) & set(lost)}
+    change = plan(first["mode"], wanted, there)
+    before = record["mode"] if record else "not declared"
+    undeclared = bool(there) and record is None
+    clusters = {name: part.recorded for name, part in wanted.items()}
+    lease = leasing.planned(leasing.words_of(first["lease"]), record or {}, first["mode"], clusters, change.changes)
+    returns = {
+        "plan": as_returns(first["pair"], first["mode"], change, there),
+        "lost": lost,
+        "pair": first["pair"],
+        "head": first["head"],
+        "singles": {node: answer["single"] for node, answer in answers.items()},
+        "event": f"{before} -> {first['mode']}" + (f", for the lease of {lease['program']}" if lease else ""),
+        "before": record or {},
+        "undeclared": undeclared,
+        "declares": change.changes or not is_declared(record, first["mode"], change),
+        "lease": lease,
+    }
+    found = [*refusals(answers, there, lost), *leasing.refusals(answers, undeclared, change.changes, lost)]
+    lines = plan_lines(first["mode"], before, change, there)
+    lines += companion_lines(first["mode"], {node: answer["companions"] for node, answer in answers.items() if node not in lost})
+    return Outcome("Mode", found or None, lines=[*lines, *leasing.plan_lines(lease)], returns=returns)

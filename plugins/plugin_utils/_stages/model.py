@@ -1,0 +1,62 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The model on all nodes. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import models
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
+
+READS = {"offline": "gb10_offline"}
+
+
+def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
+    """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
+    found = [one for node, answer in answers.items() for one in table.on_node(answer["findings"], node)]
+    # Each node was asked for the one revision that it would serve, so it stands for main here; whether it is whole for its purpose was judged there.
+    seen = {
+        node: {
+            "models": [
+                {
+                    "refs": ["main"],
+                    "bytes": row["size_bytes"],
+                    "missing": [],
+                    # A plain directory has no commit: the names and sizes of its files take its place.
+                    "revision": row["revision"] or row.get("listing"),
+                    **{part: row[part] for part in ("repo", "complete")},
+                }
+                for row in answer["repositories"]
+                if row["complete"]
+            ]
+        }
+        for node, answer in answers.items()
+    }
+    wanted = [judging.fetched({**row, "revision": None}, row["purpose"]) for row in profiles.repositories(profile)]
+    return found + judging.judge_after_stage(("model.same",), seen, {"repositories": wanted})
+
+
+def _would_download(found: dict[str, t.Any]) -> bool:
+    """Return whether something is missing that the hub has: into a plain directory nothing is downloaded."""
+    return any(not row["complete"] and not model_files.is_directory(row["repo"]) for row in found["repositories"])
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Judge the model on all nodes. ``settings`` has ``profile``. Check mode on a node that would download it judges nothing."""
+    found = {node: answer["verified"] if answered(answer.get("verified")) else answer["model"] for node, answer in answers.items()}
+    copies = model_copies.told(answers)
+    would = {node: not boolean(answer["offline"]) or node in copies for node, answer in answers.items() if _would_download(answer["model"])}
+    if run.check_mode and any(would.values()):
+        return Outcome(f"Model (would be {'copied' if set(would) <= set(copies) else 'downloaded'})", [], lines=model_copies.lines(copies))
+    return Outcome("Model", models(found, run.settings["profile"]), lines=[*model_copies.lines(copies), *model_copies.verified(answers)])

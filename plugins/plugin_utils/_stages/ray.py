@@ -1,0 +1,78 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Ray says of its nodes. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
+
+#: Ids of findings that are made here.
+IDS = ("ray.node", "ray.stranger", "ray.token")
+READS = {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}
+#: What is said of versions of Ray.
+RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
+
+
+def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int) -> list[Finding]:
+    """Ray must see every node, alive, under its own address, with its GPUs; anything else costs half an hour later.
+
+    ``answer`` is what ``node_container_info`` said on the head; ``addresses`` maps the nodes to their fabric addresses.
+    """
+    if answer["ray_error"]:
+        remedy = "look at the head's container (docker logs), then run with --tags ray"
+        return [finding("ray.node", CLUSTER, "unknown", f"Ray's head does not say which nodes it has: {answer['ray_error']}", remedy=remedy)]
+    alive = {node["address"]: node for node in answer["nodes"] if node["alive"]}
+    found = [_token(answer["ray_without_token"], answer["ray_version"])]
+    for name, address in addresses.items():
+        node = alive.get(address)
+        gpus = node["gpus"] if node else None
+        fits = gpus == gpus_per_node
+        if node is None:
+            message, remedy = f"{address} is not registered with Ray (alive: {', '.join(sorted(alive)) or 'none'}).", "run with --tags ray"
+        elif not fits:
+            message, remedy = f"Ray sees {gpus:g} GPU(s) on {address}, {gpus_per_node} needed.", "check gb10_ray_gpus and gb10_container_gpus, then --tags ray"
+        else:
+            message, remedy = f"{address} is alive with {gpus:g} GPU(s).", ""
+        found.append(finding("ray.node", name, "pass" if fits else "block", message, measured=gpus, needed=gpus_per_node, remedy=remedy))
+    for address in sorted(set(alive) - set(addresses.values())):
+        found.append(
+            finding(
+                "ray.stranger",
+                CLUSTER,
+                "block",
+                f"{address} is registered with this Ray cluster and is no node of it; ranks could land there.",
+                measured=address,
+                remedy="stop Ray on that machine, or add it to gb10_workers",
+            )
+        )
+    return found
+
+
+def _token(came: str, version: str) -> Finding:
+    """Ray must refuse whoever has no token: who may ask it may run programs on every node."""
+    wrong = functools.partial(finding, "ray.token", CLUSTER, measured=came, needed="refused")
+    if came == "refused":
+        return wrong("pass", "Ray refuses a question without the token.")
+    if came == "answered":
+        remedy = f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true"
+        return wrong("block", f"Ray {version} answers a question without the token: whoever reaches it runs programs on every node.", remedy=remedy)
+    remedy = "run with --tags ray again; when it stays so, see docker logs of the head's container"
+    return wrong("unknown", f"whether Ray refuses a question without the token is unknown: {came or 'it was not asked'}.", remedy=remedy)
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Judge what Ray's head says of its nodes."""
+    first = next(iter(answers.values()))
+    if run.check_mode and not first["head"]["running"]:
+        return Outcome("Ray (would be checked)", [])
+    addresses = {node: answer["address"] for node, answer in answers.items()}
+    return Outcome("Ray", gate(first["head"], addresses, int(first["gpus"])))

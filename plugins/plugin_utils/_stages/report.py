@@ -1,0 +1,225 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The report of a run. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages.status import api_url
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+
+#: Version of the report.
+SCHEMA = 1
+
+#: What ends before a stage begins, and is none itself.
+BEFORE_STAGES = ("validate", "begin", "engine")
+READS = {
+    "ends": "__gb10_stage_ends",
+    "head": "gb10_head_host",
+    "cluster": "gb10_cluster_name",
+    "reached": "__gb10_head_reached",
+    "key": "gb10_api_key",
+    "key_file": "__gb10_api_key_file",
+    "profile": "__gb10_profile",
+    "executor": "__gb10_executor_choice",
+    "given": "__gb10_engine",
+    "cache": "__gb10_cache",
+    "arguments": "__gb10_serve_arguments",
+    "rung": "__gb10_rung_judged",
+    "pulled": "__image_pulled",
+    "downloaded": "__model_download",
+    "copied": "__model_copied",
+    "image_copied": "__image_copied",
+    "verified": "__model_verified",
+}
+#: What takes long within a stage, in the order in which it happens: a step's name, and the answer that has its time.
+STEPS = {
+    "image": {"pull": "pulled", "copy": "image_copied"},
+    "model": {"download": "downloaded", "copy": "copied", "verify": "verified"},
+}
+
+
+#: What Ray's head says, the same for every node.
+OF_RAY = ("ray_version", "python_version", "nodes", "gpus_total", "ray_error", "ray_without_token")
+#: What a node's container is.
+OF_CONTAINER = ("exists", "running", "role", "executor", "container", "session", "address")
+
+
+def stage_seconds(ends: t.Mapping[str, t.Any]) -> dict[str, float]:
+    """Return the seconds of each stage, from the times (seconds since the epoch) at which the stages ended; each begins where the one before it ended."""
+    known = [(stage, float(end)) for stage, end in ends.items() if end is not None]
+    return {stage: round(end - before, 1) for (_last, before), (stage, end) in zip(known, known[1:]) if stage not in BEFORE_STAGES}
+
+
+def downloaded(result: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
+    """Return what the program that downloads said of a node's download (``seconds``, ``bytes``), None where there was none."""
+    return {word: result[word] for word in ("seconds", "bytes")} if result and answered(result) and "bytes" in result else None
+
+
+def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
+    """Return the seconds of a node's step, None where it had nothing to do."""
+    if word == "downloaded":
+        return (downloaded(result) or {}).get("seconds")
+    if not result or not answered(result):
+        return None
+    if word == "verified":
+        return result["verified"]["seconds"]
+    return result.get("duration") if result.get("changed") else None
+
+
+def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict[str, t.Any]]:
+    """Return what the run waited for, stage by stage, and within a stage each step with the node that was last.
+
+    Stages follow each other, and so do the steps of one; what happens on several nodes at once takes as long as the slowest of them. A download begins
+    while the image is copied: the run waited for it in its own stage alone, whatever its own ``seconds`` are, and ``overlapped`` is then true.
+    """
+    path = []
+    for stage, whole in seconds.items():
+        steps = []
+        for step, word in STEPS.get(stage, {}).items():
+            took = {node: found for node, answer in answers.items() if (found := _step_seconds(word, answer.get(word))) is not None}
+            if took:
+                node = max(took, key=lambda name: took[name])
+                steps.append({"step": step, "node": node, "seconds": round(took[node], 1), "overlapped": took[node] > whole})
+        path.append({"stage": stage, "seconds": whole, "steps": steps})
+    return path
+
+
+def path_text(path: t.Iterable[dict[str, t.Any]]) -> str:
+    """Return the longest stage and its steps first: what to look at when a run takes too long."""
+    rows = sorted(path, key=lambda row: -row["seconds"])
+    texts = []
+    for row in rows:
+        steps = ", ".join(
+            f"{one['step']} on {one['node']} {one['seconds']} s{', begun in an earlier stage' if one['overlapped'] else ''}" for one in row["steps"]
+        )
+        texts.append(f"{row['stage']} {row['seconds']} s" + (f" ({steps})" if steps else ""))
+    return ", ".join(texts[:3])
+
+
+def context(head: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the context length that was asked for, the climb of the ladder that it is from, and why what a climb recorded is not used."""
+    rung = head.get("rung") or {}
+    climb = rung.get("climb_id", "") if rung.get("context") else ""
+    return {"tokens": (head.get("arguments") or {}).get("max_model_len"), "ladder": climb, "not_used": rung.get("why_not", "")}
+
+
+def context_text(found: dict[str, t.Any]) -> str:
+    """Return it in a line."""
+    not_used = f"; what the ladder recorded is not used: {found['not_used']}" if found["not_used"] else ""
+    whose = f", from the ladder {found['ladder']}" if found["ladder"] else not_used
+    return f"context: {found['tokens'] or 'left to the engine'}{whose}"
+
+
+def content(answers: Answers, run: Run) -> dict[str, t.Any]:
+    """Return the report, as it is written and passed on."""
+    head = answers[next(iter(answers.values()))["head"]]
+    native = head["executor"]["executor"] == "native"
+    engine = head["engine"]["engine"]
+    nodes = {node: {name: answer["container"][name] for name in OF_CONTAINER} for node, answer in answers.items()}
+    seconds = stage_seconds(head["ends"])
+    applied = (head["cache"] or {}).get("arguments", {})
+    return {
+        "schema": SCHEMA,
+        "cluster": head["cluster"],
+        "profile": head["profile"]["id"],
+        "check_mode": run.check_mode,
+        "images": images(answers),
+        "endpoint": api_url(engine, head["reached"]) if engine["live"] else None,
+        "served_names": head["profile"]["model"]["served_names"],
+        "repositories": [{word: one[word] for word in ("name", "repo", "revision", "purpose")} for one in profiles.repositories(head["profile"])],
+        "executor": head["executor"]["executor"],
+        "executor_reason": head["executor"]["reason"],
+        "engine": engine,
+        "context": context(head),
+        "arguments_changed": (head["given"] or {}).get("steps", []),
+        "kv_cache": {"bytes": applied.get("kv_cache_memory_bytes"), "told": (head["cache"] or {}).get("told", "")},
+        "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
+        "ray": None if native else {name: head["container"][name] for name in OF_RAY},
+        "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
+        "image_copies": {node: made for node, answer in answers.items() if (made := image_copies.reported(answer.get("image_copied")))},
+        "verified": {node: answer["verified"]["verified"] for node, answer in answers.items() if answered(answer.get("verified"))},
+        "downloads": {node: made for node, answer in answers.items() if (made := downloaded(answer.get("downloaded")))},
+        "stages": seconds,
+        "critical_path": critical_path(answers, seconds),
+        "proofs": (head["proof"] or {}).get("findings", []),
+    }
+
+
+def images(answers: Answers) -> dict[str, t.Any]:
+    """Return by node which image it is, what it was built on and what pip added; None where there is none."""
+    found: dict[str, t.Any] = {}
+    for node, answer in answers.items():
+        contract = answer["image"]
+        if not answered(contract) or not contract["exists"]:
+            found[node] = None
+            continue
+        built = contract["base"] or {}
+        found[node] = {
+            "tag": answer["profile"]["image"]["tag"],
+            "id": contract["image_id"],
+            "base": answer["profile"]["image"]["base"],
+            "base_id": built.get("image_id") or contract["base_image_id"],
+            "base_digest": contract["base_digest"],
+            "added": built.get("lock", []),
+            "ray_wanted": built.get("ray_wanted"),
+            "mods": mods(contract["labels"]),
+        }
+    digests = {one["base_id"]: one["base_digest"] for one in found.values() if one and one["base_digest"]}
+    # An engine knows the digest of what it pulled alone; a copy from another node is the same image.
+    return {node: one and {**one, "base_digest": one["base_digest"] or digests.get(one["base_id"])} for node, one in found.items()}
+
+
+def mods(labels: dict[str, str] | None) -> dict[str, str]:
+    """Return the digests of the changes that are in an image, by their names."""
+    return t.cast("dict[str, str]", json.loads((labels or {}).get("io.gb10.mods") or "{}"))
+
+
+def image_names(found: dict[str, t.Any]) -> str:
+    """Return what the nodes run and what that was built on, by the digest that its registry gave it; the same on all nodes but for a fault."""
+    known = [one for one in found.values() if one]
+    names = dict.fromkeys(
+        one["tag"]
+        + "".join(f" with {name}@{digest[:12]}" for name, digest in one["mods"].items())
+        + (f" on {one['base_digest']}" if one["base_digest"] else ", no digest of a registry is known")
+        for one in known
+    )
+    return "; ".join(names) or "none here"
+
+
+def _repository(one: dict[str, t.Any]) -> str:
+    """Return a repository with its commit in words, and what it is for beside the model."""
+    at = "" if model_files.is_directory(one["repo"]) else f"@{(one['revision'] or 'main')[:12]}"
+    return f"{one['repo']}{at}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Say what serves and what was proven, write it and pass it on."""
+    report = content(answers, run)
+    head = answers[next(iter(answers.values()))["head"]]
+    seconds = ", ".join(f"{stage} {seconds} s" for stage, seconds in report["stages"].items())
+    lines = [
+        f"{report['cluster']}: " + (f"serving {', '.join(report['served_names'])}" if report["engine"]["live"] else "no engine is serving"),
+        f"endpoint: {report['endpoint'] or 'none'}",
+        f"executor: {report['executor']} ({report['executor_reason']})",
+        context_text(report["context"]),
+        f"repositories: {', '.join(map(_repository, report['repositories']))}",
+        f"image: {image_names(report['images'])}",
+        *([executors.ray_words(head["profile"], head["image"])] if report["ray"] is not None and head["image"].get("exists") else []),
+        "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
+        *(f"for this engine: {step}" for step in report["arguments_changed"]),
+        *([f"KV cache: {report['kv_cache']['told']}"] if report["kv_cache"]["told"] else []),
+        f"stages: {seconds or 'none of this run'}",
+        *([f"longest: {path_text(report['critical_path'])}"] if report["critical_path"] else []),
+        f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",
+        f"report: {run.path}",
+    ]
+    stats = {"gb10_report": report, "gb10_endpoint": f"{report['endpoint']}/v1" if report["endpoint"] else ""}
+    return Outcome("Report", lines=lines, files={run.path: report}, mode=0o644, stats=stats)

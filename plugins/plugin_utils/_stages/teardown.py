@@ -1,0 +1,86 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""That nothing is left. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import holder
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, guard, mode, protect, reach, sweep
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
+
+#: Ids of findings that are made here.
+IDS = ("teardown.containers", "teardown.ports", "teardown.seen", "teardown.unit")
+READS = {"cluster": "gb10_cluster_name"}
+
+
+def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any], unit: t.Mapping[str, t.Any] | None = None) -> list[Finding]:
+    """Judge that nothing of ``cluster`` is left on a node: no container, no unit, no listener on the ports that were asked for, no memory.
+
+    ``memory`` is what ``memory_watch`` answered, ``unit`` what ``node_container_info`` said of the unit.
+    """
+    errors = [error for error in info["errors"] if error["section"] in ("docker", "containers", "listeners")]
+    if errors:
+        return [finding("teardown.seen", node, "unknown", f"{error['section']}: {error['error']}", remedy="look at the node") for error in errors]
+    left = [container["name"] for container in info["containers"] if container["cluster"] == cluster]
+    found = [
+        finding(
+            "teardown.containers",
+            node,
+            "block" if left else "pass",
+            f"left: {', '.join(left)}." if left else f"no container of {cluster}.",
+            measured=left,
+            needed=[],
+            remedy="run teardown.yml again" if left else "",
+        )
+    ]
+    if unit and (unit["installed"] or unit["files"]):
+        message = f"the unit {unit['name']} is left, or its files are."
+        found.append(finding("teardown.unit", node, "block", message, measured=unit["name"], remedy="run teardown.yml again"))
+    held = "; ".join(f"port {listener['port']} is held by {holder(listener)}" for listener in info["listeners"])
+    found.append(
+        finding(
+            "teardown.ports",
+            node,
+            "warn" if held else "pass",
+            f"{held}." if held else "nobody listens on its ports.",
+            remedy="it is not ours; stop it if it shall not be there" if held else "",
+        )
+    )
+    # Memory that is missing warns and stops nothing, so that it is unknown whether some is missing does so, too.
+    lowered = [{**one, "verdict": "warn"} if one["verdict"] == "unknown" else one for one in memory["findings"]]
+    return [*found, *table.on_node(lowered, node)]
+
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left.
+
+    ``settings`` has ``lost``, the nodes that could not be reached, and ``keeps_unit``, whether units are meant to stay.
+    """
+    told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
+    kept = protect.stays({node: one["protection"] for node, one in told.items()})
+    kept += guard.stays({node: one.get("guard") or {} for node, one in told.items()})
+    kept += sweep.stays({node: one.get("sweep") or {} for node, one in told.items()})
+    kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
+    kept += companions.stays({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
+    kept += mode.stays({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
+    away = reach.left_alone(run.settings["lost"])
+    if run.check_mode:
+        return Outcome("Left (would be checked)", away, lines=kept)
+    units = {node: one.get("unit") or {} for node, one in told.items() if not boolean(run.settings.get("keeps_unit") or False)}
+    found = [
+        one
+        for node, answer in answers.items()
+        for one in findings_of(answer["node"], node, answer["cluster"], answer["memory"], units.get(node))
+    ]
+    found += away
+    return Outcome("Left", found, lines=kept, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})

@@ -1,0 +1,178 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Root acts in a user's directory as that user, and as root nowhere that somebody else can change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
+
+#: Users that have no account.
+ONE, OTHER = 4711, 4712
+
+
+@pytest.fixture
+def place():
+    """A directory of root's that everybody may pass, with the home of a user in it."""
+    found = Path(tempfile.mkdtemp())
+    found.chmod(0o755)
+    for name, uid in (("home", ONE), ("theirs", OTHER), ("etc", 0)):
+        (found / name).mkdir()
+        os.chown(found / name, uid, uid)
+    yield found
+    shutil.rmtree(found)
+
+
+def link(path, target, uid=ONE):
+    path.symlink_to(target)
+    os.chown(path, uid, uid, follow_symlinks=False)
+
+
+def directory(path, uid=ONE):
+    path.mkdir()
+    os.chown(path, uid, uid)
+
+
+def refused(path):
+    with pytest.raises(ClusterError) as caught:
+        owners.owner_of(str(path))
+    assert caught.value.remedy
+    return caught.value
+
+
+def test_the_owner_is_whose_the_directory_is_or_the_nearest_above(place):
+    directory(place / "home/.cache")
+    for path in ("home", "home/.cache", "home/.cache/huggingface", "home/new/and/deeper"):
+        assert owners.owner_of(str(place / path)) == (ONE, ONE)
+    assert owners.owner_of(str(place / "etc/new")) == (0, 0)
+
+
+def test_a_users_link_within_their_own_and_a_link_of_roots_are_followed(place):
+    directory(place / "home/disk")
+    link(place / "home/cache", "../home/disk")
+    link(place / "data", place / "home/disk", 0)
+    assert owners.owner_of(str(place / "home/cache/hub")) == owners.owner_of(str(place / "data")) == (ONE, ONE)
+
+
+@pytest.mark.parametrize("path", ["home/cache", "home/cache/hub", "home/cache/../etc/hub"])
+@pytest.mark.parametrize("target", ["etc", "theirs"])
+def test_a_users_link_to_what_is_not_theirs_is_refused_and_nothing_there_is_to_be_given_away(place, target, path):
+    link(place / "home/cache", f"../{target}")
+    error = refused(place / path)
+    assert f"{place}/home/cache belongs to user {ONE}" in str(error) and "chown" not in error.remedy
+
+
+def test_a_link_that_leads_nowhere_is_refused_at_every_level(place):
+    link(place / "home/cache", place / "etc/ssh.service.d")
+    link(place / "home/over", "cache")
+    for path in ("home/cache", "home/cache/hub", "home/over/hub"):
+        assert refused(place / path).remedy.startswith(f"Mount or make {place}/etc/ssh.service.d, or remove the link: rm {place}/home/cache")
+    link(place / "home/round", "round")
+    assert "circle" in refused(place / "home/round").remedy
+
+
+def test_what_root_left_in_a_users_directory_is_named_with_the_line_that_mends_it(place):
+    directory(place / "home/hub", 0)
+    link(place / "home/cache", place / "home")
+    for path in ("home/hub/new", "home/cache/hub"):
+        error = refused(place / path)
+        assert error.remedy == f"sudo chown -R --reference={place}/home {place}/home/hub"
+
+
+def test_root_is_led_by_nobody_who_may_write_on_the_way(place):
+    (place / "etc").chmod(0o777)
+    (place / "etc/cache").mkdir()
+    assert f"sudo chmod go-w {place}/etc" in refused(place / "etc/cache").remedy
+    # Under the sticky bit what is there stays; what is not there yet may be anybody's first.
+    (place / "etc").chmod(0o1777)
+    assert owners.owner_of(str(place / "etc/cache")) == (0, 0)
+    assert refused(place / "etc/new").reason == "owner"
+    (place / "etc").chmod(0o775)
+    os.chown(place / "etc", 0, 27)
+    assert refused(place / "etc/cache").reason == "owner"
+    # As the user it is no matter.
+    os.chown(place / "etc/cache", ONE, ONE)
+    assert owners.owner_of(str(place / "etc/cache")) == (ONE, ONE)
+
+
+def test_one_owner_of_all_that_is_written_to(place):
+    directory(place / "home/hub")
+    directory(place / "etc/hub")
+    assert owners.one_owner(str(place / "home"), [str(place / "home/hub"), str(place / "home/hub/new")]) == (ONE, ONE)
+    with pytest.raises(ClusterError) as caught:
+        owners.one_owner(str(place / "etc"), [str(place / "etc/hub")])
+    assert caught.value.remedy == f"sudo chown -R --reference={place}/etc {place}/etc/hub"
+
+
+def test_nobody_gets_a_group_by_a_directory(place):
+    os.chown(place / "home", 65534, 0)
+    assert owners.owner_of(str(place / "home")).gid == 65534
+
+
+def test_who_acts_as_a_user_can_do_no_more(place):
+    with owners.acting_as(owners.owner_of(str(place / "home"))):
+        assert (os.geteuid(), os.getegid(), os.getgroups()) == (ONE, ONE, [ONE])
+        (place / "home/made").touch()
+        with pytest.raises(PermissionError):
+            (place / "etc/made").touch()
+    assert os.geteuid() == os.getegid() == 0 and (place / "home/made").stat().st_uid == ONE
+
+
+def test_root_reads_nothing_for_a_user_who_may_not(place):
+    (place / "etc/secret").write_text("secret")
+    (place / "etc/secret").chmod(0o600)
+    (place / "etc/public").write_text("public")
+    (place / "home/own").write_text("own")
+    os.chown(place / "home/own", ONE, ONE)
+    (place / "home/own").chmod(0o600)
+    for name, target in (("one", "etc/secret"), ("all", "etc/public"), ("mine", "home/own")):
+        link(place / "home" / name, place / target)
+    link(place / "home/over", "one")
+    link(place / "home/folder", place / "etc")
+    link(place / "home/roots", place / "etc/secret", 0)
+    for name in ("all", "mine", "roots", "folder/public"):
+        owners.require_readable(str(place / "home" / name))
+    for name in ("one", "over", "folder/secret"):
+        with pytest.raises(ClusterError, match="which that user may not read") as caught:
+            owners.require_readable(str(place / "home" / name))
+        assert str(place / "home") in caught.value.remedy and os.geteuid() == 0
+    # A file that everybody may read, where that user may not pass.
+    (place / "etc").chmod(0o700)
+    with pytest.raises(ClusterError):
+        owners.require_readable(str(place / "home/all"))
+
+
+def test_a_directory_that_is_held_is_the_one_that_was_opened(place):
+    directory(place / "home/hub")
+    (place / "home/hub/own").touch()
+    with owners.held(str(place / "home/hub")) as top:
+        (place / "home/hub").rename(place / "home/gone")
+        link(place / "home/hub", place / "etc")
+        assert os.listdir(top) == ["own"]
+    with pytest.raises(ClusterError), owners.held(str(place / "home/hub")):
+        pass
+
+
+def test_a_directory_that_is_replaced_before_it_is_opened_is_refused(place, monkeypatch):
+    directory(place / "home/hub")
+    real = owners.acting_as
+
+    def acting_as(owner):
+        os.rename(place / "home/hub", place / "home/gone")
+        link(place / "home/hub", place / "theirs")
+        return real(owner)
+
+    monkeypatch.setattr(owners, "acting_as", acting_as)
+    with pytest.raises(ClusterError, match="was replaced meanwhile"), owners.held(str(place / "home/hub")):
+        pass

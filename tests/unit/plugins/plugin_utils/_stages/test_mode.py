@@ -1,0 +1,445 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a change of mode stops and starts, and how it ends."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode as ending
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_declared, mode_plan, mode_return
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
+
+PAIR = {"source": "pair_tp2", "profile": "pair_tp2", "model": "org/pair"}
+ONE = {"source": "./mine.yml", "profile": "mine_one", "model": "org/one"}
+CLUSTERS = {"gb10": {"source": "pair_tp2", "profile": "pair_tp2", "nodes": ["spark-1", "spark-2"]}}
+RECORD = {"mode": "cluster", "phase": "settled", "reason": "", "clusters": CLUSTERS, "previous": {}, "changed_at": "2026-11-24T02:00:00Z", "events": []}
+
+#: Of a node that answers.
+PONG = {"ping": "pong"}
+
+
+def run(check_mode=False, **settings):
+    now = datetime.datetime(2026, 11, 24, 2, 10, tzinfo=datetime.timezone.utc)
+    return Run({"lost": [], **settings}, [], "", ["all"], [], now, check_mode)
+
+
+def there(role="head", live=True, model="org/pair", running=True):
+    return {"role": role, "running": running, "live": live, "run_id": "1", "argv": ["vllm", "serve", model] if live else []}
+
+
+def answers(mode, clusters=None, record=None, **more):
+    """Answers of two nodes; ``clusters`` has by node what is there."""
+    found = {}
+    for node in ("spark-1", "spark-2"):
+        look = {"record": record, "clusters": (clusters or {}).get(node, {})}
+        found[node] = {
+            "mode": mode,
+            "pair": "gb10",
+            "pair_profile": PAIR if mode == "cluster" else {},
+            "single": node,
+            "single_profile": ONE if mode == "singles" else {},
+            "single_source": "./mine.yml" if mode == "singles" else "",
+            "one": "",
+            "head": "spark-1",
+            "companions": [],
+            "look": look,
+            "lease": "",
+            "forget": False,
+            "unit": "auto",
+            "break_lock": "",
+            **more,
+        }
+    return found
+
+
+def plan_of(given, **settings):
+    return mode_plan.judge(given, run(**settings))
+
+
+PAIR_RUNS = {"spark-1": {"gb10": there()}, "spark-2": {"gb10": there("worker", live=False)}}
+SINGLES_RUN = {node: {node: there(model="org/one")} for node in ("spark-1", "spark-2")}
+
+
+def test_singles_take_the_place_of_the_pair():
+    found = plan_of(answers("singles", PAIR_RUNS, RECORD))
+    plan = found.returns["plan"]
+    assert (plan["down_pair"], plan["down_singles"], plan["up_pair"], plan["up_singles"]) == (True, [], False, ["spark-1", "spark-2"])
+    assert plan["changes"] and plan["source"] == {"spark-1": "./mine.yml", "spark-2": "./mine.yml"}
+    assert found.lines[0] == "Mode: cluster -> singles" and "down: gb10 on spark-1, spark-2 (the mode singles does not have it)" in found.lines[1]
+
+
+def test_the_pair_takes_the_place_of_singles():
+    plan = plan_of(answers("cluster", SINGLES_RUN)).returns["plan"]
+    assert (plan["down_pair"], plan["down_singles"], plan["up_pair"], plan["up_singles"]) == (False, ["spark-1", "spark-2"], True, [])
+    assert plan["clusters"] == CLUSTERS
+
+
+def test_off_takes_down_what_is_there_also_when_it_only_lies_there():
+    stopped = {"spark-1": {"gb10": there(live=False, running=False)}}
+    plan = plan_of(answers("off", stopped)).returns["plan"]
+    assert plan["down_pair"] and plan["changes"] and plan["clusters"] == {}
+    assert not plan_of(answers("off")).returns["plan"]["changes"]
+
+
+@pytest.mark.parametrize(("mode", "clusters"), [("cluster", PAIR_RUNS), ("singles", SINGLES_RUN)])
+def test_what_serves_already_is_only_looked_at(mode, clusters):
+    found = plan_of(answers(mode, clusters))
+    assert not found.returns["plan"]["changes"] and found.lines[-1] == "  no engine has to be stopped or started"
+    assert not found.returns["plan"]["down_pair"] and not found.returns["plan"]["down_singles"]
+
+
+def test_the_plan_names_the_companions_of_the_mode_and_those_that_it_does_not_have():
+    judge = {"name": "judge", "unit": "ollama.service", "port": 11434, "health_path": "/api/tags", "memory_gib": 40, "modes": [False]}
+    speech = {**judge, "name": "asr", "port": 8765, "modes": ["cluster", "off"]}
+    off, pair = (plan_of(answers(mode, companions=[judge, speech])).lines for mode in ("off", "cluster"))
+    assert off[-2:] == ["  no engine has to be stopped or started", "  companions: judge on spark-1, asr on spark-1, judge on spark-2, asr on spark-2"]
+    assert pair[-2:] == [
+        "  companions: asr on spark-1, asr on spark-2",
+        "  without: judge on spark-1, judge on spark-2 (companions that the mode does not have)",
+    ]
+    assert "judge on spark-2" not in plan_of(answers("off", companions=[judge]), lost=["spark-2"]).lines[-1]
+
+
+def test_a_live_engine_with_another_model_goes_and_a_dead_one_is_the_bring_ups():
+    found = plan_of(answers("cluster", {"spark-1": {"gb10": there(model="org/other")}, "spark-2": {"gb10": there("worker", live=False)}}))
+    assert found.returns["plan"]["down_pair"] and "it has another model than org/pair" in found.lines[1]
+    half = plan_of(answers("cluster", {"spark-1": {"gb10": there(live=False)}})).returns["plan"]
+    assert not half["down_pair"] and half["changes"]
+
+
+def test_a_cluster_of_somebody_else_refuses_the_change():
+    found = plan_of(answers("off", {"spark-2": {"judges": there()}}))
+    (foreign,) = [one for one in found.findings if one["id"] == "mode.foreign"]
+    assert (foreign["node"], foreign["verdict"]) == ("spark-2", "block") and "gb10_cluster_name=judges" in foreign["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("more", "id", "words"),
+    [
+        ({"mode": ""}, "mode.declared", "gb10_mode is not set"),
+        ({"one": "spark-1"}, "mode.declared", "a mode is about all nodes"),
+        ({"single": "gb10"}, "mode.names", "the name of more than one cluster"),
+        ({"single_source": ""}, "mode.profile", "no host has a gb10_single_profile"),
+    ],
+)
+def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
+    found = mode_declared.judge(answers(**{"mode": "singles", **more}), run())
+    said = [one for one in found.findings if one["id"] == id]
+    assert said and said[0]["verdict"] == "block" and words in said[0]["message"] and said[0]["remedy"]
+
+
+def test_the_services_to_come_are_named_with_what_chooses_their_profile():
+    assert mode_declared.judge(answers("singles"), run()).returns["singles"]["spark-2"] == {"name": "spark-2", "head": "spark-2", "profile": "./mine.yml"}
+    quiet = mode_declared.judge(answers("cluster"), run())
+    assert quiet.findings is None and quiet.returns["singles"] == {}
+
+
+def test_a_node_that_could_not_be_looked_at_stops_the_change():
+    found = plan_of(answers("singles", look={"failed": True, "msg": "the Docker engine did not answer"}))
+    assert {(one["id"], one["verdict"]) for one in found.findings} == {("mode.look", "unknown")}
+    assert "the Docker engine did not answer" in found.findings[0]["message"]
+
+
+def test_nothing_is_planned_for_a_node_that_is_lost():
+    found = plan_of(answers("singles"), lost=["spark-2"])
+    assert found.returns["plan"]["up_singles"] == ["spark-1"]
+    assert plan_of(answers("cluster"), lost=["spark-2"]).returns["plan"]["up_pair"] is False
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------------
+
+
+def fault(said, remedy=""):
+    """What a node notes of a step that failed."""
+    return {"said": said, "remedy": remedy}
+
+
+def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
+    base = answers(mode, PAIR_RUNS, RECORD)
+    plan = mode_plan.judge(base, run(**(decided or {}))).returns
+    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": PONG}
+    by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
+    return by_node, ending.judge(by_node, run(check_mode))
+
+
+def test_a_change_that_went_well_is_settled_with_its_seconds():
+    _by_node, found = ended(down_at=100.0, served={"finished_at": 252.5})
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["reason"]) == ("singles", "settled", "")
+    assert record["event"] == "singles is up; 152.5 s from the first stop to the last first token"
+    assert [one["verdict"] for one in found.findings] == ["pass"] and found.stats["gb10_verdict"] == "pass"
+    assert found.stats["gb10_mode_report"]["seconds_down"] == 152.5
+    assert list(record["clusters"]) == ["spark-1", "spark-2"]
+
+
+def test_a_stop_that_was_refused_leaves_the_mode_as_it_was():
+    _by_node, found = ended(errors={"spark-1": {"down": fault("it has 2 request(s)", "Wait for them.")}})
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["clusters"]) == ("cluster", "settled", CLUSTERS)
+    assert "singles refused, nothing was stopped: spark-1: it has 2 request(s)" in record["event"]
+    (refused,) = found.findings
+    assert refused["id"] == "mode.down" and refused["remedy"] == "Wait for them; then run the same again, which goes on from here"
+
+
+def test_memory_that_is_not_back_leaves_everything_off():
+    by_node, found = ended(errors={"spark-2": {"down": fault("9000 MiB have not come back")}}, down_at=100.0, leak=True)
+    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "leak")
+    assert "mode.memory" in [one["id"] for one in found.findings]
+    assert not mode_return.judge({node: {**one, "return_asked": True} for node, one in by_node.items()}, run()).returns["returns"]
+
+
+def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
+    errors = {"spark-2": {"up": fault("the engine did not start")}}
+    by_node, found = ended(errors=errors, down_at=100.0)
+    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("singles", "failed")
+    assert not mode_return.judge(by_node, run()).returns["returns"]
+    asked = {node: {**one, "return_asked": True, "look": {"record": None, "clusters": SINGLES_RUN[node]}} for node, one in by_node.items()}
+    back = mode_return.judge(asked, run()).returns
+    assert back["returns"] and back["plan"]["down_singles"] == ["spark-1", "spark-2"] and back["plan"]["up_pair"]
+    assert back["plan"]["source"] == {"gb10": "pair_tp2"} and back["plan"]["clusters"] == CLUSTERS
+    came = ending.judge({node: {**one, "returning": back} for node, one in asked.items()}, run())
+    assert (came.returns["record"]["mode"], came.returns["record"]["phase"]) == ("cluster", "settled")
+    assert {one["id"] for one in came.findings} == {"mode.up", "mode.returned"}
+    lost = {node: {**one, "returning": back, "errors": {**one["errors"], "return": fault("it did not start either")}} for node, one in asked.items()}
+    assert ending.judge(lost, run()).returns["record"]["phase"] == "failed"
+
+
+def test_what_ended_without_a_reason_is_not_settled():
+    text = "what failed on another node ended it"
+    _by_node, found = ended(errors={"spark-1": {"down": fault(text)}, "spark-2": {"down": fault(text)}}, down_at=100.0)
+    assert found.returns["record"]["phase"] == "failed"
+
+
+def test_a_node_that_is_lost_on_the_way_is_named_and_nothing_of_it_comes_back():
+    errors = {"spark-1": {"up": fault("spark-2 is gone")}}
+    by_node, found = ended(errors=errors, down_at=100.0, return_asked=True)
+    gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": {"unreachable": True}, "errors": None, "decided": None, "look": None}}
+    back = mode_return.judge(gone, run()).returns
+    assert back["returns"] and not back["plan"]["up_pair"], "the pair needs the node that is lost"
+    said = ending.judge({node: {**one, "returning": back} for node, one in gone.items()}, run())
+    assert said.returns["record"]["phase"] == "failed" and "mode.lost" in {one["id"] for one in said.findings}
+
+
+def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_failed():
+    by_node, found = ended(down_at=100.0)
+    assert found.returns["record"]["phase"] == "settled"
+    gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": None, "look": None}}
+    said = ending.judge(gone, run())
+    assert said.returns["record"]["phase"] == "failed" and [one["node"] for one in said.findings if one["id"] == "mode.lost"] == ["spark-2"]
+    back = mode_return.judge({node: {**one, "return_asked": True} for node, one in gone.items()}, run()).returns
+    assert back["returns"] and back["lost"] == ["spark-2"]
+
+
+def test_a_return_takes_down_another_profile_of_the_same_name():
+    base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
+    plan = mode_plan.judge(base, run()).returns
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    back = mode_return.judge({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
+    assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
+
+
+def test_what_ran_undeclared_is_not_started_again():
+    base = answers("singles", PAIR_RUNS)
+    plan = mode_plan.judge(base, run()).returns
+    assert plan["undeclared"]
+    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    assert not mode_return.judge({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
+
+
+@pytest.mark.parametrize(
+    ("record", "declares"),
+    [
+        (None, True),
+        (RECORD, False),
+        ({**RECORD, "phase": "switching"}, True),
+        ({**RECORD, "mode": "singles", "clusters": {}}, True),
+        ({**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2"}}}, True),
+    ],
+)
+def test_what_serves_already_is_declared_only_where_the_record_says_something_else(record, declares):
+    found = plan_of(answers("cluster", PAIR_RUNS, record)).returns
+    assert (found["plan"]["changes"], found["declares"]) == (False, declares)
+
+
+def test_a_node_that_was_lost_keeps_a_change_from_being_settled():
+    _by_node, found = ended(decided={"lost": ["spark-2"]})
+    assert found.returns["record"]["phase"] == "failed" and [one["id"] for one in found.findings] == ["mode.lost"]
+
+
+def test_a_teardown_says_that_the_mode_still_has_what_it_took_down():
+    assert "mode stays cluster on spark-1, and has gb10" in ending.stays({"spark-1": RECORD, "spark-2": {}}, "gb10")[0]
+    assert ending.stays({"spark-1": {**RECORD, "phase": "switching"}}, "gb10") == ending.stays({"spark-1": RECORD}, "other") == []
+
+
+def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
+    _by_node, found = ended("off", forget=True)
+    assert found.returns["record"] == {"state": "absent"}
+    _by_node, checked = ended("off", check_mode=True)
+    assert checked.stats == {} and checked.title == "Mode off (would be declared)"
+
+
+# --- a lease ------------------------------------------------------------------------------------------------------------------
+
+OFF = {"mode": "off", "phase": "settled", "reason": "", "clusters": {}}
+WAS_OFF = {**OFF, "previous": {}, "changed_at": "2026-11-24T02:00:00Z", "events": []}
+WAS_SINGLES = {**WAS_OFF, "mode": "singles", "clusters": {"spark-1": {"source": "./mine.yml", "profile": "mine_one", "nodes": ["spark-1"]}}}
+HELD = {
+    "id": "abc", "holder": {"user": "ada", "hostname": "workbench", "pid": 4711}, "program": "judge.sh", "began_at": "2026-11-24T01:00:00Z", "state": "live",
+    "reason": "", "left_seconds": 288,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"lease": []}, "gb10_lease is no command: a list without a program"),
+        ({"lease": "  "}, "gb10_lease is no command: it is blank"),
+        ({"lease": "sh -c 'echo"}, "gb10_lease is no command: No closing quotation"),
+        ({"lease": {"sh": 1}}, "gb10_lease is no command: neither a text nor a list of words"),
+        ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is no program that can be run on this controller"),
+        ({"lease": "true", "mode": "off"}, "gb10_mode is off, and a lease is about a mode that serves"),
+        ({"lease": "true", "forget": "true"}, "gb10_mode_forget makes the nodes forget the mode"),
+        ({"lease": "true", "unit": "none"}, "gb10_unit is none"),
+    ],
+)
+def test_a_lease_that_cannot_be_is_refused_before_any_node_is_reached(more, words):
+    (found,) = mode_declared.judge(answers(**{"mode": "cluster", **more}), run()).findings
+    assert (found["id"], found["verdict"]) == ("mode.lease", "block") and words in found["message"] and found["remedy"]
+
+
+def test_without_a_lease_nothing_is_said_of_one():
+    assert mode_declared.judge(answers("cluster"), run()).findings is None
+    found = plan_of(answers("cluster"))
+    assert found.returns["lease"] == {} and not any("lease" in line for line in found.lines)
+
+
+def test_the_plan_of_a_lease_shows_the_command_and_what_comes_back():
+    found = plan_of(answers("cluster", SINGLES_RUN, WAS_SINGLES, lease=["./judge.sh", "--turns", "a b"]))
+    assert found.lines[-1] == "  lease: ./judge.sh --turns 'a b' runs on this controller, then back to singles"
+    lease = found.returns["lease"]
+    assert not lease["keeps"] and lease["back"]["mode"] == "singles" and lease["restore"] == {"spark-1": ["spark-1"]} and lease["whole"]
+    assert found.returns["event"] == "singles -> cluster, for the lease of judge.sh" and lease["program"] == "judge.sh"
+
+
+def test_what_serves_already_as_declared_stays_after_the_command():
+    found = plan_of(answers("cluster", PAIR_RUNS, RECORD, lease="true"))
+    assert found.returns["lease"]["keeps"] and found.lines[-1] == "  lease: true runs on this controller, what serves stays as it is"
+    # The lease of an earlier run was interrupted: what it brought up is there, and was not before.
+    left = plan_of(answers("cluster", PAIR_RUNS, {**RECORD, "phase": "leased", "previous": OFF}, lease="true"))
+    assert not left.returns["lease"]["keeps"] and left.returns["lease"]["back"]["mode"] == "off"
+
+
+def test_a_node_cannot_restore_a_cluster_whose_name_the_lease_needs():
+    older = {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2"}}}
+    lease = plan_of(answers("cluster", {"spark-1": {"gb10": there(model="org/other")}}, older, lease="true")).returns["lease"]
+    assert lease["restore"] == {"spark-1": [], "spark-2": []} and not lease["whole"]
+
+
+def leased_look(**more):
+    return {"record": RECORD, "clusters": {}, "lease": {**HELD, **more}}
+
+
+def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
+    found = plan_of(answers("off", look=leased_look()))
+    assert [(one["id"], one["node"]) for one in found.findings] == [("mode.leased", "spark-1"), ("mode.leased", "spark-2")]
+    assert "ada@workbench, process 4711, for judge.sh, since 2026-11-24T01:00:00Z" in found.findings[0]["message"]
+    assert "in 288 s" in found.findings[0]["remedy"] and "-e gb10_break_lock=abc" in found.findings[0]["remedy"]
+    assert plan_of(answers("off", look=leased_look(), break_lock="abc")).findings is None
+    assert plan_of(answers("off", look=leased_look(state="ended"))).findings is None
+    ending_now = plan_of(answers("off", look=leased_look(state="ending", reason="nobody renewed it"), break_lock="abc"))
+    assert "ends the lease" in ending_now.findings[0]["message"]
+
+
+def test_a_lease_whose_run_is_known_to_have_ended_is_replaced(monkeypatch):
+    monkeypatch.setattr(leasing, "why_ended", lambda holder, here: "its process 4711 has ended")
+    assert plan_of(answers("off", look=leased_look())).findings is None
+
+
+def test_a_lease_does_not_take_down_what_was_never_declared_and_needs_all_nodes():
+    found = plan_of(answers("cluster", SINGLES_RUN, lease="true"))
+    assert [one["id"] for one in found.findings] == ["mode.lease"] and "never declared" in found.findings[0]["message"]
+    lost = plan_of(answers("cluster", record=WAS_OFF, lease="true"), lost=["spark-2"])
+    assert "a lease needs all nodes" in lost.findings[0]["message"]
+
+
+def leased_end(result, errors=None, before="off", clusters=None, back=True, **more):
+    """The end of a lease of the pair whose command ended as ``result`` says; ``before`` is the record, or off."""
+    base = answers("cluster", clusters, WAS_OFF if before == "off" else before, lease=["./judge.sh"])
+    plan = mode_plan.judge(base, run()).returns
+    state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": PONG, "leased": None}
+    by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
+    by_node["spark-1"]["leased"] = result
+    seen = {node: {**one, "look": {"record": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
+    returning = mode_return.judge(seen, run())
+    assert returning.returns["returns"] == back
+    return returning, ending.judge({node: {**one, "returning": returning.returns} for node, one in seen.items()}, run())
+
+
+DONE = {"exit_code": 0, "limited": False, "seconds": 12.0, "log": "/l/judge.log", "msg": "judge.sh ended with exit code 0 after 12 s"}
+
+
+def test_after_the_command_the_mode_before_comes_back():
+    returning, found = leased_end(DONE)
+    assert returning.returns["plan"]["down_pair"] and returning.lines[0] == "The lease is over; back to the mode before."
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["event"]) == ("off", "settled", "the lease of judge.sh is over, back to off")
+    assert [one["verdict"] for one in found.findings] == ["pass"]
+    report = found.stats["gb10_mode_report"]["lease"]
+    assert (report["exit_code"], report["before"], report["during"], report["after"]) == (0, "off", "cluster", "off")
+
+
+def test_a_command_that_fails_fails_the_play_with_its_exit_code_after_the_mode_is_back():
+    _returning, found = leased_end({**DONE, "exit_code": 3, "msg": "judge.sh ended with exit code 3 after 12 s"})
+    record = found.returns["record"]
+    assert (record["mode"], record["phase"], record["reason"]) == ("off", "settled", "") and "ended with exit code 3" in record["event"]
+    said = {one["id"]: one for one in found.findings}
+    assert said["mode.command"]["measured"] == 3 and "/l/judge.log" in said["mode.command"]["message"] and "mode.returned" in said
+    assert found.stats["gb10_mode_report"]["lease"]["exit_code"] == 3 and found.stats["gb10_verdict"] == "block"
+
+
+def test_a_command_that_ran_too_long_says_so():
+    _returning, found = leased_end({**DONE, "limited": True, "exit_code": 143, "msg": "judge.sh was ended after 60 s, its limit"})
+    (said,) = [one for one in found.findings if one["id"] == "mode.command"]
+    assert "its limit" in said["message"] and "gb10_lease_seconds" in said["remedy"]
+
+
+def test_a_command_that_could_not_be_run_brings_the_mode_before_back_too():
+    _returning, found = leased_end(None, errors={"lease": fault("the engine does not answer this controller")})
+    assert found.returns["record"]["mode"] == "off" and found.stats["gb10_mode_report"]["lease"]["exit_code"] is None
+    assert "mode.lease" in {one["id"] for one in found.findings}
+
+
+def test_a_mode_that_did_not_come_up_for_a_lease_gives_way_unasked():
+    _returning, found = leased_end(None, errors={"up": fault("a wrong answer")})
+    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "settled")
+
+
+def test_a_mode_that_was_there_before_stays_whatever_the_command_did():
+    for code, verdict in ((0, "pass"), (3, "block")):
+        _returning, found = leased_end({**DONE, "exit_code": code}, before=RECORD, clusters=PAIR_RUNS, back=False)
+        assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("cluster", "settled")
+        assert found.stats["gb10_verdict"] == verdict
+
+
+def test_what_was_never_declared_is_not_declared_after_a_lease():
+    assert leased_end(DONE, before=None)[1].returns["record"] == {"state": "absent"}
+
+
+def test_memory_that_is_not_back_after_a_lease_is_a_leak():
+    returning, found = leased_end(DONE, leak=False)
+    assert returning.returns["returns"]
+    base = answers("cluster", None, WAS_OFF, lease=["./judge.sh"])
+    plan = mode_plan.judge(base, run()).returns
+    state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None}
+    state.update(answer=PONG, leased=DONE)
+    said = ending.judge({node: {**one, **state, "errors": {"return": fault("9000 MiB have not come back")}} for node, one in base.items()}, run())
+    assert said.returns["record"]["phase"] == "leak"
+
+
+def test_a_teardown_in_a_lease_says_that_the_mode_stays():
+    assert ending.stays({"spark-1": {**RECORD, "phase": "leased"}}, "gb10")

@@ -1,0 +1,700 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what all nodes answered to what a stage shows, writes and passes on."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._node import description
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import abort, registry, report, status
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
+
+ROOT = Path(__file__).resolve().parents[5]
+HEALTHY = json.loads((ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8"))
+PROFILE = profiles.load("nemotron_3_super_tp2")
+NOW = datetime.datetime(2026, 11, 22, 10, 0, 42, tzinfo=datetime.timezone.utc)
+ENGINE = {"live": True, "api_address": "10.0.0.1", "api_port": 8000, "run_id": "r", "log_path": "/l"}
+
+
+def run(check_mode: bool = False, silenced: t.Sequence[str] = (), path: str = "/r.json", **settings: t.Any) -> Run:
+    return Run(settings, list(silenced), path, ["all"], [], NOW, check_mode)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------------
+
+
+#: What the engine's own node says of an engine that works.
+ANSWERS = {"requests_running": 0, "last_end": "", "last_lines": [], "now": 1795228877.0, "api": "answers", "completion": {"tokens": 1, "seconds": 0.4}}
+NO_PROGRESS = {"fabric": None, "progress": None}
+RANK = {"text": "ray::RayWorkerProc.run (pid 1104)", "kind": "rank", "state": "alive", "cpu_percent": 3.0}
+
+
+def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
+    """What the role status knows of the two nodes, whose ranks live or do not."""
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1.local", "probe_seconds": 15}
+    container = {"exists": True, "executor": executor, "container": {"name": "c", "state": "running", "created": "now", "image": "i"}, "nodes": []}
+    return {
+        f"spark-{number}": {
+            **shared,
+            "address": f"10.77.1.1{number}",
+            "container": container,
+            "engine": {"engine": {**ENGINE, "live": lives}, **ANSWERS, "stage": "API is up", "shards": "", "processes": [RANK], **NO_PROGRESS},
+        }
+        for number, lives in enumerate(live, 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("executor", "live", "endpoint"),
+    [
+        ("ray", (True, False), "http://10.0.0.1:8000/v1"),
+        ("ray", (False, False), ""),
+        ("native", (True, True), "http://10.0.0.1:8000/v1"),
+        # An engine that lost a rank answers nobody, whatever its head says.
+        ("native", (True, False), ""),
+        ("native", (False, False), ""),
+    ],
+)
+def test_the_endpoint_is_one_that_answers(executor: str, live: tuple[bool, bool], endpoint: str) -> None:
+    assert status.judge(state(executor, *live), run()).stats["gb10_endpoint"] == endpoint
+
+
+def test_status_says_what_runs_on_each_node() -> None:
+    outcome = status.judge(state("ray", True, False), run())
+    assert outcome.stats["gb10_status"] == {
+        "spark-1": [
+            "c running since now from i",
+            "Ray none, Python none",
+            "Ray nodes: none",
+            "unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+            "engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
+        ],
+        "spark-2": ["c running since now from i", "Ray none, Python none"],
+    }
+    assert outcome.lines[0] == "spark-1:" and outcome.lines[-1] == "  Ray none, Python none"
+
+
+@pytest.mark.parametrize(
+    ("fabric", "line"),
+    [
+        ({"up": False, "operstate": "down"}, "interface eth1 of node spark-2, which carries the fabric, is down. Remedy: Look at its cable"),
+        ({"unanswered": {"10.77.1.11": 7}}, "nothing comes back to spark-2 from spark-1 over interface eth1, which carries the fabric and is up. Remedy: "),
+    ],
+)
+def test_status_says_what_is_wrong_with_the_fabric(fabric: dict[str, t.Any], line: str) -> None:
+    answers = state("ray", True, False)
+    whole = {"interface": "eth1", "operstate": "up", "up": True, "unanswered": {}}
+    answers["spark-1"]["engine"]["fabric"], answers["spark-2"]["engine"]["fabric"] = whole, {**whole, **fabric}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    assert said["spark-2"][-1].startswith(line) and not any("fabric" in one for one in said["spark-1"])
+
+
+def test_status_says_which_node_failed_first_under_an_engine_that_died() -> None:
+    """The lines are recorded in the lab, of a rank that was killed."""
+    answers = state("ray", False, False)
+    answers["spark-1"]["engine"] |= {
+        "last_end": "run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed",
+        "last_lines": [
+            "(EngineCore pid=281) ERROR 11-21 02:41:17 [core.py:1510] ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+            "(EngineCore pid=281) ERROR 11-21 02:41:17 [core.py:1510] ip: 10.77.1.12",
+        ],
+    }
+    said = status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1]
+    assert said.startswith("engine: none; the last one, run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed. ")
+    assert "First to fail: spark-2 at 02:41:17 UTC, rank-died (known): " in said and "Remedy: Look at that node's container" in said
+
+
+def test_status_says_what_the_newest_start_took_on_each_node() -> None:
+    answers = state("ray", True, False)
+    one = {"profile": "nemotron", "context": 262144, "took_mb": 98000, "left_mb": 20800, "recorded_at": "2026-11-23T18:20:41Z", "error": ""}
+    for node, last in {"spark-1": {"error": "starts.json is not JSON. Remedy: Remove it."}, "spark-2": one}.items():
+        answers[node]["container"] = {**answers[node]["container"], "last_start": last}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
+    assert "starts on record: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
+
+
+@pytest.mark.parametrize(
+    ("last", "word", "line"),
+    [
+        ({}, "unproven", "unproven: no proof of run RUN is on record; the tag proof of the bring-up asks it"),
+        ({"run_id": "other", "failed": [], "recorded_at": "T", "error": ""}, "unproven", "unproven: no proof of run RUN is on record"),
+        ({"run_id": "RUN", "failed": [], "recorded_at": "2026-11-23T18:20:41Z", "error": ""}, "proven", "proven: 2026-11-23T18:20:41Z"),
+        ({"run_id": "RUN", "failed": ["proof.fabric"], "recorded_at": "T", "error": ""}, "unproven", "unproven: it failed proof.fabric at T"),
+        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unknown", "whether it was proven is not known: proofs.json is not JSON. Remedy: Remove"),
+    ],
+)
+def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word: str, line: str) -> None:
+    answers = state("ray", True, False)
+    run_id = answers["spark-1"]["engine"]["engine"]["run_id"]
+    last = {**last, "run_id": run_id} if last.get("run_id") == "RUN" else last
+    answers["spark-1"]["container"] = {**answers["spark-1"]["container"], "last_proof": last}
+    stats = status.judge(answers, run()).stats
+    assert stats["gb10_proof"] == word and any(one.startswith(line.replace("RUN", run_id)) for one in stats["gb10_status"]["spark-1"])
+    answers["spark-1"]["engine"] = {"unreachable": True, "msg": "no route"}
+    assert status.judge(answers, run()).stats["gb10_proof"] == "unknown"
+    gone = status.judge(state("ray", False, False), run()).stats
+    assert gone["gb10_proof"] == "none" and not any("proven" in one for one in gone["gb10_status"]["spark-1"])
+
+
+def test_status_says_how_much_lies_compiled_on_each_node() -> None:
+    answers = state("ray", True, False)
+    one = {"path": "/var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c", "size_bytes": 1288490188, "files": 4711, "in_use": True}
+    other = {**one, "path": "/var/lib/gb10/gb10/cache/0.19.0-arm64-2e1d", "size_bytes": 4096, "in_use": False}
+    answers["spark-2"]["container"] = {**answers["spark-2"]["container"], "caches": [one, other]}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    assert said["spark-2"][-1] == (
+        "compiled for its images: 1.2 GiB in /var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c, 4.0 KiB in /var/lib/gb10/gb10/cache/0.19.0-arm64-2e1d (not in use)"
+    )
+    assert not any("compiled" in line for line in said["spark-1"])
+
+
+def test_status_names_a_directory_that_other_accounts_may_enter_with_what_to_type() -> None:
+    answers = state("ray", True, False)
+    opened = [{"path": "/var/lib/gb10/old", "mode": "0755", "remedy": "chmod 0700 /var/lib/gb10/old"}]
+    answers["spark-2"]["container"] = {**answers["spark-2"]["container"], "open_directories": opened}
+    said = status.judge(answers, run()).stats["gb10_status"]
+    line = "/var/lib/gb10/old can be entered by other accounts (mode 0755), and containers write there. Remedy: chmod 0700 /var/lib/gb10/old"
+    assert line in said["spark-2"] and line not in said["spark-1"]
+
+
+WAITED = {"grew": False, "still_s": 15.0, "limit_s": 600.0}
+NONE = "gave no token in 15 s, 0 request(s) running or waiting: "
+
+
+@pytest.mark.parametrize(
+    ("answer", "line", "endpoint", "word"),
+    [
+        ({"progress": WAITED}, NONE + "unknown: no token and no progress for 15 s, which counts as stalled from 600 s on, log /l", False, "unknown"),
+        ({"progress": {**WAITED, "still_s": 601.0}}, NONE + "stalled: no progress for 601 s, log /l", False, "stalled"),
+        ({"progress": {**WAITED, "grew": None}, "requests_running": None}, "its metrics do not say whether it works, log /l", False, "unknown"),
+        ({"progress": {**WAITED, "grew": True}, "requests_running": 3}, "others' tokens flow or a prompt is being read, log /l", True, "busy"),
+        ({"api": "starting", "stage": "loading weights", "shards": "1/2"}, "does not answer yet (loading weights 1/2), log /l", True, "starting"),
+        ({"api": "refused"}, NONE + "dead: its API was up, and its port refuses now, log /l", False, "dead"),
+    ],
+)
+def test_an_engine_that_gives_no_token_is_not_said_to_run(answer: dict[str, t.Any], line: str, endpoint: bool, word: str) -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"].update({"completion": None, **answer})
+    outcome = status.judge(answers, run())
+    said = outcome.stats["gb10_status"]["spark-1"][-1]
+    assert said.partition(". Remedy: ")[0].endswith(line) and ("Run the play again" in said) == (word == "dead")
+    assert (bool(outcome.stats["gb10_endpoint"]), outcome.stats["gb10_health"]) == (endpoint, word)
+
+
+def test_a_stopped_process_is_named_on_its_node() -> None:
+    answers = state("ray", True, False)
+    answers["spark-2"]["engine"]["processes"] = [{**RANK, "state": "stopped"}]
+    outcome = status.judge(answers, run())
+    said = outcome.stats["gb10_status"]
+    assert said["spark-2"][-1] == (
+        "stopped by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid 1104); kill -CONT PID lets it go on"
+    )
+    assert "halted: " in said["spark-1"][-1] and "spark-2: ray::RayWorkerProc.run (pid 1104)" in said["spark-1"][-1]
+    assert (outcome.stats["gb10_health"], outcome.stats["gb10_endpoint"]) == ("halted", "")
+
+
+def test_a_node_that_does_not_answer_leaves_open_why_there_is_no_token() -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"].update(completion=None, progress=WAITED)
+    answers["spark-2"]["engine"] = {"unreachable": True, "msg": "no route"}
+    outcome = status.judge(answers, run())
+    assert outcome.stats["gb10_health"] == "unknown" and "spark-2 did not answer" in outcome.stats["gb10_status"]["spark-1"][-1]
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        ({"open": []}, "34 routes asked without the API's key, none answers."),
+        ({"open": ["GET /metrics"]}, "34 routes asked without the API's key, 1 answer: GET /metrics."),
+    ],
+)
+def test_status_says_what_the_api_answers_without_its_key(found: dict[str, t.Any], line: str) -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"]["engine"]["guarded"] = True
+    answers["spark-1"]["engine"]["routes"] = {"asked": 34, "listed": True, "unknown": [], **found}
+    assert status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1] == line
+
+
+def test_an_engine_that_cannot_be_asked_is_unknown_and_says_why() -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["engine"] = {"failed": True, "msg": "cannot read the API key in /k: No such file or directory"}
+    assert status.judge(answers, run()).stats["gb10_status"]["spark-1"] == ["not reached: cannot read the API key in /k: No such file or directory"]
+
+
+def test_status_names_the_ranks_that_a_dead_engine_lacks() -> None:
+    said = status.judge(state("native", True, False), run()).stats["gb10_status"]
+    assert said["spark-1"][-1].startswith("the engine is dead: no rank lives on spark-2.")
+    assert said["spark-2"][-1] == "rank 1 of executor native: not live; none was started"
+
+
+@pytest.mark.parametrize("word", ["failed", "unreachable"])
+@pytest.mark.parametrize("answer", ["container", "engine"])
+def test_a_node_that_did_not_answer_was_not_reached(word: str, answer: str) -> None:
+    answers = state("native", True, True)
+    answers["spark-2"][answer] = {word: True, "msg": "no route"}
+    outcome = status.judge(answers, run())
+    why = ": no route" if answer == "engine" else ""
+    assert outcome.stats["gb10_status"]["spark-2"] == [f"not reached{why}"] and outcome.stats["gb10_endpoint"] == ""
+
+
+def test_a_head_that_was_not_reached_has_no_endpoint() -> None:
+    answers = state("ray", True, False)
+    answers["spark-1"]["container"] = answers["spark-1"]["engine"] = {"unreachable": True}
+    assert status.judge(answers, run()).stats["gb10_endpoint"] == ""
+
+
+@pytest.mark.parametrize(
+    ("listens", "url"),
+    [
+        ("10.0.0.11", "http://10.0.0.11:8000"),
+        ("0.0.0.0", "http://spark-1:8000"),
+        ("fd00::1", "http://[fd00::1]:8000"),
+        ("::", "http://spark-1:8000"),
+    ],
+)
+def test_where_others_reach_the_api(listens: str, url: str) -> None:
+    assert status.api_url({"api_address": listens, "api_port": 8000}, "spark-1") == url
+
+
+# --- teardown and proof -----------------------------------------------------------------------------------------------------
+
+
+def left(*verdicts: str) -> dict[str, dict[str, t.Any]]:
+    nothing = {"errors": [], "containers": [], "listeners": []}
+    memory = ([] if verdict == "pass" else [finding("memory.back", "x", verdict, "m")] for verdict in verdicts)
+    kept = {"protection": {"measures": [], "changes": 0, "error": ""}}
+    return {f"spark-{number}": {"cluster": "gb10", "node": nothing, "memory": {"findings": one}, "kept": kept} for number, one in enumerate(memory, 1)}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "verdict"),
+    [(("pass", "pass"), "pass"), (("pass", "warn"), "warn"), (("unknown", "pass"), "warn"), (("unknown", "block"), "block")],
+)
+def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], verdict: str) -> None:
+    outcome = registry.stage("teardown").judge(left(*verdicts), run(lost=[]))
+    assert outcome.stats["gb10_verdict"] == table.worst(outcome.findings or []) == verdict and outcome.stats["gb10_endpoint"] == ""
+    assert outcome.stats["gb10_teardown"] == outcome.findings
+    assert registry.stage("teardown").judge(left(*verdicts), run(silenced=["memory.back"], lost=[])).stats["gb10_verdict"] in ("pass", "silenced")
+
+
+def test_a_teardown_without_a_lost_node_is_no_whole_one() -> None:
+    outcome = registry.stage("teardown").judge(left("pass"), run(lost=["spark-2"]))
+    (found,) = [one for one in outcome.findings or [] if one["id"] == "teardown.lost"]
+    assert (found["node"], found["verdict"]) == ("spark-2", "block")
+    assert outcome.stats["gb10_verdict"] == "block"
+    assert [one["id"] for one in registry.stage("teardown").judge(left("pass"), run(check_mode=True, lost=["spark-2"])).findings or []] == ["teardown.lost"]
+
+
+@pytest.mark.parametrize(("ignore", "verdict"), [(False, "block"), ("no", "block"), (True, "warn"), ("true", "warn")])
+def test_a_lost_node_stops_a_teardown_unless_it_is_told_to_go_on(ignore: object, verdict: str) -> None:
+    gone = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\nno route"}
+    reached = {"spark-1": {"reached": {"ping": "pong"}}, "spark-2": {"reached": gone}}
+    outcome = registry.stage("reach").judge(reached, run(ignore=ignore))
+    (found,) = outcome.findings or []
+    assert (found["node"], found["verdict"], outcome.returns) == ("spark-2", verdict, {"lost": ["spark-2"]})
+    assert found["message"].endswith("unknown: Failed to connect to the host via ssh: no route")
+    assert ("gb10_ignore_unreachable=true" in found["remedy"]) == (verdict == "block")
+
+
+def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
+    outcome = registry.stage("teardown").judge(left("pass"), run(check_mode=True, lost=[]))
+    assert (outcome.title, outcome.findings, outcome.stats) == ("Left (would be checked)", [], {})
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_teardown_says_in_one_line_which_nodes_stay_protected(check_mode: bool) -> None:
+    answers = left("pass", "pass", "pass", "pass")
+    assert registry.stage("teardown").judge(answers, run(check_mode, lost=[])).lines == []
+    answers["spark-2"]["kept"] = {"protection": {"measures": ["holds", "swap"], "changes": 3, "error": ""}}
+    answers["spark-3"]["kept"] = {"protection": {"measures": [], "changes": None, "error": "it cannot be read"}}
+    answers["spark-4"]["kept"] = {"failed": True}
+    (line,) = registry.stage("teardown").judge(answers, run(check_mode, lost=[])).lines
+    assert line.startswith("The nodes stay protected (spark-2: holds, swap; spark-3: it cannot be read); ") and "-e gb10_protect=revert" in line
+
+
+TOKEN = {"tokens": 1, "seconds": 1}
+#: What a proof reads of the settings beside what a test is about.
+SETTINGS = {"own_names": [], "rules": {}, "arguments": {}, "address": "", "fabric_fallback": "none", "fabric_interfaces": [], "rdma_devices": []}
+NO_RANKS = {
+    "ranks": [], "nccl_nets": {},
+    "container": {"devices": [], "capabilities": [], "memlock_bytes": -1, "entrypoint_bypassed": [], "hub_tokens": [], "libcuda": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("live", "changed", "check_mode", "predicted"),
+    [(False, False, True, True), (True, True, True, True), (True, False, True, False), (True, True, False, False), (False, False, False, False)],
+)
+def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed: bool, check_mode: bool, predicted: bool) -> None:
+    info = {"engine": {"live": live}, "api": "answers", "last_end": "ended", "completion": None, "progress": WAITED}
+    node = {
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1",
+        "started": {"changed": changed}, "engine": info, "ranks": NO_RANKS, **SETTINGS,
+    }  # fmt: skip
+    outcome = registry.stage("proof").judge({"spark-1": node}, run(check_mode))
+    assert (outcome.title == "Proof (would be checked)") is predicted
+    assert outcome.stats["gb10_verdict"] == ("unknown" if predicted else "block")
+    if not predicted:
+        completion = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
+        why = "unknown: no token and no progress for 15 s" if live else "no engine is live; the last one, ended"
+        assert completion["message"].startswith(f"no completion: {why}")
+
+
+@pytest.mark.parametrize(
+    ("progress", "halted", "verdict", "words"),
+    [
+        ({**WAITED, "grew": True}, False, "unknown", "busy: no token in time"),
+        (WAITED, True, "block", "halted: a signal or a debugger stopped a process, so that the engine hangs; kill -CONT PID lets it go on; spark-1: r (pid 7)"),
+        ({**WAITED, "still_s": 900.0}, False, "block", "stalled: no progress for 900 s"),
+    ],
+)
+def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halted: bool, verdict: str, words: str) -> None:
+    """An engine that is busy has proven nothing, and is not at fault."""
+    info = {"engine": {"live": True}, "api": "answers", "last_end": "", "completion": None, "progress": progress}
+    rank = {
+        "pid": 7, "title": "r", "env": {}, "environ": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1,
+        "devices": [], "libcuda": [],
+    }  # fmt: skip
+    node = {
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1", "started": None,
+        "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]}, **SETTINGS,
+    }  # fmt: skip
+    outcome = registry.stage("proof").judge({"spark-1": node}, run())
+    found = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
+    assert found["verdict"] == verdict and words in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("secret_env", "completion", "verdicts"), [({}, TOKEN, []), ({"VLLM_API_KEY": "/x"}, None, []), ({"VLLM_API_KEY": "/x"}, TOKEN, ["unknown"])]
+)
+def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], completion: t.Any, verdicts: list[str]) -> None:
+    engine = {"live": True, "secret_env": secret_env, "guarded": True}
+    info = {"engine": engine, "api": "answers", "last_end": "", "completion": completion, "progress": None, "routes": None}
+    node = {
+        "head": "spark-1", "profile": PROFILE, "executor": "ray", "env": {}, "secrets": [], "devices": [], "gpus": "all", "memlock": "-1", "started": None,
+        "engine": info, "ranks": NO_RANKS, **SETTINGS,
+    }  # fmt: skip
+    outcome = registry.stage("proof").judge({"spark-1": node}, run(False))
+    assert [found["verdict"] for found in outcome.findings or [] if found["id"] == "proof.auth"] == verdicts
+
+
+# --- engine -----------------------------------------------------------------------------------------------------------------
+
+
+def asked_engine(arguments: dict[str, t.Any], image: dict[str, t.Any], check_mode: bool = False) -> t.Any:
+    contract = {"versions": {"vllm": "0.20.1"}, "engine": None, "engine_error": "no answer", "image_env": []}
+    node = {"profile": PROFILE, "executor": "ray", "image": {"contract": contract, **image}, "arguments": arguments, "env": {"NCCL_X": "1"}}
+    return registry.stage("engine").judge({"spark-1": node, "spark-2": {**node, "env": {"VLLM_RPC_TIMEOUT": "9"}}}, run(check_mode))
+
+
+def test_what_the_engine_is_given_is_passed_on_as_changes() -> None:
+    outcome = asked_engine({"linear_backend": "marlin", "dtype": "auto"}, {"exists": True})
+    assert outcome.returns["changes"] == {"without": ["linear_backend"], "arguments": {}, "env": {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}}
+    assert outcome.returns["diff"] == {"before": {"linear_backend": "marlin"}, "after": {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}}
+    assert [one["verdict"] for one in outcome.findings or []] == ["warn", "pass"]
+    assert outcome.returns["steps"][1] == "--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."
+
+
+def test_a_removed_argument_stops_before_any_container() -> None:
+    outcome = asked_engine({"swap_space": 4}, {"exists": True})
+    (refused,) = (one for one in outcome.findings or [] if one["verdict"] == "block")
+    assert refused["id"] == "engine.flags" and "--swap-space; it is gone since 0.18.0" in refused["message"]
+
+
+@pytest.mark.parametrize(("check_mode", "verdicts"), [(True, []), (False, ["unknown"])])
+def test_an_image_that_is_not_there_yet_is_only_predicted(check_mode: bool, verdicts: list[str]) -> None:
+    outcome = asked_engine({}, {"exists": False}, check_mode)
+    assert [one["verdict"] for one in outcome.findings or []] == verdicts and "changes" not in outcome.returns
+
+
+# --- report and abort -------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_shown_written_and_passed_on() -> None:
+    key = {"key": "generate", "key_file": "/k"}
+    shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1", **key, "profile": PROFILE, "container": {**description.NOTHING, "exists": True}}
+    ends = {"begin": 30.0, "image": 50.0, "model": None, "engine": 51.0, "proof": 61.0}
+    executor = {"executor": "native", "reason": "r"}
+    proofs = {"findings": [{"verdict": "pass"}, {"verdict": "warn"}]}
+    built = {"image_id": "sha256:b", "recipe": "r", "lock": ["ray==2.60.0 --hash=sha256:e2"]}
+    labels = {"io.gb10.mods": '{"fix": "aaaaaaaaaaaabbbb"}'}
+    image = {"exists": True, "labels": labels, "image_id": "sha256:i", "base": built, "base_image_id": "sha256:other", "base_digest": "r/vllm@sha256:d"}
+    given = {"steps": ["--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."]}
+    cache = {"arguments": {"kv_cache_memory_bytes": 3758096384}, "told": "3758096384 bytes"}
+    rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs, "given": given, "cache": cache}
+    answers = {node: {**shared, "ends": ends, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
+    outcome = report.judge(answers, run())
+    names = ", ".join(PROFILE["model"]["served_names"])
+    assert outcome.lines == [
+        f"gb10: serving {names}",
+        "endpoint: http://10.0.0.1:8000",
+        "executor: native (r)",
+        "context: left to the engine",
+        f"repositories: {PROFILE['model']['repo']}@{PROFILE['model']['revision'][:12]}",
+        f"image: {PROFILE['image']['tag']} with fix@aaaaaaaaaaaa on r/vllm@sha256:d",
+        "API key: /k on spark-1",
+        "for this engine: --linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin.",
+        "KV cache: 3758096384 bytes",
+        "stages: image 20.0 s, proof 10.0 s",
+        "longest: image 20.0 s, proof 10.0 s",
+        "proven: 1 of 2",
+        "report: /r.json",
+    ]
+    assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
+    assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
+    assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
+    assert outcome.stats["gb10_report"]["kv_cache"] == {"bytes": 3758096384, "told": "3758096384 bytes"}
+    skipped = report.judge({node: {**answer, "cache": {"skipped": True}} for node, answer in answers.items()}, run())
+    assert not any(line.startswith("KV cache") for line in skipped.lines) and skipped.stats["gb10_report"]["kv_cache"]["bytes"] is None
+    assert outcome.stats["gb10_report"]["ray"] is None and outcome.stats["gb10_report"]["arguments_changed"] == given["steps"]
+    names_of = {"tag": PROFILE["image"]["tag"], "base": PROFILE["image"]["base"]}
+    known = {"id": "sha256:i", "base_id": "sha256:b", "base_digest": "r/vllm@sha256:d", "added": built["lock"], "ray_wanted": None}
+    known["mods"] = {"fix": "aaaaaaaaaaaabbbb"}
+    assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
+    assert report.image_names({"a": None}) == "none here"
+    assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None, "mods": {}}}) == "l/e:1, no digest of a registry is known"
+    # An engine knows the digest of what it pulled alone; a copy is the same image.
+    copied = {"changed": True, "how": "layers", "layers_sent": 2, "bytes": 5, "seconds": 0.5, "msg": "m"}
+    again = {**answers, "spark-2": {**answers["spark-2"], "image": {**image, "base_digest": None}, "image_copied": copied}}
+    content = report.content(again, run())
+    assert content["images"]["spark-1"] == content["images"]["spark-2"] and list(content["image_copies"]) == ["spark-2"]
+    assert content["image_copies"]["spark-2"] == {"how": "layers", "layers_sent": 2, "bytes": 5, "seconds": 0.5}
+    wanted = {"version": "2.60.0", "why": "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"}
+    older = {**image, "contract": {"versions": {"ray": "2.52.1", "vllm": "0.21.0"}}, "base": {**built, "ray_wanted": wanted}}
+    beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}, "image": older} for node, answer in answers.items()}
+    told = report.judge(beside_ray, run())
+    assert told.stats["gb10_report"]["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
+    assert told.stats["gb10_report"]["images"]["spark-1"]["ray_wanted"] == wanted
+    assert f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0" in told.lines
+    assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
+
+
+def test_stage_seconds_skip_what_did_not_run() -> None:
+    assert report.stage_seconds({"begin": 10.0, "image": 30.5, "model": None, "engine": 31.0, "ray": 42}) == {"image": 20.5, "ray": 11.0}
+    times = {"validate": 1.0, "preflight": 4.0, "begin": 10.0, "image": 30.5}
+    assert report.stage_seconds(times) == {"preflight": 3.0, "image": 20.5}
+    # A play of one tag after the lock: only what comes before its first end is unknown.
+    assert report.stage_seconds({"begin": None, "engine": 1.0, "serve": None, "proof": 3.0}) == {"proof": 2.0}
+    assert report.stage_seconds({"engine": 1.0}) == {} == report.stage_seconds({})
+
+
+def test_the_critical_path_names_the_node_that_was_last() -> None:
+    done = {"changed": True, "duration": 12.34, "seconds": 12.3}
+    loaded = {"changed": False, "seconds": 61.5, "bytes": 9000, "exit_code": 0}
+    answers = {
+        "spark-1": {"pulled": {"changed": True, "duration": 40.0}, "downloaded": loaded, "copied": {"skipped": True}, "verified": None},
+        "spark-2": {"pulled": {"changed": True, "duration": 50.04}, "downloaded": {"skipped": True}, "copied": done, "verified": {"verified": {"seconds": 3}}},
+    }
+    path = report.critical_path(answers, {"image": 70.0, "model": 90.0, "ray": 5.0, "serve": 80.0})
+    assert path == [
+        {"stage": "image", "seconds": 70.0, "steps": [{"step": "pull", "node": "spark-2", "seconds": 50.0, "overlapped": False}]},
+        {
+            "stage": "model",
+            "seconds": 90.0,
+            "steps": [
+                {"step": "download", "node": "spark-1", "seconds": 61.5, "overlapped": False},
+                {"step": "copy", "node": "spark-2", "seconds": 12.3, "overlapped": False},
+                {"step": "verify", "node": "spark-2", "seconds": 3, "overlapped": False},
+            ],
+        },
+        {"stage": "ray", "seconds": 5.0, "steps": []},
+        {"stage": "serve", "seconds": 80.0, "steps": []},
+    ]
+    text = "model 90.0 s (download on spark-1 61.5 s, copy on spark-2 12.3 s, verify on spark-2 3 s), serve 80.0 s, image 70.0 s (pull on spark-2 50.0 s)"
+    assert report.path_text(path) == text
+    assert report.downloaded(loaded) == {"seconds": 61.5, "bytes": 9000}
+    assert report.downloaded({"skipped": True}) is None is report.downloaded(None)
+    early = report.critical_path(answers, {"image": 70.0, "model": 20.0})
+    assert early[1]["steps"][0]["overlapped"] and "download on spark-1 61.5 s, begun in an earlier stage" in report.path_text(early)
+
+
+def test_failure_lines_tell_causes_and_remedies() -> None:
+    failed = {
+        "spark-1": {"msg": "ended because spark-2 failed: boom", "reason": "another node failed"},
+        "spark-2": {"msg": "boom", "remedy": "look"},
+        "spark-3": {},
+        "spark-4": {"msg": "bang", "remedy": ""},
+    }
+    assert abort.failure_lines(failed) == ["spark-2: boom Remedy: look", "spark-4: bang"]
+    assert abort.failure_lines({"spark-1": failed["spark-1"]}) == ["spark-1: ended because spark-2 failed: boom"]
+
+
+# --- what is not there yet, and files ---------------------------------------------------------------------------------------
+
+
+def test_check_mode_judges_no_image_and_no_model_that_would_come() -> None:
+    image = {"spark-1": {"contract": {"exists": False}}}
+    assert registry.stage("image").judge(image, run(check_mode=True, profile=PROFILE)).title == "Image (as it is; would be built)"
+    copied = {"changed": True, "msg": "i:1: 1 of 2 layer(s) would be copied, 5.0 MB"}
+    image = {"spark-1": {"contract": {"exists": True}}, "spark-2": {"contract": {"exists": False}, "image_copied": copied}}
+    outcome = registry.stage("image").judge(image, run(check_mode=True, profile=PROFILE))
+    assert (outcome.title, outcome.lines) == ("Image (as it is; would be copied)", [f"spark-2: {copied['msg']}"])
+    model = {"spark-1": {"model": {"complete": False, "repositories": [{"repo": "org/m", "complete": False}]}, "offline": False}}
+    assert registry.stage("model").judge(model, run(check_mode=True, profile=PROFILE)).title == "Model (would be downloaded)"
+    ray = {"spark-1": {"head": {"running": False}}}
+    assert registry.stage("ray").judge(ray, run(check_mode=True)).title == "Ray (would be checked)"
+
+
+def fetches(profile: dict[str, t.Any], *free_gib: float, offline: bool = False, token: bool = False) -> list[dict[str, t.Any]]:
+    """Return what stops or warns when nodes with this space lack a model of 80.4 GB and half of its drafter of 10."""
+    rows = [
+        {"repo": profile["model"]["repo"], "revision": None, "complete": False, "missing": [], "size_bytes": 0, "unfinished_bytes": 0},
+        {"repo": "org/d", "revision": "d" * 40, "complete": False, "missing": ["x"], "size_bytes": 3 * 10**9, "unfinished_bytes": 2 * 10**9},
+    ]
+    answers = {
+        f"spark-{number}": {
+            "model": {"repositories": copy.deepcopy(rows), "free_bytes": int(free * 1024**3)},
+            "model_root": f"/models/{number}",
+            "offline": offline,
+            "hub_token": token,
+        }
+        for number, free in enumerate(free_gib, 1)
+    }
+    return [found for found in registry.stage("download").judge(answers, run(profile=profile)).findings or [] if found["verdict"] != "pass"]
+
+
+DRAFTER = {"repo": "org/d", "revision": "d" * 40, "purpose": "drafter", "files": [], "size_gb": 10.0}
+WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": DRAFTER}}
+
+
+def test_a_download_is_refused_on_all_nodes_before_its_first_byte() -> None:
+    """80.4 GB of the model and 5 of the drafter are 79.5 GiB; a node without that much space holds the others, too."""
+    assert fetches(WITH_DRAFTER, 80, 80) == []
+    (found,) = fetches(WITH_DRAFTER, 80, 79)
+    assert (found["id"], found["node"], found["verdict"]) == ("model.disk", "spark-2", "block")
+    assert "79.0 GiB free under /models/2, 79.5 GiB are missing of" in found["message"] and "org/d" in found["message"]
+    assert fetches(WITH_DRAFTER, 80, 79, offline=True) == []
+
+
+def test_a_gate_and_a_license_are_judged_before_a_download() -> None:
+    terms = {"gated": True, "license": {"id": "some-license", "url": "https://example.com/license", "accept": True}}
+    gated = {**PROFILE, "repositories": {"drafter": {**DRAFTER, **terms}}}
+    found = {one["id"]: one for one in fetches(gated, 90, 90)}
+    assert {id: one["verdict"] for id, one in found.items()} == {"model.gated": "block", "model.license": "warn"}
+    assert "spark-1, spark-2 would fetch it, and no token is set" in found["model.gated"]["message"]
+    assert "org/d is under some-license" in found["model.license"]["message"] and "https://example.com/license" in found["model.license"]["remedy"]
+    assert [one["id"] for one in fetches(gated, 90, 90, token=True)] == ["model.license"]
+
+
+def test_memory_is_shown_where_something_was_left_undone() -> None:
+    answers = {node: {"files": {"findings": []}, "caches": {"findings": []}} for node in ("spark-1", "spark-2")}
+    assert registry.stage("memory").judge(answers, run()).findings is None
+    answers["spark-2"]["caches"] = {"findings": [finding("page_cache.left", "its-own-name", "warn", "m")]}
+    assert [found["node"] for found in registry.stage("memory").judge(answers, run()).findings or []] == ["spark-2"]
+
+
+def test_baselines_have_a_file_for_each_node() -> None:
+    answers = {node: {"answer": {"baseline": {"of": node}, "msg": "recorded"}} for node in ("spark-1", "spark-2")}
+    outcome = registry.stage("baseline").judge(answers, run(path="/b"))
+    assert outcome.files == {"/b/baseline-spark-1.json": {"of": "spark-1"}, "/b/baseline-spark-2.json": {"of": "spark-2"}} and outcome.mode == 0o644
+    assert outcome.stats == {"gb10_baseline": {"spark-1": {"of": "spark-1"}, "spark-2": {"of": "spark-2"}}}
+    assert outcome.lines[0] == "spark-1: recorded; on the controller: /b/baseline-spark-1.json"
+    assert "would be written to" in registry.stage("baseline").judge(answers, run(check_mode=True, path="/b")).lines[0]
+
+
+@pytest.mark.parametrize(("candidates", "remove", "advised"), [(1, False, True), (1, "true", False), (0, False, False)])
+def test_prune_says_how_to_remove_what_it_shows(candidates: int, remove: t.Any, advised: bool) -> None:
+    entry = {"kind": "file", "name": "/x", "age_seconds": 1, "size_bytes": 1, "why": "old"}
+    answers = {"spark-1": {"found": {"candidates": [entry] * candidates, "left": [], "total_bytes": 1}}}
+    assert ("To remove all of it: -e gb10_prune=true" in registry.stage("prune").judge(answers, run(remove=remove)).lines) is advised
+
+
+# --- preflight --------------------------------------------------------------------------------------------------------------
+
+
+def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
+    """What as many healthy nodes answer to the preflight, with changes of each."""
+    settings = {
+        "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
+        "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
+        "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
+        "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20", "capabilities": [],
+        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [],
+        "companions": [], "mode": "cluster",
+    }  # fmt: skip
+    found = {}
+    for number in range(count):
+        text = json.dumps(HEALTHY).replace("192.168.100.11", f"192.168.100.{11 + number}").replace("192.168.101.11", f"192.168.101.{11 + number}")
+        info = {**json.loads(text), "zombies": {"findings": []}, **copy.deepcopy(changes)}
+        found[f"spark-{number + 1}"] = {**settings, "address": f"192.168.100.{11 + number}", "info": info, "waited": {"skipped": True}}
+    return found
+
+
+@pytest.mark.parametrize(("executor", "ports"), [("ray", {6379, 8000}), ("native", {29501, 8000}), ("", {8000})])
+def test_the_head_needs_the_ports_of_its_executor(executor: str, ports: set[int]) -> None:
+    answers = answers_of(2)
+    words = {"ray": ["api_port", "ray_port"], "native": ["api_port", "master_port"], "": ["api_port"]}[executor]
+    settings = node_settings.of_nodes(answers, words)
+    assert set(settings["spark-1"]["ports"].values()) == ports and settings["spark-2"]["ports"] == {}
+    assert settings["spark-2"]["peers"] == ["192.168.100.11"] and settings["spark-2"]["api_address"] == ""
+    assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"], settings["spark-1"]["disk_gib"]) == (-1, False, 20)
+
+
+def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_out() -> None:
+    image = HEALTHY["images"][PROFILE["image"]["tag"]]["id"]
+    start = {
+        "cluster": "gb10", "image_id": image, "profile_digest": planning.digest(PROFILE), "driver": HEALTHY["gpus"][0]["driver_version"],
+        "context": PROFILE["serve"]["max_model_len"], "recorded_at": "2026-11-23T18:20:41Z", "before_mb": 118800, "lowest_mb": 30000, "steady_mb": 30000,
+    }  # fmt: skip
+    answers = answers_of(2, starts=[start])
+    nobody = registry.stage("cache").judge(answers, run(profile=PROFILE))
+    assert nobody.returns == {"arguments": {}, "told": ""} and nobody.findings == []
+    for answer in answers.values():
+        answer["kv_cache"] = "recorded"
+    outcome = registry.stage("cache").judge(answers, run(profile=PROFILE))
+    size = outcome.returns["arguments"]["kv_cache_memory_bytes"]
+    assert outcome.findings is None and size % 2**28 == 0
+    assert outcome.lines == [f"KV cache: {outcome.returns['told']}"] and f"{size} bytes" in outcome.lines[0]
+    assert "spark-1 2026-11-23 with 262144 tokens, spark-2 2026-11-23" in outcome.lines[0]
+    answers["spark-2"]["info"]["starts"] = []
+    refused = registry.stage("cache").judge(answers, run(profile=PROFILE))
+    assert [(one["id"], one["node"], one["verdict"]) for one in refused.findings or []] == [("plan.recorded", "spark-2", "block")]
+    assert refused.returns["arguments"] == {}
+
+
+def test_what_was_waited_for_counts_instead_of_the_first_look() -> None:
+    answers = answers_of(2)
+    ghost = finding("cuda_zombie.new", "x", "block", "still there.")
+    answers["spark-1"]["info"]["zombies"] = {"findings": [ghost]}
+    assert registry.stage("preflight").judge(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "block"
+    answers["spark-1"]["waited"] = {"findings": []}
+    assert registry.stage("preflight").judge(answers, run(profile=PROFILE, executor="ray")).stats["gb10_verdict"] == "pass"
+
+
+def test_32_nodes_without_a_driver_stay_on_one_screen() -> None:
+    """Each finding names its nodes; when every node had entries of its own this printed 545 lines."""
+    sections = ("gpus", "tenants", "containers", "images", "models", "kernel_log")
+    errors = [{"section": section, "verdict": "unknown", "error": "nvidia-smi is not installed", "remedy": "install the driver"} for section in sections]
+    outcome = registry.stage("preflight").judge(answers_of(32, **dict.fromkeys(sections), errors=errors), run(profile=PROFILE, executor="ray"))
+    assert outcome.stats["gb10_verdict"] == "unknown" and len(outcome.findings or []) >= 10 * 32
+    lines = [*table.grid(outcome.matrix), *table.render(outcome.findings or [], list(answers_of(32)))]
+    # Whatever the number of nodes: a row of the grid, an entry and its remedy for each rule, and two headings.
+    assert len(lines) <= 3 * len({finding["id"] for finding in outcome.findings or []}) + 2, "\n".join(lines)
+    assert sum("all 32 nodes" in line for line in lines) >= 20
+    assert outcome.files == {"/r.json": outcome.stats["gb10_preflight"]} and len(outcome.stats["gb10_preflight"]["nodes"]) == 32
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_every_stage_judges_and_says_what_it_reads(name: str) -> None:
+    stage = registry.stage(name)
+    assert callable(stage.judge) and all(isinstance(word, str) and variable.startswith(("gb10_", "__")) for word, variable in stage.READS.items())
+
+
+def test_one_stage_makes_a_finding() -> None:
+    made = [id for name in registry.NAMES for id in getattr(registry.stage(name), "IDS", ())]
+    assert sorted(made) == sorted(registry.ids())

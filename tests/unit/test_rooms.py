@@ -1,0 +1,80 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the rooms of plugins/ hang together: no folders that need each other, no name that stands everywhere."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import typing as t
+from pathlib import Path
+
+import pytest
+
+PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+NAMESPACE = "ansible_collections.gb10.cluster.plugins"
+FILES = {f"{NAMESPACE}.{'.'.join(path.relative_to(PLUGINS).with_suffix('').parts)}": path for path in sorted(PLUGINS.rglob("*.py"))}
+
+MOST_FOLDERS = 2
+#: Names that may stand in more folders, and why.
+EVERYWHERE: dict[str, str] = {}
+
+
+def imported(tree: ast.Module) -> t.Iterator[str]:
+    """Yield the files of plugins/ that one of them imports, by their dotted names."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        yield from (name for name in names if name in FILES)
+
+
+def room(name: str) -> str:
+    """Return the folder of a file below module_utils or plugin_utils; a file without one is a room of its own."""
+    return name.removeprefix(f"{NAMESPACE}.").split(".")[1]
+
+
+def arrows(top: str) -> dict[str, dict[str, str]]:
+    """Return for each room below ``top`` the other ones that it imports, each with a file that does."""
+    inside = f"{NAMESPACE}.{top}."
+    found: dict[str, dict[str, str]] = {}
+    for name, path in FILES.items():
+        if name.startswith(inside):
+            needed = [other for other in imported(ast.parse(path.read_text(encoding="utf-8"))) if other.startswith(inside)]
+            found.setdefault(room(name), {}).update({room(other): name.removeprefix(inside) for other in needed if room(other) != room(name)})
+    return found
+
+
+def ring(graph: t.Mapping[str, t.Collection[str]]) -> list[str]:
+    """Return rooms that need each other in a circle, empty when there are none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("top", ["module_utils", "plugin_utils"])
+def test_rooms_form_no_ring(top: str) -> None:
+    found = arrows(top)
+    # The sorter is told what a room needs, and names a ring against the arrows.
+    around = ring(found)[::-1]
+    assert [f"{one} -> {other} ({found[one][other]})" for one, other in zip(around, around[1:])] == []
+
+
+def test_a_ring_is_found() -> None:
+    assert set(ring({"docker": ["process"], "process": ["engine"], "engine": ["docker", "files"], "files": []})) == {"docker", "process", "engine"}
+    assert ring({"docker": ["process", "files"], "process": ["files"]}) == []
+
+
+def test_a_name_stands_in_at_most_two_folders() -> None:
+    folders: dict[str, set[str]] = {}
+    for path in FILES.values():
+        # Ansible finds a module's action plugin by the name that both have.
+        folders.setdefault(path.stem, set()).add(str(path.parent.relative_to(PLUGINS)).replace("action", "modules"))
+    assert {name: sorted(found) for name, found in folders.items() if len(found) > MOST_FOLDERS and name not in EVERYWHERE} == {}
+    assert [name for name in EVERYWHERE if len(folders.get(name, ())) <= MOST_FOLDERS] == [], "no exception is needed for these any more"
