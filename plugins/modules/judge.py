@@ -33,20 +33,33 @@ options:
     choices:
       - abort
       - abort_plan
+      - answers
       - baseline
       - begin
       - bench
       - bundle
+      - cache
       - catalogue
+      - companions
+      - companions_plan
       - doctor
       - download
       - engine
       - fabric
       - fabric_plan
+      - glance
       - guard
       - image
       - known_answers
+      - ladder
+      - ladder_down
+      - ladder_plan
+      - ladder_rung
       - memory
+      - mode
+      - mode_declared
+      - mode_plan
+      - mode_return
       - model
       - models
       - postmortem
@@ -58,6 +71,7 @@ options:
       - ray
       - reach
       - report
+      - rung
       - status
       - sweep
       - teardown

@@ -25,6 +25,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 INDEX, SETTINGS, AWX_PAGE = Path("docs/index.md"), Path("docs/settings.md"), Path("docs/awx.md")
 RUNTIME, TEMPLATES, JUDGE = Path("meta/runtime.yml"), Path("awx/job_templates.yml"), Path("plugins/modules/judge.py")
+STAGES = Path("plugins/plugin_utils/_stages")
 
 #: Pages whose verb has another name.
 PAGES = {"nemotron_tp2": "bring_up", "awx_configure": "awx"}
@@ -175,6 +176,11 @@ def with_templates(text: str) -> str:
     return text
 
 
+def stages() -> list[str]:
+    """What the action judge can be asked about: each stage is a file."""
+    return sorted(path.stem for path in (ROOT / STAGES).glob("*.py") if re.search(r"^def judge\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
 def between(text: str, name: str, content: str) -> str:
     """Put a list between its marks."""
     start, end = MADE.format(name=name), END.format(name=name)
@@ -191,11 +197,13 @@ def lists() -> dict[Path, str]:
     for name, content in (("verbs", verb_list()), ("pages", page_list()), ("names", name_list())):
         index = between(index, name, content)
     names = "\n".join(f"    - {name}" for name in modules())
+    choices = "\n".join(f"      - {name}" for name in stages())
     return {
         INDEX: index,
         SETTINGS: settings_page(),
         AWX_PAGE: between((ROOT / AWX_PAGE).read_text(encoding="utf-8"), "templates", template_list()),
         RUNTIME: re.sub(r"(action_groups:\n  all:\n)(?:    - \w+\n)+", rf"\g<1>{names}\n", (ROOT / RUNTIME).read_text(encoding="utf-8")),
+        JUDGE: re.sub(r"(    type: str\n    choices:\n)(?:      - \w+\n)+", rf"\g<1>{choices}\n", (ROOT / JUDGE).read_text(encoding="utf-8"), count=1),
         TEMPLATES: with_templates((ROOT / TEMPLATES).read_text(encoding="utf-8")),
     }
 
