@@ -64,7 +64,7 @@ LAUNCHES = {
     "GB10 bundle": ({"gb10_bundle": "import", "gb10_bundle_dir": "/mnt/ssd/bundle"}, "unreachable"),
     "GB10 explain": ({"gb10_explain": "galaxy.yml"}, "successful"),
     "GB10 profiles": ({}, "successful"),
-    "GB10 plan": ({"gb10_plan_context": 131072}, "successful"),
+    "GB10 plan": ({"gb10_plan_context": "128K"}, "successful"),
     "GB10 import": ({"gb10_import": "tests/unit/fixtures/recipes/eugr/dspark-pinned.yaml"}, "successful"),
 }
 
