@@ -221,7 +221,8 @@ def test_a_script_that_does_anything_else_is_not_read_as_data(script, tmp_path):
     ("content", "why"),
     [
         (b"{" * 131072, "is not a chat template that fits one argument"), (b"plain", "is not a chat template that fits one argument"),
-        (b"{\0", "is not a chat template that fits one argument"), (b"{\xff", "is not UTF-8 text"), (b"{# api_key = 'planted-0123' #}", "holds what looks like a secret"),
+        (b"{\0", "is not a chat template that fits one argument"), (b"{\xff", "is not UTF-8 text"),
+        (b"{# api_key = 'planted-0123' #}", "holds what looks like a secret"),
     ],
 )  # fmt: skip
 def test_what_the_engine_would_not_take_for_a_template_is_refused(content, why, tmp_path):
