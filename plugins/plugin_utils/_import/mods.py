@@ -85,7 +85,7 @@ def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], le
             ledger.refused("gb10_import_without_mods", mod, "the recipe does not name this mod", f"its mods: {', '.join(mods) or 'none'}")
     line = json.dumps({"gb10_import_without_mods": [*without, *(mod for mod, error in refused if not isinstance(error, _Absent))]})
     leave = f"where the image has the change, or needs it no more, leave the mod out: -e '{line}'. Else build one that has it, and give it as gb10_import_image"
-    get = f"git clone --depth 1 {_PUBLISHED} && cp -r {_PUBLISHED.rpartition('/')[2]}/mods {shlex.quote(str(folder))}, and look at them"
+    get = f"look at those of its launcher: git clone --depth 1 {_PUBLISHED} && cp -r {_PUBLISHED.rpartition('/')[2]}/mods {shlex.quote(str(folder))}"
     for mod, error in refused:
         ledger.refused("mods", mod, error.what, get if isinstance(error, _Absent) else leave)
     return found
