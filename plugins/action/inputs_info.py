@@ -34,15 +34,16 @@ class ActionModule(ActionBase):
             argument_spec={
                 "passwords_of": {"type": "list", "elements": "str"},
                 "role": {"type": "str"},
+                "known": {"type": "list", "elements": "str", "default": []},
                 "profile": {"type": "bool", "default": True},
             },
             mutually_exclusive=[["passwords_of", "role"]],
         )
         if arguments["passwords_of"] is not None:
-            found = self._command_line(task_vars, self._given()) + self._passwords(task_vars["hostvars"], arguments["passwords_of"])
+            found = self._command_line(task_vars, self._given(), arguments["known"]) + self._passwords(task_vars["hostvars"], arguments["passwords_of"])
             answer = {"findings": found}
         elif arguments["role"]:
-            answer = {"findings": self._command_line(task_vars, task_vars) + self._role(task_vars, arguments["role"], arguments["profile"])}
+            answer = {"findings": self._command_line(task_vars, task_vars, arguments["known"]) + self._role(task_vars, arguments["role"], arguments["profile"])}
         else:
             answer = self._settings(task_vars, arguments["profile"])
         result = {
@@ -61,10 +62,10 @@ class ActionModule(ActionBase):
         """The names that the command line, or a job controller, gives values to."""
         return set(load_extra_vars(self._loader))
 
-    def _command_line(self, task_vars, names):
+    def _command_line(self, task_vars, names, known):
         """What is wrong with the names among these variables, and with the run's tags."""
         problems = [
-            *settings.unknown_settings(names, self._given()),
+            *settings.unknown_settings(names, self._given(), known),
             *tags.problems(context.CLIARGS.get("args", ()), task_vars.get("ansible_run_tags", ()), task_vars.get("ansible_skip_tags", ())),
         ]
         return [problem_finding(problem, CONTROLLER) for problem in problems]

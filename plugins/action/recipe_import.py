@@ -71,6 +71,7 @@ class ActionModule(ActionBase):
                 "values": {"type": "dict", "default": {}},
                 "variant": {"type": "str"},
                 "features": {"type": "list", "elements": "str", "default": []},
+                "without_mods": {"type": "list", "elements": "str", "default": []},
             }
         )
         try:
@@ -82,7 +83,7 @@ class ActionModule(ActionBase):
         """Return the record, and write profile and record where that is asked for. Raises :class:`ClusterError`."""
         recipe = reading.read(options["path"])
         # Ansible's own kinds of text and number cannot be written as YAML: they become plain ones.
-        given = json.loads(json.dumps({name: options[name] for name in ("image", "revisions", "values", "variant", "features")}))
+        given = json.loads(json.dumps({name: options[name] for name in ("image", "revisions", "values", "variant", "features", "without_mods")}))
         choices = Choices(**{name: value for name, value in given.items() if value is not None})
         profile, ledger, patches = imported.convert(recipe, choices, lambda image: self._digest(image, task_vars))
         findings = ledger.findings()

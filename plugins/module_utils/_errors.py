@@ -66,7 +66,7 @@ class ClusterError(Exception):
 
     def with_remedy(self) -> str:
         """Return the message and what to do, for where only one text can be shown."""
-        return f"{self} Remedy: {self.remedy}" if self.remedy else str(self)
+        return f"{str(self).rstrip('.')}. Remedy: {self.remedy}" if self.remedy else str(self)
 
 
 class UnknownState(ClusterError):

@@ -52,7 +52,8 @@ _SECRET_NAME = re.compile(rf"(?i){_SECRET_END}$")
 
 #: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password.
 _HARMLESS_NAME = re.compile(
-    r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think|stop|first|output|next)_token(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-)"
+    r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think(?:_start|_end)?|stop|first|output|next)_token"
+    r"(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-)"
 )
 
 #: Values that say that there is none, or none here.

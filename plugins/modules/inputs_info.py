@@ -35,6 +35,12 @@ options:
     description:
       - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster.
     type: str
+  known:
+    description:
+      - Names of variables that the playbook itself reads, beside the settings of the collection's roles. Of use with O(passwords_of) and O(role).
+    type: list
+    elements: str
+    default: []
   profile:
     description:
       - Whether the profile is read and judged, too, with the arguments over it. What takes a cluster down needs none.

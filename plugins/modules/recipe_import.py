@@ -19,7 +19,8 @@ description:
   - Code of a repository without a commit is left out where vLLM has the model's code itself.
   - A tag of an image becomes its digest where the registry answers, through the controller's Docker engine and the module
     M(gb10.cluster.image_digest_info). Else it stays a tag, and that is said.
-  - Changes of the image (mods) that are patches and pinned packages become layers of the profile. Those with scripts are refused.
+  - Changes of the image (mods) that are patches and pinned packages become layers of the profile. A script that only puts a chat template or a file of the
+    model's repository into the working directory is read as what it puts there. Those with other scripts are refused.
   - No secret of a recipe is shown or written.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -60,6 +61,11 @@ options:
     type: str
   features:
     description: Features of a recipe of vllm-project/recipes that are off unless they are asked for.
+    type: list
+    elements: str
+    default: []
+  without_mods:
+    description: Changes of the image (mods) of the recipe to leave out, since the image has them or needs them no more.
     type: list
     elements: str
     default: []

@@ -179,11 +179,11 @@ def test_awx_would_refuse_the_whole_survey(spec: t.Any) -> None:
 def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: Objects) -> None:
     """A multiselect default is dropped without a word, and a password would become a variable of the play."""
     for name, question in questions(objects):
-        # The id of a lock, that only a refused job names, files, names of models and nodes, rungs and the place of logs or of a recipe are texts, and mostly
-        # there is none.
+        # The id of a lock, that only a refused job names, files, names of models and nodes, lengths, rungs and the place of logs or of a recipe are texts,
+        # and mostly there is none.
         text = question["variable"] in (
             "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_lease",
-            "gb10_models_remove", "gb10_models_to", "gb10_protect_measures", "gb10_single",
+            "gb10_models_remove", "gb10_models_to", "gb10_plan_context", "gb10_protect_measures", "gb10_single",
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name

@@ -178,9 +178,11 @@ def test_a_teardown_needs_no_profile(plays: Plays, given: tuple[str, ...]) -> No
 def test_the_example_names_what_to_fill_in(plays: Plays) -> None:
     run = plays.play(ROOT / "inventories" / "example", "--tags", "validate", "-e", "ansible_connection=watched")
     assert run.rc == 0, str(run)
-    assert run.says("Inputs: 2 warn")
+    assert run.says("Inputs: 5 warn")
     for host in ("spark-1", "spark-2"):
         assert run.says(f"ansible_host: {host}.example.lan stands in the example inventory for your own."), str(run)
+    for address in ("gb10_api_address: 10.0.0.11", "gb10_fabric_address: 192.168.100.1", "gb10_fabric_address: 192.168.100.2"):
+        assert run.says(f"{address} stands in the example inventory for your own."), str(run)
     assert run.contacts == []
 
 
@@ -574,6 +576,11 @@ ALONE: list[tuple[str, tuple[str, ...], str]] = [
     ("plan.yml", ("-e", "gb10_profile=nope"), "gb10_profile: unknown profile 'nope'."),
     ("plan.yml", ("-e", "gb10_plan_concurrency=many"), "gb10_plan_concurrency: is the text 'many'; expected a whole number."),
     ("plan.yml", serve(max_model_len="huge"), "gb10_serve_arguments.max_model_len: is 'huge'; expected a whole number of 1 or more"),
+    ("plan.yml", ("-e", "gb10_plan_nodes=121.7,lots"), "gb10_plan_nodes[1].total_gib: is 'lots'; expected GiB from 8 to 4096."),
+    ("plan.yml", ("-e", "gb10_plan_nodes=121.7,119.6,120"), "gb10_plan_nodes: names 3; expected 2"),
+    ("plan.yml", ("-e", "gb10_plan_context=long"), "gb10_plan_context: is 'long'; expected a whole number of 1 or more."),
+    ("plan.yml", ("-e", "gb10_plan_model=org/nope", "-e", "gb10_plan_hf_home=/nowhere"), "gb10_plan_model: /nowhere/hub/models--org--nope: no config.json"),
+    ("awx_configure.yml", ("-e", "gb10_awx_scm_ulr=x"), "gb10_awx_scm_ulr: no role reads this variable (did you mean 'gb10_awx_scm_url'?)."),
     ("plan.yml", ("--tags", "x"), "--tags: no stage has the tag 'x'"),
     ("explain.yml", ("-e", "gb10_explian=./engine.log"), "gb10_explian: no role reads this variable (did you mean 'gb10_explain'?)."),
     ("import.yml", ("-e", "gb10_import=a.yaml", "-e", "gb10_import_too=x"), "gb10_import_too: no role reads this variable (did you mean 'gb10_import_to'?)."),

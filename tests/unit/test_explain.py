@@ -75,7 +75,7 @@ def test_no_secret_is_shown_or_written(cluster, tmp_path):
 def test_a_file_is_never_written_over(cluster, tmp_path):
     (tmp_path / "why.json").write_text("mine")
     code, text = explain(cluster, cwd=tmp_path, gb10_explain_to="why.json")
-    assert code != 0 and "why.json: exists already; expected the name of a new file" in text and "Remedy: Give gb10_explain_to another name" in text
+    assert code != 0 and "why.json: exists already; expected the name of a new file" in text and "a new file. Remedy: Give gb10_explain_to another name" in text
     assert (tmp_path / "why.json").read_text() == "mine"
 
 

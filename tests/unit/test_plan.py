@@ -10,6 +10,7 @@ import json
 import stat
 from pathlib import Path
 
+import pytest
 import through_ansible
 import yaml
 
@@ -54,6 +55,12 @@ def test_an_inventory_says_what_its_nodes_have(tmp_path):
     assert "warn plan.profile node-1, node-2 tight:" in text and "GiB on each node Spark with 64 GB Spark with 128 GB when how" in text
 
 
+def test_a_plan_that_nobody_chose_a_profile_for_says_so(tmp_path):
+    code, text = run(cwd=tmp_path)
+    assert code == 0 and "gb10_profile is not set, so this is for the default, nemotron_3_super_tp2; choose another with -e gb10_profile=ID" in text, text
+    assert "is not set" not in run(cwd=tmp_path, gb10_profile="nemotron_3_super_tp2")[1]
+
+
 def test_a_length_is_what_the_engine_takes_it_for(tmp_path):
     given = {"gb10_profile": "gpt_oss_120b_one", "gb10_plan_nodes": "121.69"}
     for words in ({"gb10_plan_context": "1M"}, {"gb10_serve_arguments": {"max_model_len": "1M"}}):
@@ -62,7 +69,7 @@ def test_a_length_is_what_the_engine_takes_it_for(tmp_path):
     code, text = run(cwd=tmp_path, **given, gb10_serve_arguments={"max_model_len": "huge"})
     assert code != 0 and "block input.serve_arguments controller" in text and "max_model_len: is 'huge'; expected a whole number of 1 or more" in text, text
     code, text = run(cwd=tmp_path, **given, gb10_plan_context="long")
-    assert code != 0 and "context: found 'long', expected a whole number of 1 or more" in text, text
+    assert code != 0 and "gb10_plan_context: is 'long'; expected a whole number of 1 or more" in text, text
 
 
 def test_what_others_claim_counts_and_is_named(tmp_path):
@@ -74,7 +81,7 @@ def test_what_others_claim_counts_and_is_named(tmp_path):
     code, text = run(cwd=tmp_path, gb10_tenants=claims)
     assert code != 0 and "speech is on spark-1, expected one of the plan's nodes (node-1, node-2)" in text and "gb10_plan_nodes names the nodes" in text, text
     code, text = run(cwd=tmp_path, gb10_tenants=[{"name": "speech", "gib": -1}])
-    assert code != 0 and "gb10_tenants[0].gib: is -1, expected GiB above 0" in text, text
+    assert code != 0 and "gb10_tenants[0].gib: is -1; expected GiB above 0" in text, text
 
 
 def test_a_plan_that_does_not_fit_fails_after_it_is_written_and_says_what_would_go(tmp_path):
@@ -102,7 +109,7 @@ def test_check_mode_writes_nothing_and_an_unknown_model_is_unknown(tmp_path):
 
 def test_wrong_input_is_one_clear_error(tmp_path):
     code, text = run(cwd=tmp_path, gb10_plan_nodes=[121.7, {"totl_gib": 1}, 3])
-    assert code != 0 and "nodes[1].totl_gib: is not a known field" in text and "nodes: found 3, expected 2" in text, text
+    assert code != 0 and "nodes[1].totl_gib: is not a known field" in text and "nodes: names 3; expected 2" in text, text
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -175,3 +182,16 @@ def test_before_a_start_it_is_noted_up_to_where_that_goes_as_expected(tmp_path):
     assert done.rc == 0, done.out
     noted = json.loads((tmp_path / "gb10" / "memory.json").read_text())
     assert isinstance(noted["level_mb"], int) and noted["level_why"].startswith("the memory plan leaves ") and noted["uptime_s"] > 0, noted
+
+
+@pytest.mark.parametrize(("length", "tokens"), [(4096, 4096), ("1M", 1048576), ("64k", 64000), ("auto", 2048), (-1, 2048), (None, 262144)])
+def test_the_length_of_a_record_is_the_plans(length, tokens, tmp_path):
+    """The collection's own settings, for an argument that the engine reads as a size. Nemotron's config.json says 262144."""
+    files = [str(ROOT / "roles/gb10" / part / "main.yml") for part in ("defaults", "vars")]
+    arguments = {} if length is None else {"max_model_len": length}
+    settings = {"gb10_profile": "nemotron_3_super_tp2", "__gb10_serve_arguments": arguments, "__gb10_wanted_arguments": {"max_model_len": length}}
+    task = {"ansible.builtin.debug": {"msg": "length {{ __gb10_context }}"}}
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars_files": files, "tasks": [task]}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    done = through_ansible.run("playbook", str(tmp_path / "play.yml"), "--extra-vars", json.dumps(settings), cwd=tmp_path)
+    assert done.rc == 0 and f"length {tokens}\n" in done.out, done.out

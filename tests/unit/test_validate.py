@@ -23,7 +23,7 @@ def validate(*arguments, inventory="inventories/example", **variables):
 def test_the_example_inventory_is_good():
     code, output = validate()
     assert code == 0, output
-    assert "Inputs: 2 warn" in output
+    assert "Inputs: 5 warn" in output
     assert "spark-1.example.lan stands in the example inventory for your own" in output
 
 

@@ -24,6 +24,8 @@ class Choices:
     values: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     variant: str = ""
     features: t.Sequence[str] = ()
+    #: Mods that are left out.
+    without_mods: t.Sequence[str] = ()
 
 
 @dataclasses.dataclass
@@ -44,6 +46,6 @@ class Draft:
     most_nodes: int = 0
     memory: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     requires: dict[str, str] = dataclasses.field(default_factory=dict)
-    mods: Mods = dataclasses.field(default_factory=lambda: Mods({}, {}))
+    mods: Mods = dataclasses.field(default_factory=lambda: Mods({}, {}, {}))
     executor: str = ""
     description: str = ""

@@ -244,11 +244,17 @@ class _Mapper:
             self._plugin(field, name, str(value))
         elif name == "trust_remote_code":
             self.remote_code = bool(value)
+        elif name == "chat_template" and (template := self.draft.mods.texts.get(str(value).removeprefix("./"))):
+            self.serve[name] = template
+            self.ledger.changed(field, value, f"serve.{name}, the template itself", "the recipe's mod has the file", differs=False)
         else:
             self._path(field, name, value)
             self.serve[name] = self._second(name, value)
             if flags.is_known(name):
                 self.ledger.taken(field, value, f"serve.{name}")
+            elif self.choices.without_mods and not self.choices.image:
+                why = "no release of vLLM has it, so a mod that is left out may have brought it"
+                self._refuse(field, value, why, "give an image that has it as gb10_import_image, or take the argument out of the recipe")
             else:
                 why = f"no release of vLLM has it{near(name, flags.table().names)}, so it is taken for one that the image's engine alone has"
                 self.ledger.changed(field, value, f"serve.{name}, listed in fork_flags", why, remedy="correct the recipe if it is misspelt")

@@ -101,7 +101,7 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     _other_fields(recipe.data, ledger)
     _engine(fields, ledger)
     links = _hooks(recipe.data, fields, ledger)
-    changes = mods.read(fields["mods"], recipe.path.parent, ledger)
+    changes = mods.read(fields["mods"], recipe.path.parent, fields["model"] or "", choices.without_mods, ledger)
     _executor_config(fields["executor_config"], ledger)
     values = {**fields["defaults"], **choices.values, "model": fields["model"]}
     if choices.variant or choices.features:

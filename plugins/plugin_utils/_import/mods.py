@@ -4,16 +4,21 @@
 
 """Changes that a recipe makes to its image, as mods of a profile. This plugin util is PRIVATE to the collection.
 
-Patches and pinned packages can be layers of an image. A script could do anything, so a mod with one is refused, as is one that is not there.
+Patches and pinned packages can be layers of an image. A script could do anything, so a mod with one is refused, as is one that is not there. Only a script
+that does nothing but put a chat template, or a file of the model's own repository, into the working directory is read as the data that it puts there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import shlex
 import typing as t
 from pathlib import Path
 
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import shell
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 
 #: Bytes of a patch that are read.
@@ -26,47 +31,79 @@ _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*\Z")
 _TARGET = re.compile(rb"^(?:---|\+\+\+) (?P<path>[^\t\r\n]+)", re.MULTILINE)
 _PATH = re.compile(r"[^/\s]+/(?P<package>[A-Za-z_][A-Za-z0-9_]*)/\S+\Z")
 
-_REMEDY = "build an image that holds the change, give that as gb10_import_image, and remove the mod from the recipe"
+#: What a launcher runs in the container, and what stands for the directory from which it starts the engine then ($WORKSPACE_DIR).
+_SCRIPT, _WORKSPACE = "run.sh", "/WORKSPACE_DIR"
+_PLAIN = re.compile(r"[A-Za-z0-9_][\w.-]*\Z", re.ASCII)
+_HUB_FILE = re.compile(r"https://huggingface\.co/(?P<repo>[^/\s]+/[^/\s]+)/resolve/main/(?P<file>[\w.-]+\.py)\Z", re.ASCII)
+#: Bytes of a chat template: it is one argument of the engine, and Linux takes no longer one (MAX_ARG_STRLEN).
+_MOST_TEXT = 128 * 1024 - 1
+#: Where the mods lie that recipes of eugr/spark-vllm-docker and of sparkrun name.
+_PUBLISHED = "https://github.com/eugr/spark-vllm-docker"
 
 
 class Mods(t.NamedTuple):
-    """The mods of a profile, their patches seen from its directory, and the content of those."""
+    """The mods of a profile, their patches seen from its directory, the content of those, and chat templates by the name that the command calls them."""
 
     mods: dict[str, dict[str, t.Any]]
     files: dict[str, bytes]
+    texts: dict[str, str]
 
     def at(self, folder: str) -> dict[str, dict[str, t.Any]]:
         """Return the mods with their patches in a folder next to the profile."""
         return {name: {**mod, "patches": [{**one, "file": f"{folder}/{one['file']}"} for one in mod["patches"]]} for name, mod in self.mods.items()}
 
 
-def read(mods: list[str], folder: Path, ledger: Ledger) -> Mods:
-    """Return the mods that are data; each other one is refused with its reason."""
-    found = Mods({}, {})
+class _Absent(RecipeError):
+    """A mod does not lie beside its recipe."""
+
+
+def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], ledger: Ledger) -> Mods:
+    """Return the mods that are data; each other one is refused with its reason, unless it is to be left out (``without``)."""
+    found = Mods({}, {}, {})
+    refused: list[tuple[str, RecipeError]] = []
     for mod in mods:
+        if mod in without:
+            ledger.dropped("mods", mod, "gb10_import_without_mods says so")
+            continue
         try:
-            name, content, files = _mod(mod, folder)
+            name, content, files, texts = _mod(mod, folder, model)
             if name in found.mods:
                 raise RecipeError(f"it has the name {name}, as another mod has")
         except RecipeError as error:
-            ledger.refused("mods", mod, error.what, _REMEDY)
+            refused.append((mod, error))
             continue
-        found.mods[name] = content
-        found.files.update(files)
-        ledger.taken("mods", mod, f"image.mods.{name}")
+        found.texts.update(texts)
+        if content:
+            found.mods[name] = content
+            found.files.update(files)
+            ledger.taken("mods", mod, f"image.mods.{name}")
+        else:
+            why = "its script does nothing but put this where the engine looks for it"
+            ledger.changed("mods", mod, " and ".join(texts), why, differs=False)
+    for mod in without:
+        if mod not in mods:
+            ledger.refused("gb10_import_without_mods", mod, "the recipe does not name this mod", f"its mods: {', '.join(mods) or 'none'}")
+    line = json.dumps({"gb10_import_without_mods": [*without, *(mod for mod, error in refused if not isinstance(error, _Absent))]})
+    leave = f"where the image has the change, or needs it no more, leave the mod out: -e '{line}'. Else build one that has it, and give it as gb10_import_image"
+    get = f"look at those of its launcher: git clone --depth 1 {_PUBLISHED} && cp -r {_PUBLISHED.rpartition('/')[2]}/mods {shlex.quote(str(folder))}"
+    for mod, error in refused:
+        ledger.refused("mods", mod, error.what, get if isinstance(error, _Absent) else leave)
     return found
 
 
-def _mod(mod: str, folder: Path) -> tuple[str, dict[str, t.Any], dict[str, bytes]]:
-    """Return a mod's name, its content for a profile, and its patches by their paths. Raises :class:`RecipeError`."""
+def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dict[str, bytes], dict[str, str]]:
+    """Return a mod's name, its content for a profile, its patches by their paths, and its chat templates. Raises :class:`RecipeError`."""
     above, place = next(((one, one / mod) for one in (folder, folder.parent, folder.parent.parent) if (one / mod).exists()), (folder, None))
     if place is None or not _within(place, above):
-        raise RecipeError("it is a change to the image that does not lie beside the recipe, so what it does is unknown")
+        raise _Absent("it is a change to the image that does not lie beside the recipe, so what it does is unknown")
     name = re.sub(r"[^a-z0-9._-]+", "-", (place.stem if place.is_file() else place.name).lower()).strip("-._")
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
     outside = [path.name for path in paths if not _within(path, above)]
     if outside:
         raise RecipeError(f"its file {outside[0]} leads out of the recipe's folder")
+    placed = _placed(paths, model)
+    if placed is not None:
+        return name, {}, {}, placed
     scripts = [path.name for path in paths if not path.is_file() or path.name != _PACKAGES and path.suffix not in (*_PATCHES, *_DOCS)]
     if scripts:
         raise RecipeError(f"it holds a script or what only one can put in its place ({', '.join(scripts[:3])}), and none is executed")
@@ -78,7 +115,50 @@ def _mod(mod: str, folder: Path) -> tuple[str, dict[str, t.Any], dict[str, bytes
     packages = [one for path in paths if path.name == _PACKAGES for one in _packages(path)]
     if not name or not rows and not packages:
         raise RecipeError("it holds neither patches nor packages, so what it does is unknown")
-    return name, {"why": f"the recipe's mod {mod}", "patches": rows, **({"packages": packages} if packages else {})}, patches
+    return name, {"why": f"the recipe's mod {mod}", "patches": rows, **({"packages": packages} if packages else {})}, patches, {}
+
+
+def _placed(paths: list[Path], model: str) -> dict[str, str] | None:
+    """Return what a mod's script puts into the working directory: chat templates, and without a text what lies in the model's own repository.
+
+    None where there is no script, or where it does anything else. Raises :class:`RecipeError`.
+    """
+    script = next((path for path in paths if path.name == _SCRIPT), None)
+    if script is None:
+        return None
+    templates = {path.name: path for path in paths if path.suffix == ".jinja"}
+    reader, here, placed = shell.Shell({"WORKSPACE_DIR": _WORKSPACE}, Ledger()), "", {}
+    try:
+        commands = [[part for word in words for part in reader.expand(word)] for words in shell.commands(_patch(script).decode("utf-8", "replace"))]
+    except shell.Refused:
+        return None
+    for name, *words in filter(None, commands):
+        target = words[-1].removeprefix(f"{_WORKSPACE}/") if words else ""
+        remote = _HUB_FILE.match(target)
+        if name == "cp" and len(words) == 2 and words[0] in templates and words[1] != target and _PLAIN.match(target):
+            placed[target] = _text(templates[words[0]])
+        elif name == "cd" and words == [_WORKSPACE]:
+            here = _WORKSPACE
+        elif name == "wget" and len(words) == 1 and here and remote and remote["repo"] == model:
+            placed[remote["file"]] = ""
+        elif name not in shell.HARMLESS:
+            return None
+    others = [path for path in paths if path != script and path.name not in templates and path.suffix not in _DOCS]
+    return placed if placed and not others and not (here and templates) else None
+
+
+def _text(path: Path) -> str:
+    """Return a chat template. Raises :class:`RecipeError` for what the engine would not take as one argument, or would take for a path."""
+    content = _patch(path)
+    if len(content) > _MOST_TEXT or b"{" not in content or b"\0" in content:
+        raise RecipeError(f"its file {path.name} is not a chat template that fits one argument")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"its file {path.name} is not UTF-8 text") from error
+    if holds_secret(text):
+        raise RecipeError(f"its file {path.name} holds what looks like a secret")
+    return text
 
 
 def _within(path: Path, folder: Path) -> bool:

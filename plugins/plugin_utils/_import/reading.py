@@ -46,7 +46,7 @@ class Recipe(t.NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which refuses a key that is given twice: the engine that runs the recipe may take either. Dates stay texts."""
+    """YAML's safe loader, which refuses a key that is given twice with two values: the engine that runs the recipe may take either. Dates stay texts."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -54,12 +54,13 @@ class _Loader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[t.Any, t.Any]:
-        keys: set[tuple[str, str]] = set()
-        for key, _value in node.value if isinstance(node, yaml.MappingNode) else ():
-            name = key.tag, str(key.value)
-            if name in keys and key.tag != "tag:yaml.org,2002:merge":
+        keys: dict[tuple[str, str], tuple[str, t.Any]] = {}
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            name, content = (key.tag, str(key.value)), (value.tag, value.value)
+            same = isinstance(value, yaml.ScalarNode) and keys.get(name) == content
+            if name in keys and not same and key.tag != "tag:yaml.org,2002:merge":
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is given twice", key.start_mark)
-            keys.add(name)
+            keys[name] = content
         return super().construct_mapping(node, deep)
 
 

@@ -37,7 +37,7 @@ _OPERATORS = {
 _SEPARATORS = (";", "&&")
 _KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "function", "{", "}", "[[", "[", "test", "!"}
 #: Commands that change nothing about the engine.
-_HARMLESS = {"set", "echo", "printf", "true", ":", "sleep", "date", "clear"}
+HARMLESS = {"set", "echo", "printf", "true", ":", "sleep", "date", "clear"}
 #: Commands that make, copy or link files.
 _FILES = {"mkdir", "cp", "rsync", "ln"}
 #: What may stand behind one of these, as its words: it hides what they print, and that they fail.
@@ -208,7 +208,7 @@ class Shell:
             for one in words[1:]:
                 self.variables.pop(one, None)
                 self.env.pop(one, None)
-        elif name in _HARMLESS:
+        elif name in HARMLESS:
             self.ledger.dropped("command", " ".join(words), "the engine does not depend on it", differs=False)
         elif name in _FILES:
             self._files(name, words)

@@ -10,7 +10,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import canonical
-from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, shell, template
+from ansible_collections.gb10.cluster.plugins.plugin_utils._import import arguments, mods, shell, template
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import Recipe
@@ -107,6 +107,8 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     _unknown(whole_model, {*_MODEL, *_MODEL_OTHER}, "model.", ledger)
     if "omni" in recipe.data or "omni" in str(fields["meta"].get("tasks")):
         ledger.refused("omni", recipe.data.get("omni") or "tasks", "it is served by vLLM-Omni, and not vLLM", shell.OTHER_ENGINE_REMEDY)
+    # Recipes of this kind have no mods, so that none can be left out.
+    mods.read([], recipe.path.parent, "", choices.without_mods, ledger)
     _hardware(fields["meta"].get("hardware") or {}, ledger)
     chosen = _variant(fields["variants"], choices.variant, ledger)
     if chosen is None:

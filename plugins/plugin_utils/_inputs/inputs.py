@@ -46,7 +46,8 @@ def judge_host(
     sound = {name: value for name, value in typed.items() if name not in wrong}
     problems += values.credentials_of(typed)
     problems += itertools.chain(values.judge(sound), finding_ids.silenced(sound.get("gb10_silenced", [])))
-    problems += itertools.chain(values.login(login), settings.unknown_settings(names, given))
+    problems += itertools.chain(values.login(login), values.placeholders(node, str(login.get("ansible_host") or ""), sound))
+    problems += settings.unknown_settings(names, given)
     profile = None
     if with_profile and {"gb10_profile", "gb10_profile_dirs"} <= set(typed):
         try:
@@ -82,7 +83,10 @@ def judge_role(
     typed, problems = settings.typed(evaluated, spec)
     problems += [failure.problem(name) for name, failure in failures.items()]
     problems += values.wrong_forms(typed, spec)
-    if with_profile and not typed.get("gb10_plan_model"):
+    wrong = {problem.where for problem in problems}
+    if role == "plan" and typed.get("gb10_plan_model") and not wrong:
+        problems += values.of_plan(None, typed)
+    elif with_profile and not typed.get("gb10_plan_model"):
         chosen = {name: typed.get(name) or settings.settings()[name]["default"] for name in settings.OF_PROFILE}
         try:
             profile = profiles.load(chosen["gb10_profile"], chosen["gb10_profile_dirs"], chosen["gb10_profile_switches"], roots)
@@ -90,6 +94,8 @@ def judge_role(
             problems += error.problems
         else:
             problems += values.of_engine(profile, chosen["gb10_serve_arguments"])
+            if role == "plan":
+                problems += values.of_plan(profile, {name: value for name, value in typed.items() if name not in wrong})
     return [problem_finding(problem, node) for problem in problems]
 
 

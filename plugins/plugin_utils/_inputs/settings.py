@@ -70,11 +70,15 @@ def known_settings() -> frozenset[str]:
     return frozenset(name for path in ROLES.glob("*/meta/argument_specs.yml") for name in options(path.parents[1].name))
 
 
-def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = ()) -> Problems:
-    """Variables that begin like a setting and are none. One that is close to a setting is a slip, and so is one that was ``given`` for this run."""
+def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = (), known: t.Collection[str] = ()) -> Problems:
+    """Variables that begin like a setting and are none. One that is close to a setting is a slip, and so is one that was ``given`` for this run.
+
+    ``known`` are those that a playbook itself reads, beside the roles' settings.
+    """
+    everything = known_settings().union(known)
     for name in sorted(names):
-        if name.startswith(PREFIX) and name not in known_settings() and name not in ARTIFACTS:
-            hint = near(name, sorted(known_settings()), PREFIX)
+        if name.startswith(PREFIX) and name not in everything and name not in ARTIFACTS:
+            hint = near(name, sorted(everything), PREFIX)
             verdict = "block" if hint or name in given else "warn"
             yield Problem("input.unknown_setting", name, f"no role reads this variable{hint}", remedy="correct its name, or remove it", verdict=verdict)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import itertools
+import math
 import os
 import re
 import stat
@@ -25,8 +26,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 
@@ -47,6 +48,7 @@ IDS = (
     "input.offline",
     "input.path",
     "input.placeholder",
+    "input.plan",
     "input.port",
     "input.port_range",
     "input.range",
@@ -129,6 +131,8 @@ SYSTEM_DIRECTORIES = frozenset(
 
 #: Names of hosts that only an example has (RFC 2606, and the ones of inventories/example).
 _PLACEHOLDER = re.compile(r"(\A|\.)(example\.(lan|com|net|org)|example|invalid)\Z")
+#: The addresses of the example inventory.
+EXAMPLE_API, EXAMPLE_FABRIC = "10.0.0.11", ("192.168.100.1", "192.168.100.2")
 
 
 # --- what one value has to be -------------------------------------------------------------------------------------------------
@@ -278,6 +282,8 @@ FORMS: dict[str, Form] = {
     "gb10_mode": Form("input.format", _like(r"(cluster|singles|off)?\Z"), "cluster, singles or off"),
     # Ray refuses less.
     "gb10_object_store_memory": _whole(75 * 1024**2),
+    "gb10_plan_concurrency": _whole(1),
+    "gb10_plan_ranks": _whole(1, cached.MOST_RANKS),
     "gb10_preflight_path": FILE_PATH,
     "gb10_ray_gpus": _whole(1, 16),
     "gb10_ray_version": Form("input.format", _is_ray_version, "a version of three numbers from 2.52 on, such as 2.60.0: those before ignore the token"),
@@ -585,6 +591,24 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         yield Problem("input.stop_grace", "gb10_stop_grace", what, remedy=remedy, verdict="warn", measured=grace, needed=shutdown)
 
 
+def of_plan(profile: dict[str, t.Any] | None, given: Values) -> Problems:
+    """What is wrong with the settings of a memory plan, which needs no cluster. Without a profile it is for a model of a hub cache."""
+    spec = options("plan")
+    chosen = {name: option.get("default") for name, option in spec.items()} | dict(given)
+    wrong = functools.partial(Problem, "input.plan")
+    if profile is None:
+        try:
+            profile = cached.profile_of(chosen["gb10_plan_model"], chosen["gb10_plan_hf_home"], chosen["gb10_plan_revision"], chosen["gb10_plan_ranks"])
+        except ClusterError as error:
+            yield wrong("gb10_plan_model", error.what, remedy=error.remedy)
+            return
+    for where, what, expected in planning.setting_faults(chosen, math.prod(profile["parallel"][size] for size in ("tensor", "pipeline", "data"))):
+        yield wrong(where, what, expected, f"correct {where.partition('[')[0]}")
+    folder = Path(os.path.expanduser(chosen["gb10_plan_to"] or "")).parent
+    if folder.is_absolute() and not folder.is_dir():
+        yield wrong("gb10_plan_to", f"there is no directory {folder}", remedy=f"mkdir -p {folder}, or name another file")
+
+
 def of_engine(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> Problems:
     """What the engine's arguments are, those of the settings and those of the profile under them."""
     yield from profiles.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
@@ -603,14 +627,30 @@ def _secret_files(values: Values) -> Problems:
 
 
 def login(variables: Values) -> Problems:
-    """A private key that others can read is refused by ssh, at the first contact and in many words. An example's host is nobody's."""
+    """A private key that others can read is refused by ssh, at the first contact and in many words."""
     for name in KEY_FILES:
         if variables.get(name):
             yield from _secret_file(name, Path(os.path.expanduser(str(variables[name]))), f"correct {name}")
-    host = str(variables.get("ansible_host") or "")
-    if _PLACEHOLDER.search(host):
-        what, remedy = f"{host} stands in the example inventory for your own", "put in the name or address at which Ansible reaches this node"
-        yield Problem("input.placeholder", "ansible_host", what, remedy=remedy, verdict="warn", measured=host)
+
+
+def placeholders(node: str, host: str, values: Values) -> Problems:
+    """What stands in the example inventory for an owner's own. Its addresses may well be somebody's: beside another ``host`` the API's alone is told."""
+    example = bool(_PLACEHOLDER.search(host))
+    fabric, api = values.get("gb10_fabric_address"), values.get("gb10_api_address")
+    rows = (
+        ("ansible_host", host, example, "put in the name or address at which Ansible reaches this node"),
+        ("gb10_fabric_address", fabric, example and fabric in EXAMPLE_FABRIC, "put in the node's address on the ConnectX-7 link: ip -br address there"),
+        (
+            "gb10_api_address",
+            api,
+            api == EXAMPLE_API != host and values.get("gb10_head_host") == node,
+            "put in the address of the head that the API's users come to, or remove the line",
+        ),
+    )
+    for name, value, told, remedy in rows:
+        if told:
+            what = f"{value} stands in the example inventory for your own"
+            yield Problem("input.placeholder", name, what, remedy=remedy, verdict="warn", measured=value)
 
 
 def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> Problems:

@@ -21,7 +21,7 @@ import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, sentence
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
@@ -45,6 +45,10 @@ _OLDEST = (0, 10)
 _TENANT = ("name", "node", "gib")
 #: What a node may say of itself, with the least and the most of each, in GiB.
 _NODE = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib": (0, 4096), "free_at_start_gib": (0, 4096)}
+
+
+#: Where something is wrong, what, and what was expected.
+Fault = tuple[str, str, str]
 
 
 @functools.cache
@@ -216,7 +220,7 @@ def reports_of(repo: str) -> tuple[plan.Report, ...]:
     return tuple(found)
 
 
-def tenant_faults(tenants: t.Any) -> list[tuple[str, str, str]]:
+def tenant_faults(tenants: t.Any) -> list[Fault]:
     """Return what is wrong with declared tenants (``gb10_tenants``), as where, what, and what is expected."""
     if not isinstance(tenants, list):
         return [("gb10_tenants", f"is {tenants!r}", "a list of {name, node, gib}")]
@@ -284,6 +288,13 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]
     ``given`` is a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe
     ``tenants_gib``, ``available_gib`` and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
     """
+    found, wrong = _nodes(given, number, class_gb)
+    _refuse(wrong, "Correct them, or leave them out for what the inventory has, or else for both classes of Sparks.")
+    return found
+
+
+def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[plan.Node], list[Fault]]:
+    """Return the nodes as :func:`nodes_of`, and what is wrong with those given."""
     usual = plan.CLASS_TOTAL[class_gb or 128]
     if given is None or given == [] or given == "":
         given = [usual] * number
@@ -291,11 +302,12 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]
         given = [one.strip() for one in given.split(",")]
     elif not isinstance(given, list):
         given = [given] * number
-    wrong, found = [], []
+    wrong: list[Fault] = []
+    found = []
     for index, one in enumerate(given):
         row = one if isinstance(one, dict) else {"total_gib": one}
         where = f"nodes[{index}]"
-        wrong += [f"{where}.{name}: is not a known field, expected one of node, {', '.join(_NODE)}" for name in row if name not in ("node", *_NODE)]
+        wrong += [(f"{where}.{name}", "is not a known field", f"one of node, {', '.join(_NODE)}") for name in row if name not in ("node", *_NODE)]
         values: dict[str, float | None] = {}
         for name, (least, most) in _NODE.items():
             value = row.get(name, usual if name == "total_gib" else None)
@@ -304,19 +316,24 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]
             except (TypeError, ValueError):
                 number_of = None
             if (value is not None and number_of is None) or (number_of is not None and not least <= number_of <= most):
-                wrong.append(f"{where}.{name}: found {value!r}, expected GiB from {least} to {most}")
+                wrong.append((f"{where}.{name}", f"is {value!r}", f"GiB from {least} to {most}"))
             values[name] = number_of
         name = str(row.get("node") or f"node-{index + 1}")
         found.append(plan.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
     if len(given) != number:
-        wrong.append(f"nodes: found {len(given)}, expected {number}, as many as the profile has ranks")
-    if wrong:
-        remedy = "Correct them, or leave them out for what the inventory has, or else for both classes of Sparks."
-        raise ClusterError("; ".join(wrong), where="nodes of the plan", remedy=remedy, reason="input")
-    return found
+        wrong.append(("nodes", f"names {len(given)}", f"{number}, as many as the profile has ranks"))
+    return found, wrong
 
 
-def _whole(name: str, value: t.Any, wrong: list[str], read: t.Callable[[str], int] = argument_values.size) -> int | None:
+def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[Fault]]:
+    """Return context, concurrency and lengths as numbers, and what is wrong with them."""
+    wrong: list[Fault] = []
+    listed = [] if lengths in (None, "") else lengths if isinstance(lengths, list) else str(lengths).split(",")
+    steps = [one for one in (_whole("lengths", str(rung).strip(), wrong) for rung in listed) if one]
+    return _whole("context", context, wrong), _whole("concurrency", concurrency, wrong, int), steps, wrong
+
+
+def _whole(name: str, value: t.Any, wrong: list[Fault], read: t.Callable[[str], int] = argument_values.size) -> int | None:
     """Return a whole number of 1 or more, also from a text, None for nothing; what is neither is noted in ``wrong``."""
     if value is None or value == "":
         return None
@@ -325,9 +342,22 @@ def _whole(name: str, value: t.Any, wrong: list[str], read: t.Callable[[str], in
     except ValueError:
         number = 0
     if number < 1 or isinstance(value, bool):
-        wrong.append(f"{name}: found {value!r}, expected a whole number of 1 or more")
+        wrong.append((name, f"is {value!r}", "a whole number of 1 or more"))
         return None
     return number
+
+
+def _refuse(wrong: t.Sequence[Fault], remedy: str) -> None:
+    if wrong:
+        raise ClusterError("; ".join(sentence(*one) for one in wrong), where="the plan", remedy=remedy, reason="input")
+
+
+def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[Fault]:
+    """Return what is wrong with the settings of the playbook ``plan`` for ``number`` ranks, each with the setting's name."""
+    context = given.get("gb10_plan_context")
+    *_read, wrong = _numbers(None if context == "0" else context, given.get("gb10_plan_concurrency"), given.get("gb10_plan_lengths"))
+    wrong += _nodes(given.get("gb10_plan_nodes"), number, None)[1]
+    return [*((f"gb10_plan_{where}", what, expected) for where, what, expected in wrong), *tenant_faults(given.get("gb10_tenants") or [])]
 
 
 def of_inventory(sizes: t.Mapping[str, t.Any], number: int) -> list[dict[str, t.Any]]:
@@ -358,12 +388,8 @@ def memory_plan(
     others claim of the nodes, as ``gb10_tenants``. Without ``nodes`` those of ``inventory`` count (MemTotal in MiB by name); where that does not say it, the
     plan is for a Spark of the profile's class, and ``classes`` has that of every class beside it.
     """
-    wrong: list[str] = []
-    tokens, wanted = _whole("context", context, wrong), _whole("concurrency", concurrency, wrong, int)
-    rungs = profile["ladder"] if lengths in (None, "", []) else lengths if isinstance(lengths, list) else str(lengths).split(",")
-    steps = [one for one in (_whole("lengths", str(rung).strip(), wrong) for rung in rungs) if one]
-    if wrong:
-        raise ClusterError("; ".join(wrong), where="the plan", remedy="Correct them.", reason="input")
+    tokens, wanted, steps, wrong = _numbers(context, concurrency, lengths or profile["ladder"])
+    _refuse(wrong, "Correct them.")
     asked = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
     facts, use, declared_gib = asked.facts, asked.use, asked.declared_gib
     number, class_gb = use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"] or max(plan.CLASS_TOTAL)

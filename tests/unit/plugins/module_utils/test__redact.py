@@ -139,6 +139,7 @@ def test_what_looks_like_a_secret_goes(text, expected):
         "generation_tokens_total 17",
         "seconds_to_first_token: 0.4",
         "eos_token='</s>', bos_token=<s>",
+        "{%- set think_end_token = '</think>' %}{%- set think_start_token = '<think>' %}",
         "--tokenizer=gb10/tiny",
         "hf_overrides",
         "--max-num-batched-tokens 2048",

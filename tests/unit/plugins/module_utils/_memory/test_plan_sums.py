@@ -582,6 +582,27 @@ def test_single_changes_that_would_do_are_found():
     assert plan.plan(DENSE, use(max_model_len=8192, gpu_memory_utilization=0.99), [node()], search=False)["would_fit"] == []
 
 
+def test_more_nodes_are_all_ranks_of_the_plan():
+    large = {**DENSE, "checkpoint_gb": 400}
+    staged = plan.plan(large, use(large, pipeline=2, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8), [node()])
+    assert [one["to"] for one in staged["would_fit"] if one["change"] == "nodes"] == [8, 4], "ranks of both stages"
+    replicas = plan.plan({**DENSE, "checkpoint_gb": 200}, use(data=3, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8), [node()])
+    assert {one["to"] for one in replicas["would_fit"] if one["change"] == "nodes"} == {6, 12}, "ranks of all replicas"
+
+
+def test_the_smallest_proposal_is_a_quarter_of_a_gib():
+    one = use(max_model_len=64, max_num_seqs=1, gpu_memory_utilization=0.5)
+    assert planned(settings=one)["propose_kv_cache_memory_bytes"] == GIB // 4
+
+
+@pytest.mark.parametrize(("asked", "first"), [(300, 256), (100, 64), (40, 32), (20, 16), (10, 8), (6, 4), (3, 2), (2, 1)])
+def test_fewer_sequences_are_tried_in_steps(asked, first):
+    """A state of a sixteenth of a GiB a sequence, and a cache of bytes that holds but few of those asked for."""
+    size = int((first + 0.5) * 2**26 * 1.05)
+    found = planned(HYBRID, max_model_len=64, max_num_seqs=asked, kv_cache_memory_bytes=size, gpu_memory_utilization=0.4, search=True)
+    assert next(one["to"] for one in found["would_fit"] if one["change"] == "max_num_seqs") == first
+
+
 def test_the_proposal_is_that_of_the_smallest_node():
     settings = use(max_model_len=2**20, max_num_seqs=1, gpu_memory_utilization=0.7, kv_cache_dtype="nvfp4")
     both = [plan.Node("a", 121.69), plan.Node("b", 98.0)]

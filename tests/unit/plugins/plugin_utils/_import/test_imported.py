@@ -162,6 +162,102 @@ def test_a_mod_that_leads_out_of_the_recipes_folder_is_refused(tmp_path, mod):
     assert found.files == {} and ("does not lie beside the recipe" in refusals(found)["mods"] or "leads out of the recipe's folder" in refusals(found)["mods"])
 
 
+TEMPLATE = "{%- set think_end_token = '</think>' %}\n{{ messages }}\n"
+COPIES = "#!/bin/bash\nset -e\ncp t.jinja $WORKSPACE_DIR/fixed.jinja\necho \"use --chat-template fixed.jinja\"\n"
+FETCHES = "cd $WORKSPACE_DIR\nwget https://huggingface.co/org/m/resolve/main/parser.py\n"
+
+
+def mod(tmp_path, **files):
+    (tmp_path / "mods" / "m").mkdir(parents=True)
+    for name, content in files.items():
+        (tmp_path / "mods" / "m" / name.replace("__", ".")).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.parametrize("named", ["fixed.jinja", "./fixed.jinja"])
+def test_a_mod_that_only_copies_a_chat_template_gives_the_template_itself(named, tmp_path):
+    mod(tmp_path, run__sh=COPIES.replace("$WORKSPACE_DIR/fixed", '"${WORKSPACE_DIR}"/fixed'), t__jinja=TEMPLATE, README__md="why")
+    found = eugr(tmp_path, f"vllm serve org/m --chat-template {named} -tp 1", "mods: [mods/m]")
+    assert refusals(found) == {} and found.profile["serve"]["chat_template"] == TEMPLATE and "mods" not in found.profile["image"]
+    assert [(row.became, row.differs) for row in found.ledger.rows if row.field == "mods"] == [("fixed.jinja", False)]
+    assert next(row for row in found.ledger.rows if row.field == "--chat-template").became == "serve.chat_template, the template itself"
+    other = eugr(tmp_path, "vllm serve org/m --chat-template other.jinja -tp 1", "mods: [mods/m]")
+    assert other.profile["serve"]["chat_template"] == "other.jinja" and any(row.differs for row in other.ledger.rows if row.field == "--chat-template")
+
+
+def test_a_mod_that_only_downloads_a_file_of_the_model_is_its_side_file(tmp_path):
+    mod(tmp_path, run__sh=FETCHES)
+    command = "vllm serve org/m --reasoning-parser-plugin parser.py -tp 1"
+    found = eugr(tmp_path, command, "mods: [mods/m]")
+    assert set(refusals(found)) == {"model"}, "it is code, so it is pinned as any other"
+    found = eugr(tmp_path, command, "mods: [mods/m]", revisions={"org/m": COMMIT})
+    assert refusals(found) == {} and found.profile["model"]["side_files"] == ["parser.py"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        COPIES + "pip install x\n",
+        COPIES.replace("t.jinja", "../t.jinja"),
+        COPIES.replace("$WORKSPACE_DIR/fixed", "/etc/fixed"),
+        COPIES.replace("fixed.jinja\n", "x/fixed.jinja\n", 1),
+        COPIES.replace("$WORKSPACE_DIR", "$HOME"),
+        COPIES.replace("cp t", "cp -r t"),
+        COPIES + "curl https://x | bash\n",
+        "cd $WORKSPACE_DIR\n" + COPIES,
+        FETCHES.replace("cd $WORKSPACE_DIR\n", ""),
+        FETCHES.replace("org/m", "org/other"),
+        FETCHES.replace("huggingface.co", "example.org"),
+        FETCHES.replace("wget", "wget -O x"),
+        "echo nothing\n",
+        "",
+    ],
+)
+def test_a_script_that_does_anything_else_is_not_read_as_data(script, tmp_path):
+    mod(tmp_path, run__sh=script, t__jinja=TEMPLATE)
+    assert refusals(eugr(tmp_path, "vllm serve org/m -tp 1", "mods: [mods/m]"))["mods"].startswith("it holds a script or what only one can put in its place")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"{" * 131072, "is not a chat template that fits one argument"), (b"plain", "is not a chat template that fits one argument"),
+        (b"{\0", "is not a chat template that fits one argument"), (b"{\xff", "is not UTF-8 text"),
+        (b"{# api_key = 'planted-0123' #}", "holds what looks like a secret"),
+    ],
+)  # fmt: skip
+def test_what_the_engine_would_not_take_for_a_template_is_refused(content, why, tmp_path):
+    mod(tmp_path, run__sh=COPIES, t__jinja=content)
+    assert refusals(eugr(tmp_path, "vllm serve org/m --chat-template fixed.jinja -tp 1", "mods: [mods/m]")) == {"mods": f"its file t.jinja {why}"}
+
+
+def test_the_longest_template_is_one_argument(tmp_path):
+    mod(tmp_path, run__sh=COPIES, t__jinja=b"{" * 131071)
+    assert refusals(eugr(tmp_path, "vllm serve org/m --chat-template fixed.jinja -tp 1", "mods: [mods/m]")) == {}
+
+
+def test_a_mod_is_left_out_by_the_line_that_the_refusal_prints(tmp_path):
+    mod(tmp_path, run__sh="pip install x\n")
+    (tmp_path / "mods" / "n").mkdir()
+    (tmp_path / "mods" / "n" / "run.sh").write_text("pip install y\n")
+    recipe, more = "vllm serve org/m -tp 1", "mods: [mods/m, mods/n, mods/absent]"
+    rows = [row for row in eugr(tmp_path, recipe, more).ledger.rows if row.outcome == "refused"]
+    assert """-e '{"gb10_import_without_mods": ["mods/m", "mods/n"]}'""" in rows[0].remedy and rows[0].remedy == rows[1].remedy
+    get = f"git clone --depth 1 https://github.com/eugr/spark-vllm-docker && cp -r spark-vllm-docker/mods {tmp_path}"
+    assert rows[2].remedy.endswith(get) and "gb10_import_without_mods" not in rows[2].remedy
+    found = eugr(tmp_path, recipe, more.replace(", mods/absent", ""), without_mods=["mods/m", "mods/n"])
+    assert refusals(found) == {} and [(row.found, row.differs) for row in found.ledger.rows if row.field == "mods"] == [("mods/m", True), ("mods/n", True)]
+    assert refusals(eugr(tmp_path, recipe, "", without_mods=["mods/m"])) == {"gb10_import_without_mods": "the recipe does not name this mod"}
+    guide = imported.convert(reading.read(str(RECIPES / "vllm-project" / "gpt-oss-120b.yaml")), Choices(without_mods=["mods/m"]), unknown)
+    assert refusals(guide) == {"gb10_import_without_mods": "the recipe does not name this mod"}
+
+
+def test_an_argument_that_a_mod_may_have_brought_is_not_taken_without_it(tmp_path):
+    recipe = "vllm serve org/m -tp 1 --gpu-memory-utilization-gb 50"
+    found = eugr(tmp_path, recipe, "mods: [mods/m]", without_mods=["mods/m"])
+    assert refusals(found) == {"--gpu-memory-utilization-gb": "no release of vLLM has it, so a mod that is left out may have brought it"}
+    assert refusals(eugr(tmp_path, recipe, "mods: [mods/m]", without_mods=["mods/m"], image="org/own:1")) == {}
+
+
 def test_mods_of_one_name_are_not_mixed_up(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

@@ -87,3 +87,11 @@ def test_files_that_are_not_read(tmp_path):
         with pytest.raises(RecipeError) as refused:
             reading.read(str(tmp_path / name))
         assert what in refused.value.what
+
+
+def test_a_key_that_is_given_twice_with_one_value_says_one_thing():
+    assert reading.parse(b"container: vllm-node\nmodel: m\ncontainer: vllm-node", "r.yaml") == {"container": "vllm-node", "model": "m"}
+    for two in (b"model: 1\nmodel: '1'", b"env: {a: 1}\nenv: {a: 1}"):
+        with pytest.raises(RecipeError) as refused:
+            reading.parse(two, "r.yaml")
+        assert "is given twice" in refused.value.what

@@ -442,7 +442,79 @@ def test_what_can_hardly_work_is_said():
 
 @pytest.mark.parametrize(("host", "told"), [("spark-1.example.lan", True), ("node.example.com", True), ("example-1.lan", False), ("10.0.0.1", False)])
 def test_names_of_the_example_are_reported(host, told):
-    assert [finding["id"] for finding in judged(login={"ansible_host": host})] == (["input.placeholder"] if told else [])
+    found = judged({"gb10_fabric_address": "169.254.3.1", "gb10_api_address": "169.254.3.1"}, login={"ansible_host": host})
+    assert [finding["id"] for finding in found] == (["input.placeholder"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("host", "change", "told"),
+    [
+        ("spark-1.example.lan", {"gb10_fabric_address": "192.168.100.2"}, ["ansible_host", "gb10_fabric_address"]),
+        ("spark-1.example.lan", {"gb10_fabric_address": "192.168.100.3"}, ["ansible_host"]),
+        ("spark-1.lan", {"gb10_fabric_address": "192.168.100.1"}, []),
+        ("spark-1.lan", {"gb10_api_address": "10.0.0.11"}, ["gb10_api_address"]),
+        ("10.0.0.11", {"gb10_api_address": "10.0.0.11"}, []),
+        ("spark-1.lan", {"gb10_api_address": "10.0.0.11", "gb10_head_host": "spark-2"}, []),
+        ("spark-1.lan", {"gb10_api_address": "10.0.0.12"}, []),
+    ],
+)
+def test_addresses_of_the_example_are_reported_where_they_are_hardly_an_owners(host, change, told):
+    found = [finding for finding in judged(change, login={"ansible_host": host}) if finding["id"] == "input.placeholder"]
+    assert [finding["message"].split(":")[0] for finding in found] == told
+    assert all(finding["verdict"] == "warn" for finding in found)
+
+
+def test_the_addresses_of_the_example_are_those_of_its_files():
+    example = ROOT / "inventories" / "example"
+    assert f"gb10_api_address: {values.EXAMPLE_API}\n" in (example / "group_vars" / "gb10_cluster.yml").read_text(encoding="utf-8")
+    hosts = (example / "hosts").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"gb10_fabric_address: (\S+)", hosts)) == values.EXAMPLE_FABRIC
+
+
+# -- a memory plan ---------------------------------------------------------------------------------------------------
+
+
+def planned(**given):
+    found = inputs.judge_role("plan", "controller", {"gb10_profile": "nemotron_3_super_tp2", **given}, {})
+    return [finding["message"] for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"gb10_plan_nodes": "121.7,x"}, "gb10_plan_nodes[1].total_gib: is 'x'; expected GiB from 8 to 4096"),
+        ({"gb10_plan_nodes": "121.7,119.6,1"}, "gb10_plan_nodes[2].total_gib: is '1'; expected GiB from 8 to 4096"),
+        ({"gb10_plan_nodes": [121.7]}, "gb10_plan_nodes: names 1; expected 2, as many as the profile has ranks"),
+        ({"gb10_plan_context": "long"}, "gb10_plan_context: is 'long'; expected a whole number of 1 or more"),
+        ({"gb10_plan_lengths": "8k,x"}, "gb10_plan_lengths: is 'x'; expected a whole number of 1 or more"),
+        ({"gb10_plan_concurrency": 0}, "gb10_plan_concurrency: is 0; expected 1 or more"),
+        ({"gb10_plan_ranks": 17}, "gb10_plan_ranks: is 17; expected 1 to 16"),
+        ({"gb10_plan_model": "nope"}, "gb10_plan_model: the model is 'nope', expected org/name"),
+        ({"gb10_plan_model": "org/name", "gb10_plan_hf_home": "/nowhere"}, "gb10_plan_model: /nowhere/hub/models--org--name: no config.json of org/name"),
+        ({"gb10_plan_to": "/nowhere/plan.json"}, "gb10_plan_to: there is no directory /nowhere"),
+        ({"gb10_tenants": [{"name": "x"}]}, "gb10_tenants[0].gib: is None; expected GiB above 0, up to 4096"),
+    ],
+)
+def test_each_wrong_setting_of_a_plan_is_named(given, message):
+    found = planned(**given)
+    assert any(one.startswith(message) for one in found) and all(next(iter(given)) in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {}, {"gb10_plan_nodes": "121.7, 119.6"}, {"gb10_plan_nodes": 64}, {"gb10_plan_nodes": []}, {"gb10_plan_context": "0"}, {"gb10_plan_context": "1M"},
+        {"gb10_plan_context": 4096}, {"gb10_plan_lengths": [8192, "64k"]}, {"gb10_plan_lengths": ""}, {"gb10_plan_to": "plan.json"}, {"gb10_plan_to": ""},
+        {"gb10_plan_to": "/tmp/plan.json"},
+    ],
+)  # fmt: skip
+def test_good_settings_of_a_plan_raise_nothing(given):
+    assert planned(**given) == []
+
+
+def test_a_name_that_the_playbook_itself_reads_is_known():
+    (problem,) = settings.unknown_settings(["gb10_awx_image", "gb10_awx_imag"], known=["gb10_awx_image"])
+    assert problem.where == "gb10_awx_imag" and "did you mean 'gb10_awx_image'" in problem.what and problem.verdict == "block"
 
 
 # -- all hosts together ----------------------------------------------------------------------------------------------
@@ -643,8 +715,8 @@ def test_every_setting_without_a_value_is_named(name):
 
 def test_tables_name_settings_that_exist():
     of_rules = {name for wanted, dummy in values.RULES for name in wanted}
-    named = {*of_rules, *values.CLUSTER_WIDE, *values.FORMS, *values.DIRECTORIES}
-    assert named - set(settings.settings()) == set()
+    named = {*of_rules, *values.CLUSTER_WIDE, *values.DIRECTORIES}
+    assert named - set(settings.settings()) == set() and set(values.FORMS) - settings.known_settings() == set()
 
 
 def test_the_readme_explains_every_check():

@@ -346,11 +346,11 @@ def test_nodes_and_lengths_are_those_given():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"nodes": [121.7]}, ["nodes: found 1, expected 2"]),
-        ({"nodes": [{"total": 121.7}, "much"]}, ["nodes[0].total: is not a known field", "nodes[1].total_gib: found 'much'"]),
-        ({"nodes": 4}, ["nodes[0].total_gib: found 4, expected GiB from 8 to 4096"]),
-        ({"context": "long", "lengths": "1,x"}, ["context: found 'long'", "lengths: found 'x'"]),
-        ({"concurrency": 0}, ["concurrency: found 0, expected a whole number of 1 or more"]),
+        ({"nodes": [121.7]}, ["nodes: names 1; expected 2"]),
+        ({"nodes": [{"total": 121.7}, "much"]}, ["nodes[0].total: is not a known field", "nodes[1].total_gib: is 'much'; expected GiB"]),
+        ({"nodes": 4}, ["nodes[0].total_gib: is 4; expected GiB from 8 to 4096"]),
+        ({"context": "long", "lengths": "1,x"}, ["context: is 'long'", "lengths: is 'x'"]),
+        ({"concurrency": 0}, ["concurrency: is 0; expected a whole number of 1 or more"]),
     ],
 )
 def test_what_cannot_be_is_said_all_at_once(arguments, words):
