@@ -476,7 +476,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.interruption 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._host import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code
 from ansible_collections.gb10.cluster.plugins.module_utils._network import traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import existing
@@ -744,10 +744,8 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
 
 def check_code(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` when code that one of the repositories brings was changed on this node."""
-    for one in (params["repositories"] or ()) if params["hf_home"] else ():
-        if model_files.is_directory(one["repo"]):
-            continue  # No hub has ids of what lies there, and remote code from there is refused.
-        model_code.check_code(params["state_dir"], params["hf_home"], one["repo"], one["revision"], one["side_files"])
+    if params["hf_home"]:
+        model_code.check_repositories(params["state_dir"], params["hf_home"], params["repositories"] or ())
 
 
 def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:

@@ -83,6 +83,17 @@ def check_hub(hf_home: str | None) -> None:
             )
 
 
+def hub_identity(hf_home: str) -> list[int]:
+    """Return what tells the hub cache from any directory that is put in its place: its device and inode. Raises as :func:`check_hub` does."""
+    check_hub(hf_home)
+    hub = os.path.join(hf_home, "hub")
+    try:
+        status = os.lstat(hub)
+    except OSError as error:
+        raise ClusterError(f"{hub} cannot be used: {error.strerror}", remedy="Have the model there, or correct gb10_hf_home.", reason="hub cache") from error
+    return [status.st_dev, status.st_ino]
+
+
 @contextlib.contextmanager
 def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
     """Hold the hub cache as it is now, and give what says whether the container of a process has got another directory in its place.
