@@ -120,9 +120,18 @@ def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
 
 
 def check_devices(devices: list[str]) -> None:
-    """Raise :class:`ClusterError` unless every device path exists on this node."""
+    """Raise :class:`ClusterError` unless every device path exists on this node, and none is a disk, or a directory with one."""
     for device in devices:
-        if not os.path.exists(device.partition(":")[0]):
+        path = pathlib.Path(device.partition(":")[0])
+        disk = next((one for one in (path, *path.rglob("*")) if one.is_block_device()), None)
+        if disk:
+            raise ClusterError(
+                f"{disk} is a disk of this node: root of a container that has it reads and writes whatever lies there",
+                remedy="Leave it out of gb10_container_devices.",
+                reason="device is a disk",
+                device=device,
+            )
+        if not path.exists():
             raise ClusterError(
                 f"this node has no {device}, which its container needs",
                 remedy=f"For /dev/infiniband: {rdma.CABLE_IN}. For others: load the driver that makes it, or correct gb10_container_devices.",
