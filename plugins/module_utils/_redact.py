@@ -58,7 +58,8 @@ _LOOKS_SECRET = re.compile(r"(?=[^\d\s]*\d)(?=[^A-Za-z\s]*[A-Za-z])(?!\d+(?:\.\d
 
 #: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password, and sudo's word that nobody is asked.
 _HARMLESS_NAME = re.compile(
-    r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think|stop|first|output|next|per)_token(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-|^nopasswd$)"
+    r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think|stop|first|output|next|per)_token(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$"
+    r"|^--ask-|^nopasswd$)"
 )
 
 #: Values that say that there is none, or none here.
@@ -122,7 +123,8 @@ _NAMED = re.compile(
 )
 #: What follows the last word of a part of a sentence.
 _PART_END = re.compile(r"[ \t]{0,64}(?:[,;.]|$)", re.MULTILINE)
-#: What stands before a name at the beginning of a line, and behind a value of one word; characters that are looked at before a name, and of a value that may be none.
+#: What stands before a name at the beginning of a line, and behind a value of one word; how many characters are looked at before a name, and of a value
+#: that may be none.
 _INDENT, _LINE_END, _BEFORE, _LONGEST = " \t-", re.compile(r"\S*[ \t]{0,64}(?:#[^\n]*)?$", re.MULTILINE), 64, 512
 #: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word. Several may be a mapping.
 _QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))[^\n])*"
@@ -318,7 +320,7 @@ def _before(text: str, match: re.Match[str]) -> str:
 
 
 def _stands_behind(text: str, before: str, name: str, value: re.Match[str], secret: str) -> bool:
-    """Return whether what stands behind a name and a colon is a secret: in a line of YAML, in a mapping in braces, or in words, where it has to look like one."""
+    """Return whether what stands behind a name and a colon is a secret: in YAML, in a mapping in braces, or in words, where it has to look like one."""
     is_quoted = value["quote"] is not None
     if not secret or secret.startswith(_ELSEWHERE):
         return False

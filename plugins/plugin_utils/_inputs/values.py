@@ -656,6 +656,6 @@ def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> 
     elif one_word and len(words[0]) < SHORTEST_SECRET:
         # So short a text is not taken out of logs, where it may stand by chance.
         least = f"{SHORTEST_SECRET} or more"
-        yield wrong(f"{path} holds {len(words[0])} characters", least, "have a longer one: openssl rand -hex 24", measured=len(words[0]), needed=SHORTEST_SECRET)
+        yield wrong(f"{path} holds {len(words[0])} characters", least, f"put a longer secret into {path}", measured=len(words[0]), needed=SHORTEST_SECRET)
     elif mode & 0o077:
         yield wrong(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")

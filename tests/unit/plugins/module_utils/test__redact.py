@@ -361,7 +361,8 @@ def test_no_repetition_holds_another(pattern):
 
 @pytest.mark.parametrize(
     "unit", ["a.", "a-", "token", "token=", "http://", "://a", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_",
-             "curl ", "curl -u a:", "-u ", "login -p", "sshpass -p '", "cookie: ", "/hooks/", "hooks.slack.com/services/", "&sig=", "/bot1", "1:AA", "tokens={", "token:", "password: ", "a token: '", "{token: ", "eyJaaaaaaaaa.",
+             "curl ", "curl -u a:", "-u ", "login -p", "sshpass -p '", "cookie: ", "/hooks/", "hooks.slack.com/services/", "&sig=", "/bot1", "1:AA", "tokens={",
+             "token:", "password: ", "a token: '", "{token: ", "eyJaaaaaaaaa.",
              "-----BEGIN PRIVATE KEY-----", "_KEY=", "--key "]
 )  # fmt: skip
 def test_long_texts_of_every_kind_stay_what_they_are_or_get_shorter(unit):

@@ -60,7 +60,8 @@ def cache(tmp_path: Path) -> Path:
 def measure(monkeypatch: pytest.MonkeyPatch, cache: Path, docker: Docker, check: bool = False, **params: t.Any) -> dict[str, t.Any]:
     options = {
         "image": "engine", "url": "http://192.0.2.1:8000", "model": "tiny", "tokenizer": "/t", "hf_home": str(cache), "mounts": [],
-        "trust_remote_code": False, "repositories": [{"repo": "org/name", "revision": COMMIT, "side_files": []}], "api_key_file": None, "api_key": SECRET, "workload": "random", "concurrency": 2, "prompts": 4, "input_len": 256, "output_len": 32, "texts": [],
+        "trust_remote_code": False, "repositories": [{"repo": "org/name", "revision": COMMIT, "side_files": []}], "api_key_file": None,
+        "api_key": SECRET, "workload": "random", "concurrency": 2, "prompts": 4, "input_len": 256, "output_len": 32, "texts": [],
         "timeout": 60, "probe_timeout": 1, "memory_mb": 1024, "cluster_name": "gb10", "state_dir": str(cache / "state"), "log_dir": "/l",
         "docker_socket": "/s", "docker_timeout": 1,
     }  # fmt: skip

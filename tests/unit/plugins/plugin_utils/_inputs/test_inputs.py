@@ -171,7 +171,7 @@ BAD = [
     ({"gb10_shm_size": "lots"}, "input.format", "gb10_shm_size: is 'lots'; expected a size as Docker takes it"),
     ({"gb10_ray_version": "latest"}, "input.format", "gb10_ray_version: is 'latest'; expected a version of three numbers"),
     ({"gb10_hf_endpoint": "hub.lan"}, "input.format", "gb10_hf_endpoint: is 'hub.lan'"),
-    ({"gb10_hf_token": "hf_12345\n"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more without spaces and line breaks"),
+    ({"gb10_hf_token": "hf_12345\n"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more without spaces"),
     ({"gb10_hf_token": "hf_1234"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more"),
     ({"gb10_container_devices": ["/dev/mem:/dev/mem"]}, "input.format", "gb10_container_devices: holds '/dev/mem:/dev/mem'; expected a path below /dev, not"),
     *(
