@@ -28,6 +28,7 @@ UNITS = (
     "a.", "a-", "token", "token=", "http://", "://a", "a@://", "://a:", "--api-key ",
     "'token': '", r"\"token\": \"", "token=[", "x-", "bearer ", "  - ", "password: a\n",
     "curl ", "curl -u a:", "-u ", "login -p", "sshpass -p '", "cookie: ", "/hooks/", "hooks.slack.com/services/", "&sig=", "/bot1", "tokens={", "token_",
+    "token:", "password: ", "{token: ", "eyJaaaaaaaaa.", "-----BEGIN PRIVATE KEY-----", "_KEY=", "--key ",
 )  # fmt: skip
 
 

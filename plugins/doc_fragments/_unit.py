@@ -11,7 +11,8 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 requirements:
   - systemd.
-  - Python 3.10 or newer on the node. The unit runs that of the module where root alone can change it and all that leads to it, else C(/usr/bin/python3).
+  - Python 3.10 or newer on the node. The unit runs that of the module where root alone can change it, the directories that it imports
+    from, and all that leads to them, else C(/usr/bin/python3).
 options:
   tool_timeout:
     description:

@@ -41,23 +41,31 @@ HIDDEN_START = "<secret"
 #: How the name of a variable, an option or a key ends that holds a secret, or several. Several tokens are mostly a number, so those of one kind count.
 #: The first look is for speed alone.
 _SECRET_END = (
-    r"(?=[acepst])(?:(?:token(?:s(?:(?<=hf[_-]tokens)|(?<=(?:api|bot)[_-]tokens)|(?<=auth[_-]tokens)|(?<=(?:access|bearer|secret|github|gitlab)[_-]tokens)"
+    r"(?=[abcekpst])(?:(?:token(?:s(?:(?<=hf[_-]tokens)|(?<=(?:api|bot)[_-]tokens)|(?<=auth[_-]tokens)|(?<=(?:access|bearer|secret|github|gitlab)[_-]tokens)"
     r"|(?<=refresh[_-]tokens)))?|api[_-]?keys?|secrets?"
     r"|(?:secret|access|private|account|signing|encryption)[_-]?keys?|passw(?:or)?ds?|passphrases?|credentials?)"
     # One of several, or what says again that it is the secret itself.
     r"(?:[_-](?:value|text|string|plain|raw|b64|base64|old|new|\d{1,2})|\d{1,2})?"
-    r"|(?<=[_-])pass|(?<=_)pwd|(?<=[_-])pat|cookies?)"
+    r"|(?<=[_-])pass|(?<=_)pwd|(?<=[_-])pat|cookies?|(?<=_)(?-i:KEY)|(?<=--)(?:key|auth|bearer))"
 )
 _SECRET_NAME = re.compile(rf"(?i){_SECRET_END}$")
+#: Those that name other things as well, so that the value has to look like a secret; and in words before a colon, a token.
+_DOUBTFUL_NAME = re.compile(r"(?<!API)(?<!SECRET)(?<!ACCESS)(?<!PRIVATE)(?<!ACCOUNT)(?<!SIGNING)(?<!ENCRYPTION)_KEY$|^--(?:key|auth|bearer)$")
+_TOKEN = re.compile(r"(?i)^tokens?$")
+_PASSWORD = re.compile(r"(?i)pass(?:w(?:or)?d|phrase)s?$")
+#: A word with letters and digits that is neither a path nor a number with its unit.
+_LOOKS_SECRET = re.compile(r"(?=[^\d\s]*\d)(?=[^A-Za-z\s]*[A-Za-z])(?!\d+(?:\.\d+)?[A-Za-z%/]*$)[\w+=][\w.+/=~:-]{7,}")
 
-#: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password.
+#: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password, and sudo's word that nobody is asked.
 _HARMLESS_NAME = re.compile(
-    r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think(?:_start|_end)?|stop|first|output|next)_token"
-    r"(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-)"
+    r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think(?:_start|_end)?|stop|first|output|next|per)_token"
+    r"(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-|^nopasswd$)"
 )
 
 #: Values that say that there is none, or none here.
 _NO_VALUE = ("none", "null", "true", "false", "[", "{")
+#: How values begin that say where a secret comes from.
+_ELSEWHERE = ("{{", "${", "$(")
 #: Where containers have the files with their secrets. A path there is no secret.
 _MOUNTED = "/run/secrets/"
 
@@ -72,7 +80,13 @@ _SCHEME = r"(?:basic|bearer|digest|negotiate|token|api-?key|key|ntlm)"
 _SHAPES = (
     re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
     # In JSON, a line's beginning follows the letter of an escaped line break.
-    re.compile(r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[opsu]_|github_pat_|glpat-|xox[abp]-))[A-Za-z0-9_-]{16,}"),
+    re.compile(r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[oprsu]_|github_pat_|glpat-|dckr_pat_|pypi-AgE|xox[abp]-|xapp-|AIza))"
+        r"[A-Za-z0-9_-]{16,}"
+    ),
+    re.compile(r"(?P<kept>(?<![\w-])npm_)[A-Za-z0-9]{36}(?![\w-])"),
+    # A token of three parts in base64, the first of which begins with {".
+    re.compile(r"(?P<kept>(?:(?<![\w-])|(?<=\\[nrt]))eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+    re.compile(r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)(?:(?!-----)[^\"'<>])+"),
     # User and password within an address; a token may stand in place of either.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>]+(?=@)"),
     # The same with a password that nobody encoded, so that it holds what ends a host: behind a colon that no port follows, up to the last @.
@@ -82,7 +96,7 @@ _SHAPES = (
         rf"(?i)(?P<kept>\bauthorization\\{{0,3}}[\"']?\s{{0,8}}[:=]\s{{0,8}}\\{{0,3}}[\"']?(?:{_SCHEME}\s{{1,8}})?)(?!{_SCHEME}\s)[^\s\"',<\\]+"
     ),
     re.compile(r"(?i)(?P<kept>\bbearer\s{1,8})[^\s\"',<\\]{8,}"),
-    re.compile(r"(?i)(?P<kept>(?<![\w-])(?:x-[a-z0-9-]{0,64}(?:key|token|secret)|api-key|private-token)\s{0,8}:\s{0,8})[^\s\"',<\\]+"),
+    re.compile(r"(?i)(?P<kept>(?<![\w-])(?:x-[a-z0-9-]{0,64}(?:key|token|secret|auth)|api-key|private-token)\s{0,8}:\s{0,8})[^\s\"',<\\]+"),
     re.compile(r"(?i)(?P<kept>cookie\s{0,8}:\s{0,8})[^\s\"'<\\][^\n\"'<\\]*"),
     # User and password of a registry, as Docker's own file has them.
     re.compile(r"(?P<kept>\"auth\\{0,3}\"\s{0,8}:\s{0,8}\\{0,3}\")[A-Za-z0-9+/=_-]{8,}"),
@@ -101,13 +115,17 @@ _WEBHOOK = re.compile(
     rf"|{_SLASH}hooks{_SLASH}(?=[a-z0-9]{{26}}(?![a-z0-9]))){_PATH}"
 )
 
-#: A name, and what stands between it and its value: an assignment, the end of a quoted key or option, the colon of a line of YAML with one word
-#: after it, or the blank after an option.
+#: A name, and what stands between it and its value: an assignment, the end of a quoted key or option, a colon, or the blank after an option.
 _NAMED = re.compile(
     rf"(?im)(?<![\w.-])(?P<name>[\w.-]*{_SECRET_END})"
     r"(?:(?P<assigned>[ \t]{0,8}=(?!=)[ \t]{0,8}|%3D)|\\{0,3}[\"'](?:(?P<key>\s{0,8}:\s{0,8})|(?P<listed>,\s{0,8}))"
-    r"|(?P<line>:[ \t]{1,8}(?=[^\s<>|\"'\[{]\S*[ \t]*$))|(?P<option>[ \t]{1,8}))"
+    r"|(?P<colon>:(?:[ \t]{1,8}(?=\\{0,3}[\"']|[^\s<>|\[{\\])|(?=\\{0,3}[\"']|[^\s<>|\[{\\/:])))|(?P<option>[ \t]{1,8}))"
 )
+#: What follows the last word of a part of a sentence.
+_PART_END = re.compile(r"[ \t]{0,64}(?:[,;.]|$)", re.MULTILINE)
+#: What stands before a name at the beginning of a line, and behind a value of one word; how many characters are looked at before a name, and of a value
+#: that may be none.
+_INDENT, _LINE_END, _BEFORE, _LONGEST = " \t-", re.compile(r"\S*[ \t]{0,64}(?:#[^\n]*)?$", re.MULTILINE), 64, 512
 #: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word. Several may be a mapping.
 _QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))[^\n])*"
 _VALUE = re.compile(rf"{_QUOTED}|\[[^\]\n]*|[^\s\"',;&\\)}}\]]+")
@@ -137,6 +155,7 @@ _PROGRAMS = {
     "mariadb": _Option(re.compile(r"-p"), glued=True),
     "redis-cli": _Option(re.compile(r"-a")),
     "ipmitool": _Option(re.compile(r"-P")),
+    "openssl": _Option(re.compile(r"-pass(?:in|out)?(?![\w-])"), login=True),
     "login": _Option(re.compile(r"-p")),
     **dict.fromkeys(("ssh", "scp", "sftp", "rsync"), None),
 }
@@ -264,13 +283,18 @@ def _values(text: str, match: re.Match[str]) -> t.Iterator[tuple[int, int]]:
     several = bool(_TAKES_SEVERAL.match(match["name"]))
     if match["listed"] is None:
         is_option = match["option"] is not None
-        line_start = text.rfind("\n", 0, match.start()) + 1 if match["line"] else match.start()
-        if (is_option and not match["name"].startswith("-")) or text[line_start:match.start()].strip(" \t-"):
+        if is_option and not match["name"].startswith("-"):
             return
         whole = _WORDS if is_option and several else _MAPPING if match["name"].lower().endswith("s") else None
-        value = (whole.match(text, match.end()) if whole else None) or (_ONE_WORD if is_option else _VALUE).match(text, match.end())
+        before = _before(text, match) if match["colon"] else ""
+        # What may be none is looked at for as long as a secret is, or a text of such names would take a time in proportion to its square.
+        end = match.end() + _LONGEST if before.strip(_INDENT) or _DOUBTFUL_NAME.search(match["name"]) else len(text)
+        value = (whole.match(text, match.end()) if whole else None) or (_ONE_WORD if is_option else _VALUE).match(text, match.end(), end)
         if value and value[0].lower() not in _NO_VALUE:
-            yield value.end("quote") if value.re is not whole and value["quote"] else value.start(), value.end()
+            start = value.end("quote") if value.re is not whole and value["quote"] else value.start()
+            secret = text[start:value.end()]
+            if _stands_behind(text, before, match["name"], value, secret) if match["colon"] else _fits(match["name"], secret):
+                yield start, value.end()
         return
     at = match.end()
     while match["name"].startswith("-"):
@@ -284,6 +308,37 @@ def _values(text: str, match: re.Match[str]) -> t.Iterator[tuple[int, int]]:
         at = after.end()
 
 
+def _fits(name: str, value: str) -> bool:
+    """Return whether a value is a secret under the name of one."""
+    return not _DOUBTFUL_NAME.search(name) or bool(_LOOKS_SECRET.fullmatch(value))
+
+
+def _before(text: str, match: re.Match[str]) -> str:
+    """Return what stands before a name in its line, as far as it is looked at."""
+    since = max(0, match.start() - _BEFORE)
+    return text[max(since, text.rfind("\n", since, match.start()) + 1):match.start()]
+
+
+def _stands_behind(text: str, before: str, name: str, value: re.Match[str], secret: str) -> bool:
+    """Return whether what stands behind a name and a colon is a secret: in YAML, in a mapping in braces, or in words, where it has to look like one."""
+    is_quoted = value["quote"] is not None
+    if not secret or secret.startswith(_ELSEWHERE):
+        return False
+    looks = bool(_LOOKS_SECRET.fullmatch(secret))
+    if not before.strip(_INDENT):
+        return is_quoted or looks or bool(_LINE_END.match(text, value.end()))
+    if "{" in before and before.rstrip().endswith(("{", ",")) and not before.endswith("${"):
+        return not secret.isdecimal()
+    if before.endswith("/"):
+        return False  # The name of an image, or of a port.
+    if secret.startswith(("-", "`")) or re.fullmatch(r"\d{0,3}", secret):
+        return False  # An option, a quotation, a count.
+    if is_quoted and not text.startswith(value["quote"], value.end()):
+        return False  # The end of a question.
+    is_last = is_quoted or bool(_PART_END.match(text, value.end()))
+    return looks or (is_last and bool(_PASSWORD.search(name))) or (is_quoted and not _TOKEN.match(name))
+
+
 # -- values ----------------------------------------------------------------------------------------------------------
 
 
@@ -293,21 +348,21 @@ def shown_argv(argv: t.Iterable[str], secrets: t.Mapping[str, str] | None = None
     Some of these options take several values (``--api-key A B``), so all words up to the next option go.
     """
     found: list[str] = []
-    hiding, given, awaited = False, None, False
+    hiding, given, awaited = "", None, False
     for word in argv:
         if awaited:
             found.append(_shown_given(given, word, secrets))
         elif given and (begins := given.begins.match(word)) and (begins.end() < len(word) or not given.glued):
-            hiding, awaited = False, begins.end() == len(word)
+            hiding, awaited = "", begins.end() == len(word)
             found.append(word[:begins.end()] + _shown_given(given, word[begins.end():], secrets))
             continue
         elif word.startswith("-"):
-            option, equals, _value = word.partition("=")
+            option, equals, value = word.partition("=")
             secret = bool(_SECRET_NAME.search(option)) and " " not in option
-            hiding = secret and not equals
-            found.append(f"{option}={HIDDEN}" if equals and secret else redacted(word, secrets or {}))
+            hiding = option if secret and not equals else ""
+            found.append(f"{option}={HIDDEN}" if equals and secret and _fits(option, value) else redacted(word, secrets or {}))
         else:
-            found.append(HIDDEN if hiding else redacted(word, secrets or {}))
+            found.append(HIDDEN if hiding and _fits(hiding, word) else redacted(word, secrets or {}))
         name = os.path.basename(word)
         given, awaited = _PROGRAMS[name] if name in _PROGRAMS and not awaited else given, False
     return found
@@ -321,7 +376,7 @@ def _shown_given(option: _Option, value: str, secrets: t.Mapping[str, str] | Non
 
 def shown_value(name: str, value: str, secrets: t.Mapping[str, str] | None = None) -> str:
     """Return the value of a variable as it may leave a node: :data:`HIDDEN` for the name of a secret, else without what looks like one."""
-    secret = _SECRET_NAME.search(name) and not _HARMLESS_NAME.search(name) and not value.startswith((HIDDEN_START, _MOUNTED))
+    secret = _SECRET_NAME.search(name) and not _HARMLESS_NAME.search(name) and not value.startswith((HIDDEN_START, _MOUNTED)) and _fits(name, value)
     return HIDDEN if value and secret else redacted(value, secrets or {})
 
 

@@ -25,6 +25,7 @@ notes:
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
+  - gb10.cluster._repositories
 attributes:
   check_mode:
     support: full
@@ -66,7 +67,8 @@ options:
     default: []
   trust_remote_code:
     description:
-      - Let the tokenizer run code of the model's repository, as its engine does.
+      - Let the tokenizer run code of the model's repository, as its engine does. The code that O(repositories) bring is compared before, as a start of the
+        engine does, with the hub's ids and with what this host noted of it.
     type: bool
     default: false
   api_key_file:
@@ -219,6 +221,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_ke
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers.prune import PROBE
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import HF_HOME_TARGET
 
@@ -279,7 +282,7 @@ def explained(output: str, rc: int, timeout: float) -> ClusterError:
     return ClusterError(f"vllm bench serve ended with status {rc}: {last}", remedy=remedy, reason="client failed", raw="\n".join(lines[-LINES:]))
 
 
-def measured(params: dict[str, t.Any], api: EngineApi, image: dict[str, t.Any], key: str, seconds: int) -> t.Any:
+def measured(params: dict[str, t.Any], api: EngineApi, image: dict[str, t.Any], key: str, hub: list[int], seconds: int) -> t.Any:
     """Run the client, and return its result as it is. Raises :class:`ClusterError`."""
     seed = random.SystemRandom().randrange(1, 2**31)
     order = {
@@ -287,6 +290,7 @@ def measured(params: dict[str, t.Any], api: EngineApi, image: dict[str, t.Any], 
         "optional": bench.optional(params),
         "texts": bench.texts(params, seed),
         "seconds": seconds,
+        "hub": hub,
     }
     wrapper = image_contract.wrapper_of(api, image, params["image"], params["state_dir"], 300)
     host = {
@@ -321,7 +325,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     image = api.image(params["image"])
     if image is None:
         raise ClusterError(f"this host has no image {params['image']}", remedy="Load it: docker save IMAGE | ssh HOST docker load", reason="image missing")
-    obstacles.check_hub(params["hf_home"])
+    hub = obstacles.hub_identity(params["hf_home"])
+    if params["trust_remote_code"]:
+        model_code.check_repositories(params["state_dir"], params["hf_home"], params["repositories"] or ())
     nothing = {"acceptance_length": None, "foreign_requests": None, "began": 0.0, "ended": 0.0, "image_id": image["Id"]}
     if module.check_mode:
         return {"msg": f"{name} would be measured", "case": case, "figures": {}, **nothing}
@@ -332,7 +338,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         # The client sends it as soon as it begins.
         key.require(params["url"], params["probe_timeout"])
         before, began = bench.counters(*ask), time.time()
-        result = measured(params, api, image, path, params["timeout"])
+        result = measured(params, api, image, path, hub, params["timeout"])
         ended, after = time.time(), bench.counters(*ask)
     figures = bench.figures(result, case)
     return {
@@ -357,6 +363,7 @@ def main() -> None:
             "hf_home": {"type": "path", "required": True},
             "mounts": {"type": "list", "elements": "dict", "default": []},
             "trust_remote_code": {"type": "bool", "default": False},
+            "repositories": model_files.REPOSITORIES,
             "api_key_file": {"type": "path", "no_log": False},
             "api_key": {"type": "str", "no_log": True},
             "workload": {"type": "str", "required": True},

@@ -747,10 +747,8 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
 
 def check_code(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` when code that one of the repositories brings was changed on this node."""
-    for one in (params["repositories"] or ()) if params["hf_home"] else ():
-        if model_files.is_directory(one["repo"]):
-            continue  # No hub has ids of what lies there, and remote code from there is refused.
-        model_code.check_code(params["state_dir"], params["hf_home"], one["repo"], one["revision"], one["side_files"])
+    if params["hf_home"]:
+        model_code.check_repositories(params["state_dir"], params["hf_home"], params["repositories"] or ())
 
 
 def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:

@@ -75,7 +75,7 @@ UNIMPLEMENTED, UNAUTHENTICATED = "12", "16"
 
 
 #: How a server begins that speaks first, in the words of the table. ZeroMQ's greeting ends in the name of its security, which is NULL.
-GREETINGS = {b"SSH-": "its name", b"\xff\0\0\0\0\0\0\0\x01\x7f": "a greeting of ZeroMQ", b"": "nothing"}
+GREETINGS = {b"SSH-": "an ssh banner", b"\xff\0\0\0\0\0\0\0\x01\x7f": "a greeting of ZeroMQ", b"": "accepts the connection, says nothing"}
 
 
 #: Where the API is reached, in the words of the table. In the lab that is the management network.

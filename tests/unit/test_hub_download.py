@@ -14,6 +14,7 @@ import fnmatch
 import hashlib
 import importlib.util
 import json
+import subprocess
 import sys
 import types
 import typing as t
@@ -128,6 +129,24 @@ def test_what_is_there_of_a_file_goes_on(hub: t.Any, have: int) -> None:
     assert download.main([WANTED]) == {}
     assert (hub.blobs / SHA256).read_bytes() == DATA and len(list(hub.blobs.iterdir())) == 1
     assert sum(one["sent"] for one in hub.made.seen if "/repos/" in one["path"]) == len(DATA) - have
+
+
+def test_nothing_is_written_in_a_container_that_got_another_directory_than_the_hub_cache(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "other").mkdir()
+    status, other = (tmp_path / "hub").stat(), (tmp_path / "other").stat()
+
+    def run(identity: str) -> dict[str, str]:
+        argv = [sys.executable, download.__file__, json.dumps([]), identity]
+        modules = tmp_path / "modules" / "huggingface_hub"
+        modules.mkdir(parents=True, exist_ok=True)
+        (modules / "__init__.py").write_text("class constants: pass\n", encoding="utf-8")
+        env = {"HF_HOME": str(tmp_path), "PYTHONPATH": str(modules.parent)}
+        return json.loads(subprocess.run(argv, env=env, capture_output=True, check=True, timeout=60).stdout)["failed"]
+
+    assert run(f"{status.st_dev}:{status.st_ino}") == {}
+    failed = run(f"{other.st_dev}:{other.st_ino}")
+    assert "the hub cache was replaced" in failed["what"] and failed["remedy"]
 
 
 def test_a_file_that_came_otherwise_gets_no_name(hub: t.Any) -> None:

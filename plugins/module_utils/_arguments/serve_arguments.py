@@ -55,6 +55,13 @@ RESERVED = {
     "headless": Reserved("executor", "It follows from the option node_rank.", native=True),
 }
 
+#: Arguments that nobody may give, and why: what the engine would do by them, nobody judged.
+REFUSED = {
+    "config": "reads more arguments from a file, which nobody compared: remote code, another revision or a key could be among them",
+    "grpc": "has the engine serve gRPC in place of HTTP, where it asks for no key, and cannot be proven",
+    "grpc_port": "has the engine serve gRPC as well, where it asks for no key",
+}
+
 #: Arguments that vLLM refuses on a rank without API.
 API_ONLY = {"api_server_count"}
 
@@ -124,6 +131,11 @@ def place_words(place: Place) -> list[str]:
     return [*words, "--headless"] if place.rank else words
 
 
+def is_refused(name: str, value: t.Any) -> bool:
+    """Return whether an argument, named with underscores, is one of :data:`REFUSED` that is given."""
+    return name in REFUSED and value is not None and value is not False
+
+
 def serve_argv(command: list[str], model: str, address: str, port: int, arguments: dict[str, t.Any], place: Place | None = None) -> list[str]:
     """Return the whole argv of the engine, or with ``place`` of one node's part of it.
 
@@ -137,6 +149,8 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
         plain = name.replace("-", "_")
         if plain in refused:
             raise ClusterError(f"serve argument {name} is not accepted among the arguments", remedy=refused[plain])
+        if is_refused(plain, arguments[name]):
+            raise ClusterError(f"serve argument {name} {REFUSED[plain]}", remedy="Leave it out.")
         if not (place.rank and plain in API_ONLY):
             words += option(name, arguments[name])
     return words

@@ -33,6 +33,14 @@ def take_key(path=KEY_PATH):
             os.environ[KEY_VARIABLE] = stream.read().strip()
 
 
+def check_hub(identity):
+    """End with a message where this container got another directory than the hub cache: Docker finds it by its name, which its owner may give to another."""
+    hub = os.path.join(os.environ["HF_HOME"], "hub")
+    status = os.stat(hub)
+    if [status.st_dev, status.st_ino] != identity:
+        sys.exit("the hub cache was replaced while this container was started")
+
+
 def known_options():
     """Return the options of this version's client, None where it does not say."""
     try:
@@ -91,6 +99,7 @@ def main():
     order = json.loads(sys.argv[1])
     # Also when nobody waits for it any more: no load goes on behind a play that was interrupted.
     signal.alarm(order["seconds"])
+    check_hub(order["hub"])
     take_key()
     sys.stdout.write("\n" + MARK + json.dumps(run(order)) + "\n")
     sys.stdout.flush()

@@ -79,6 +79,14 @@ def _name(uid: int) -> str:
         return f"user {uid}"
 
 
+def _groups(owner: Owner) -> list[int]:
+    """Return all groups of a user. Who has no account has the one."""
+    try:
+        return os.getgrouplist(pwd.getpwuid(owner.uid).pw_name, owner.gid)
+    except KeyError:
+        return [owner.gid]
+
+
 def _group(status: os.stat_result) -> int:
     """Return the group to act as where a directory is: its own when its owner is in it, else the owner's. No user gets a group by a directory."""
     try:
@@ -158,7 +166,7 @@ def acting_as(owner: Owner) -> t.Iterator[None]:
     groups, gid = os.getgroups(), os.getegid()
     # What everybody may read in the source's cache is so here: the engine's container reads it as another user.
     mask = os.umask(0o022)
-    os.setgroups([owner.gid])
+    os.setgroups(_groups(owner))
     os.setegid(owner.gid)
     os.seteuid(owner.uid)
     try:
@@ -170,22 +178,37 @@ def acting_as(owner: Owner) -> t.Iterator[None]:
         os.umask(mask)
 
 
-def require_readable(path: str) -> None:
-    """Raise :class:`ClusterError` where root would read a file for a user who may not: one that their link leads to. Raises OSError when it is absent."""
+def require_readable(path: str, opened: int) -> None:
+    """Raise :class:`ClusterError` where root would read a file for a user who may not: one that their link leads to.
+
+    ``opened`` is what root opened there: the links are judged by it, since they may lead to another file by now. Raises OSError when it is absent.
+    """
     if os.geteuid() != 0:
         return
-    links = [step for step in _steps(os.path.join(os.getcwd(), path)) if stat.S_ISLNK(step.status.st_mode)]
-    for at, status in links:
-        if status.st_uid not in (0, os.stat(path).st_uid):
-            try:
-                with acting_as(Owner(status.st_uid, _group(status))):
-                    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-            except PermissionError as error:
-                raise ClusterError(
-                    f"{at} belongs to {_name(status.st_uid)}, and leads to {os.path.realpath(path)}, which that user may not read",
-                    remedy=f"Find out why it leads there, and remove it: rm {at}",
-                    reason="link",
-                ) from error
+    file, steps = os.fstat(opened), _steps(os.path.join(os.getcwd(), path))
+    if not os.path.samestat(steps[-1].status, file):
+        raise _replaced(path)
+    for at, status in steps:
+        if not stat.S_ISLNK(status.st_mode) or status.st_uid in (0, file.st_uid):
+            continue
+        try:
+            with acting_as(Owner(status.st_uid, _group(status))):
+                seen = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except PermissionError as error:
+            raise ClusterError(
+                f"{at} belongs to {_name(status.st_uid)}, and leads to {os.path.realpath(path)}, which that user may not read",
+                remedy=f"Find out why it leads there, and remove it: rm {at}",
+                reason="link",
+            ) from error
+        try:
+            if not os.path.samestat(os.fstat(seen), file):
+                raise _replaced(path)
+        finally:
+            os.close(seen)
+
+
+def _replaced(path: str) -> ClusterError:
+    return ClusterError(f"{path} was replaced meanwhile", remedy=f"Find out who did that: ls -ld {path}", reason="owner")
 
 
 @contextlib.contextmanager
@@ -196,7 +219,7 @@ def held(path: str) -> t.Iterator[str]:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if os.geteuid() == 0 and os.fstat(handle).st_uid != owner.uid:
-            raise ClusterError(f"{path} was replaced meanwhile", remedy=f"Find out who did that: ls -ld {path}", reason="owner")
+            raise _replaced(path)
         yield f"/proc/self/fd/{handle}"
     finally:
         os.close(handle)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -21,6 +22,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
 
 #: How often a file is opened again that its owner replaced meanwhile.
 ATTEMPTS = 5
+
+#: Whose rights a look takes, all threads of the process have meanwhile.
+_LOOKING = threading.Lock()
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -114,24 +118,30 @@ def reader(top: str, relative: str, *, own: bool = True) -> t.BinaryIO:
 
 
 def regular(path: str) -> int | None:
-    """Open the file that a path leads to, over links too, and return its descriptor; None for what is no regular file. Raises OSError."""
-    # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
-    look = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC) if stat.S_ISREG(os.fstat(look).st_mode) else None
-    finally:
-        os.close(look)
+    """Open the file that a path leads to, over links too, and return its descriptor; None for what is no regular file.
+
+    Raises OSError, and :class:`ClusterError` where a user's link leads root to what that user may not read.
+    """
+    with _LOOKING:
+        # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
+        look = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(look).st_mode):
+                return None
+            owners.require_readable(path, look)
+            return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(look)
 
 
 def content(path: str, limit: int) -> bytes | None:
     """Return the whole file that a path leads to, over links too; None for what is no regular file, or has more than ``limit`` bytes.
 
-    Raises OSError, and :class:`ClusterError` where a user's link leads root to what that user may not read.
+    Raises as :func:`regular` does.
     """
     descriptor = regular(path)
     if descriptor is None:
         return None
-    owners.require_readable(path)
     with open(descriptor, "rb") as handle:
         found = handle.read(limit + 1) if os.fstat(descriptor).st_size <= limit else None
     return found if found is not None and len(found) <= limit else None

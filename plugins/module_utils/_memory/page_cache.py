@@ -22,7 +22,7 @@ import stat
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -285,12 +285,15 @@ def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act |
 
 
 def _open(path: str, survey: Survey) -> int | None:
-    """Return a descriptor, None for what may not be read or is not a file (both counted), is gone by now, or is a link in a circle."""
+    """Return a descriptor, None for what may not be read or is not a file (both counted), is gone by now, or is a link in a circle.
+
+    Where a user's link leads root to what that user may not read, root may not either.
+    """
     try:
         descriptor = untrusted.regular(path)
         survey.special += descriptor is None
         return descriptor
-    except PermissionError:
+    except (PermissionError, ClusterError):
         survey.unreadable += 1
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ELOOP):

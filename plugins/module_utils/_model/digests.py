@@ -41,6 +41,11 @@ class File:
     repo: str
 
     @property
+    def link(self) -> str:
+        """Return the path by which the model has it: whose links it leads over says who may read it."""
+        return os.path.join(self.root, self.name)
+
+    @property
     def hub_kind(self) -> str:
         """Return which digest its own name is, ``sha256`` or ``git``; empty for one that the hub did not name."""
         return copying.digest_kind(self.path)
@@ -62,20 +67,23 @@ class Read:
     noted: dict[str, manifest.Manifest] = dataclasses.field(default_factory=dict)
 
 
-def digest(path: str, kind: str) -> str:
-    """Return the sha256 of a file (``sha256``), or git's id of it (``git``), and take what was read out of the page cache. Raises OSError."""
+def digest(path: str, kind: str) -> tuple[os.stat_result, str]:
+    """Return the status of a file, and its sha256 (``sha256``) or git's id of it (``git``), and take what was read out of the page cache.
+
+    Raises OSError, and :class:`ClusterError` as :func:`untrusted.regular` does.
+    """
     descriptor = untrusted.regular(path)
     if descriptor is None:
         raise OSError(errno.EINVAL, "not a file any more", path)
     with open(descriptor, "rb", buffering=0) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        computed = hub_hash(size, kind == "sha256")
+        status = os.fstat(stream.fileno())
+        computed = hub_hash(status.st_size, kind == "sha256")
         step = bytearray(STEP)
         view = memoryview(step)
         while length := stream.readinto(step):
             computed.update(view[:length])
         page_cache.give_back(stream.fileno(), None)
-    return computed.hexdigest()
+    return status, computed.hexdigest()
 
 
 def files_of(roots: t.Mapping[str, str]) -> list[File]:
@@ -91,8 +99,7 @@ def files_of(roots: t.Mapping[str, str]) -> list[File]:
 def _compute(file: File) -> tuple[str, manifest.Entry]:
     """Return the digest of a file's kind, and what is to be noted of it. Raises :class:`UnknownState`."""
     try:
-        status = os.stat(file.path)
-        has = digest(file.path, file.hub_kind or "sha256")
+        status, has = digest(file.link, file.hub_kind or "sha256")
     except OSError as error:
         raise unreadable(file.path, error) from error
     return has, manifest.entry(status, has)

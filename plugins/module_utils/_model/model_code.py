@@ -20,7 +20,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
-from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Problem, locate, repo_directory, unreadable
+from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import Problem, is_directory, locate, repo_directory, unreadable
 
 #: Ids of what modules find with this that can stop or warn.
 IDS = ("model.code_changed", "model.code_unverified")
@@ -268,6 +268,14 @@ def check_code(state_dir: str, hf_home: str, repo: str, revision: str | None, si
             reason="code changed",
             files=[problem.file for problem in changed],
         )
+
+
+def check_repositories(state_dir: str, hf_home: str, repositories: t.Iterable[t.Mapping[str, t.Any]]) -> None:
+    """Raise :class:`ClusterError` when code that one of the repositories brings was changed on this node."""
+    for one in repositories:
+        # Of a plain directory no hub has ids, and remote code from there is refused.
+        if not is_directory(one["repo"]):
+            check_code(state_dir, hf_home, one["repo"], one["revision"], one["side_files"])
 
 
 def code_remedy(root: str, changed: t.Sequence[Problem], note: str = "") -> str:

@@ -83,6 +83,17 @@ def check_hub(hf_home: str | None) -> None:
             )
 
 
+def hub_identity(hf_home: str) -> list[int]:
+    """Return what tells the hub cache from any directory that is put in its place: its device and inode. Raises as :func:`check_hub` does."""
+    check_hub(hf_home)
+    hub = os.path.join(hf_home, "hub")
+    try:
+        status = os.lstat(hub)
+    except OSError as error:
+        raise ClusterError(f"{hub} cannot be used: {error.strerror}", remedy="Have the model there, or correct gb10_hf_home.", reason="hub cache") from error
+    return [status.st_dev, status.st_ino]
+
+
 @contextlib.contextmanager
 def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
     """Hold the hub cache as it is now, and give what says whether the container of a process has got another directory in its place.
@@ -109,9 +120,18 @@ def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
 
 
 def check_devices(devices: list[str]) -> None:
-    """Raise :class:`ClusterError` unless every device path exists on this node."""
+    """Raise :class:`ClusterError` unless every device path exists on this node, and none is a disk, or a directory with one."""
     for device in devices:
-        if not os.path.exists(device.partition(":")[0]):
+        path = pathlib.Path(device.partition(":")[0])
+        disk = next((one for one in (path, *path.rglob("*")) if one.is_block_device()), None)
+        if disk:
+            raise ClusterError(
+                f"{disk} is a disk of this node: root of a container that has it reads and writes whatever lies there",
+                remedy="Leave it out of gb10_container_devices.",
+                reason="device is a disk",
+                device=device,
+            )
+        if not path.exists():
             raise ClusterError(
                 f"this node has no {device}, which its container needs",
                 remedy=f"For /dev/infiniband: {rdma.CABLE_IN}. For others: load the driver that makes it, or correct gb10_container_devices.",

@@ -21,8 +21,11 @@ SECONDS = 30.0
 #: Links on the way to a file, as many as the kernel follows.
 LINKS = 40
 
-#: Imports what the command line names, and prints the version.
-_ASK = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.version_info[:2])"
+#: Imports what the command line names, and prints the version, then in a line each where it imports from, and what says so of a virtual environment.
+_ASK = """import importlib, os, sys
+for name in sys.argv[1:]: importlib.import_module(name)
+print(*sys.version_info[:2])
+print(*sys.path, os.path.join(sys.prefix, "pyvenv.cfg"), sep="\\n")"""
 
 
 def changeable(path: str) -> str:
@@ -50,38 +53,47 @@ def of_units(*modules: str) -> str:
 
     Raises :class:`ClusterError` when neither will do.
     """
-    other = _changeable(sys.executable)
-    if not other:
+    own = _unfit(sys.executable, modules)
+    if not own:
         return sys.executable
-    why = _unfit(modules)
+    why = _unfit(SYSTEM, modules)
     if why:
         names = "".join(f" with the Python package {name}" for name in modules)
         raise ClusterError(
-            f"no Python here can run a unit of root's: {sys.executable} is not root's alone ({other}), and {SYSTEM} {why}",
+            f"no Python here can run a unit of root's: {sys.executable} {own}, and {SYSTEM} {why}",
             expected=f"{'.'.join(map(str, LEAST))} or newer{names}",
-            remedy=f"Install that for {SYSTEM}, or set ansible_python_interpreter to a Python that root alone can change.",
+            remedy=f"Install that for {SYSTEM}, let nobody else write to what is named (sudo chmod go-w), or set ansible_python_interpreter to a Python "
+            "that root alone can change.",
             reason="python",
         )
     return SYSTEM
 
 
 def _changeable(path: str) -> str:
-    """Return what :func:`changeable` does, the path itself where that cannot be found out."""
+    """Return what :func:`changeable` does, the path itself where that cannot be found out. What is absent root alone can make, where the rest is root's."""
     try:
         return changeable(path)
+    except FileNotFoundError:
+        return ""
     except OSError:
         return path
 
 
-def _unfit(modules: t.Sequence[str]) -> str:
-    """Return why the system's Python cannot run a unit, empty when it can."""
-    if other := _changeable(SYSTEM):
-        return f"is not root's alone ({other})" if os.path.exists(SYSTEM) else "is not there"
+def _unfit(python: str, modules: t.Sequence[str]) -> str:
+    """Return why a Python cannot run a unit, empty when it can."""
+    if other := _changeable(python):
+        return f"is not root's alone ({other})"
+    if not os.path.exists(python):
+        return "is not there"
     try:
-        answer = run_tool([SYSTEM, "-I", "-c", _ASK, *modules], SECONDS)
+        answer = run_tool([python, "-I", "-c", _ASK, *modules], SECONDS)
     except ClusterError as error:
         return f"does not answer: {error}"
-    version = tuple(int(word) for word in answer.stdout.split() if word.isdecimal())
+    first, _break, places = answer.stdout.partition("\n")
+    version = tuple(int(word) for word in first.split() if word.isdecimal())
     if answer.rc or len(version) != 2:
         return f"says: {(answer.raw.strip().splitlines() or ['nothing'])[-1][:200]}"
-    return "" if version >= LEAST else f"is {'.'.join(map(str, version))}"
+    if version < LEAST:
+        return f"is {'.'.join(map(str, version))}"
+    other = next(filter(None, map(_changeable, places.splitlines())), "")
+    return f"is not root's alone ({other})" if other else ""

@@ -12,7 +12,7 @@ import typing as t
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
-from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import REFUSED, RESERVED, is_refused
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.questions import CHECKS
 from ansible_collections.gb10.cluster.plugins.module_utils._image.images import repository
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret, shown_value
@@ -49,8 +49,6 @@ _OF_A_RANK = {
 }  # fmt: skip
 #: Arguments that name a file with Python; one without a directory lies in the model's repository.
 _PLUGINS = {"reasoning_parser_plugin", "tool_parser_plugin"}
-#: Arguments that the engine fills from a file of its own.
-_FILES = {"config": "it reads more arguments from a file of one machine"}
 _OWN_CACHE = {"download_dir": "gb10_hf_home"}
 
 #: Variables that hold a fact of one machine or one rank, besides those that the collection sets on each node.
@@ -236,8 +234,8 @@ class _Mapper:
             self.ledger.dropped(field, value, f"it is set by the collection from {RESERVED[name].setting}", differs=False)
         elif name in _OWN_CACHE:
             self.ledger.dropped(field, value, f"models lie in {_OWN_CACHE[name]}", differs=False)
-        elif name in _FILES:
-            self._refuse(field, value, _FILES[name], "write its arguments into the recipe")
+        elif is_refused(name, value):
+            self._refuse(field, value, f"it {REFUSED[name]}", "write what it says into the recipe, or leave it out")
         elif holds_secret(str(value)):
             self.ledger.secret(field)
         elif name in _PLUGINS:

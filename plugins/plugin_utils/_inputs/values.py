@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import holds_secret
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, holds_secret
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, planning
@@ -113,6 +113,9 @@ OWNED_ENV = {
     "RAY_AUTH_TOKEN_PATH": "the collection",
 }
 _SECRET_LIKE = re.compile(r"(?i)(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)(?!(\w*_)?(FILE|PATH|DIR)\Z)")
+
+#: Capabilities by which root of a container is root of the node, whatever else it lacks: the first is all of them.
+UNCONFINED = ("ALL", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
 
 #: Files on the controller that hold one secret each, and nothing else.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
@@ -206,6 +209,10 @@ def _measures(text: str) -> bool:
     return bool(words) and set(words) <= set(measures.BY_ID)
 
 
+def _is_confined(capability: str) -> bool:
+    return capability.upper().removeprefix("CAP_") not in UNCONFINED
+
+
 def _rungs(text: str) -> bool:
     words = [word.strip() for word in text.split(",")] if text else []
     numbers = [int(word) if word.isdecimal() else 0 for word in words]
@@ -255,7 +262,14 @@ FORMS: dict[str, Form] = {
     "gb10_bench_input": _whole(1),
     "gb10_bench_minutes": _whole(1, 480),
     "gb10_bench_output": _whole(2),
-    "gb10_container_devices": Form("input.format", _like(r"/dev/[^\s]+\Z"), "a path below /dev", each=True),
+    "gb10_container_capabilities": Form(
+        "input.format",
+        _is_confined,
+        f"one by which a container stays confined: not {', '.join(UNCONFINED)}",
+        "leave it out of gb10_container_capabilities",
+        each=True,
+    ),
+    "gb10_container_devices": Form("input.format", _like(r"/dev/(?!(?:mem|kmem|port)(?:\Z|:))[^\s]+\Z"), "a path below /dev, not the memory's", each=True),
     "gb10_container_gpus": Form("input.format", _is_gpu_choice, "all, none, or a list of GPU ids"),
     "gb10_copy_streams": _whole(1, 32),
     "gb10_fabric_address": Form(
@@ -267,7 +281,11 @@ FORMS: dict[str, Form] = {
     "gb10_fabric_interfaces": Form("input.format", _like(r"[^\s/:,=^]{1,15}\Z"), "the name of one interface", each=True),
     "gb10_fabric_path": FILE_PATH,
     "gb10_hf_endpoint": Form("input.format", _like(r"\Z|https?://[^\s/]+\S*\Z"), "an address that begins with https:// or http://, or nothing"),
-    "gb10_hf_token": Form("input.format", _like(r"\S*\Z"), "one word without spaces and line breaks (`| trim` takes them off)"),
+    "gb10_hf_token": Form(
+        "input.format",
+        _like(rf"(\S{{{SHORTEST_SECRET},}})?\Z"),
+        f"one word of {SHORTEST_SECRET} characters or more without spaces and line breaks (`| trim` takes them off)",
+    ),
     "gb10_ladder_floor_gib": _whole(1, 1024),
     "gb10_ladder_prompt_seconds": _whole(1, 28800),
     "gb10_ladder_rungs": Form("input.format", _rungs, "whole numbers that grow, with commas between them, or nothing"),
@@ -462,6 +480,13 @@ def _off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
         yield Problem("input.fabric_fallback", f"{where}.{around[0]}", "takes NCCL off InfiniBand, and gb10_fabric_fallback is none", remedy=remedy)
 
 
+def _around_guard(where: str, id: str, env: dict[str, t.Any], api_key: str) -> Problems:
+    """The engine's front end in Rust runs no guard of the collection's, which asks for the key on every path."""
+    if api_key != "none" and str(env.get("VLLM_USE_RUST_FRONTEND", "0")).lower() not in ("", "0", "false"):
+        what = "takes the front end that runs no guard, so the API would answer on some paths without its key"
+        yield Problem(id, f"{where}.VLLM_USE_RUST_FRONTEND", what, remedy=f"remove it from {where}, or serve without a key: gb10_api_key: none")
+
+
 def _control(control: str, interfaces: list[str]) -> Problems:
     """Rendezvous over another link than the fabric works where both nodes have it, and is mostly a slip."""
     if control and interfaces and control not in interfaces:
@@ -546,6 +571,8 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_build_pip_env",), _build_env),
     (("gb10_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_env")),
     (("gb10_host_env", "gb10_fabric_fallback"), functools.partial(_off_fabric, "gb10_host_env")),
+    (("gb10_env", "gb10_api_key"), functools.partial(_around_guard, "gb10_env", "input.env")),
+    (("gb10_host_env", "gb10_api_key"), functools.partial(_around_guard, "gb10_host_env", "input.host_env")),
     (("gb10_control_interface", "gb10_fabric_interfaces"), _control),
     (("gb10_kv_cache", "gb10_serve_arguments"), _one_cache),
     (("gb10_tenants", "gb10_head_host", "gb10_worker_hosts"), _tenants),
@@ -571,6 +598,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
     yield from _env_of(where, "input.env", profile["env"]["shared"])
     yield from credentials(profile, f"profile {profile['id']}")
     yield from _off_fabric(where, profile["env"]["shared"], str(values.get("gb10_fabric_fallback", "")))
+    yield from _around_guard(where, "input.env", profile["env"]["shared"], str(values.get("gb10_api_key", "")))
     arguments = values.get("gb10_serve_arguments", {})
     yield from of_engine(profile, arguments)
     readable = "is a secret; a command line can be read by everybody on the node"
@@ -659,11 +687,15 @@ def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> 
         mode = stat.S_IMODE(path.stat().st_mode)
         if one_word:
             with path.open("rb") as file:
-                words = len(file.read(SECRET_BYTES).split())
+                words = file.read(SECRET_BYTES).split()
     except OSError as error:
         yield wrong(f"{path} can't be used: {error.strerror}", remedy=remedy)
         return
-    if one_word and words != 1:
-        yield wrong(f"{path} holds {f'{words} words' if words else 'nothing'}", "one word", f"put the secret alone into {path}")
+    if one_word and len(words) != 1:
+        yield wrong(f"{path} holds {f'{len(words)} words' if words else 'nothing'}", "one word", f"put the secret alone into {path}")
+    elif one_word and len(words[0]) < SHORTEST_SECRET:
+        # So short a text is not taken out of logs, where it may stand by chance.
+        least = f"{SHORTEST_SECRET} or more"
+        yield wrong(f"{path} holds {len(words[0])} characters", least, f"put a longer secret into {path}", measured=len(words[0]), needed=SHORTEST_SECRET)
     elif mode & 0o077:
         yield wrong(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")

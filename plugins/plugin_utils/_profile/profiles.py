@@ -22,7 +22,7 @@ import yaml
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
-from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED, canonical
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import REFUSED, RESERVED, canonical, is_refused
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
@@ -777,6 +777,8 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
             wrong(name, *unfit)
         if name in RESERVED and RESERVED[name].setting:
             wrong(name, f"is set by the collection from {RESERVED[name].setting}", own_remedy=f"remove it from {where}")
+        if is_refused(name, value):
+            wrong(name, REFUSED[name], own_remedy=f"remove it from {where}")
         if name == "trust_remote_code" and value and profile["model"]["path"]:
             wrong(name, f"runs code from {profile['model']['path']}, which no commit pins", own_remedy="name the hub's repository and its revision instead")
         elif name == "trust_remote_code" and value and not pinned:

@@ -8,8 +8,8 @@ The client (``huggingface_hub``) does all but this: newer ones (2.4 does) throw 
 files are loaded here first, by the client's own transfer, under the name that it gave them before (``blobs/DIGEST.incomplete``). What an earlier run
 left of one goes on, and a file gets its name when its sha256 is the hub's. The client then finds them, and adds the small ones, links and refs.
 
-Its argument is a JSON list of what ``snapshot_download`` is given. Now and then it writes a line with ``progress`` and ``of``, bytes of large files that
-are there and of all. The last line that it writes is a JSON object, too: ``failed`` is empty or says ``what``, ``where``, ``expected`` and ``remedy``;
+Its arguments are a JSON list of what ``snapshot_download`` is given, and the device and inode of the hub cache. Now
+and then it writes a line with ``progress`` and ``of``, bytes of large files that are there and of all. The last line that it writes is a JSON object, too: ``failed`` is empty or says ``what``, ``where``, ``expected`` and ``remedy``;
 beside it stand ``seconds`` and ``bytes``, those of large files.
 """
 
@@ -311,6 +311,16 @@ def plain(error: object) -> str:
     return re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\")]*", r"\1", words)[:300]
 
 
+def replaced(identity: str) -> dict[str, str]:
+    """Return that this container got another directory than the hub cache, empty when it did not. Nothing was written yet."""
+    hub = os.path.join(os.environ["HF_HOME"], "hub")
+    status = os.stat(hub)
+    if f"{status.st_dev}:{status.st_ino}" == identity:
+        return {}
+    where, remedy = f"{hub} of the container", "Find out who did that, then run again: ls -ld gb10_hf_home/hub"
+    return problem("the hub cache was replaced while this container was started", where, "the directory that was looked at", remedy)
+
+
 def main(wanted: list[dict[str, t.Any]]) -> dict[str, str]:
     """Load all repositories; return the first problem, empty for none."""
     from huggingface_hub import constants
@@ -334,7 +344,7 @@ def main(wanted: list[dict[str, t.Any]]) -> dict[str, str]:
 if __name__ == "__main__":
     began, ended = time.monotonic(), threading.Event()
     threading.Thread(target=TALLY.say, args=(ended,), daemon=True).start()
-    failed = main(json.loads(sys.argv[1]))
+    failed = replaced(sys.argv[2]) or main(json.loads(sys.argv[1]))
     ended.set()
     # Its first key is how this line is known.
     print(json.dumps({"failed": failed, "seconds": round(time.monotonic() - began, 1), "bytes": received}))

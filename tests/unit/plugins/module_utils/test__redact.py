@@ -25,7 +25,16 @@ SHAPES = [
     (r'{"log": "a\nhf_abcdefghijklmnopqrstuv"}', r'{"log": "a\nhf_<secret>"}'),
     ("key sk-abcdefghijklmnop12 and nvapi-abcdefghijklmnop12", "key sk-<secret> and nvapi-<secret>"),
     ("ghp_abcdefghijklmnopqrstuv glpat-abcdefghijklmnop12", "ghp_<secret> glpat-<secret>"),
+    ("ghr_abcdefghijklmnop12 xapp-1-A012-345-abcdef0123", "ghr_<secret> xapp-<secret>"),
+    (f"AIza{'Sy0-_' * 7} npm_{'a1B2' * 9} pypi-AgEIcHlwaS5vcmcCJDk", "AIza<secret> npm_<secret> pypi-AgE<secret>"),
+    ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl ok", "jwt eyJ<secret> ok"),
+    (
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIE+/=\n-----END RSA PRIVATE KEY-----\nb",
+        "-----BEGIN RSA PRIVATE KEY-----<secret>-----END RSA PRIVATE KEY-----\nb",
+    ),
+    (r'"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n", "b"', r'"-----BEGIN PRIVATE KEY-----<secret>-----END PRIVATE KEY-----\n", "b"'),
     # Headers.
+    ("X-Auth: abc", "X-Auth: <secret>"),
     ("Authorization: Bearer abcdefghijk", "Authorization: Bearer <secret>"),
     ("curl -H 'Authorization: Basic dXNlcjpwdw==' x", "curl -H 'Authorization: Basic <secret>' x"),
     ("authorization: abc", "authorization: <secret>"),
@@ -46,7 +55,9 @@ SHAPES = [
     ("Environment=HF_TOKEN=abc", "Environment=HF_TOKEN=<secret>"),
     ("?token=abc&page=1", "?token=<secret>&page=1"),
     ("next%3D%2F%26password%3Dabc", "next%3D%2F%26password%3D<secret>"),
+    ("OPENAI_KEY=abcd1234 export WANDB_KEY='abcd1234'", "OPENAI_KEY=<secret> export WANDB_KEY='<secret>'"),
     # Options.
+    ("x --key abcd1234 --auth=abcd1234 --bearer abcd1234", "x --key <secret> --auth=<secret> --bearer <secret>"),
     ("vllm serve m --api-key abc --port 1", "vllm serve m --api-key <secret> --port 1"),
     ("vllm serve m --api-key A B --port 1", "vllm serve m --api-key <secret> --port 1"),
     ("vllm serve m --api-key=-x --port 1", "vllm serve m --api-key=<secret> --port 1"),
@@ -61,6 +72,18 @@ SHAPES = [
     ("{'secret': 'a \"b', 'n': 1}", "{'secret': '<secret>', 'n': 1}"),
     ("Namespace(api_key=['abc', 'def'], port=1)", "Namespace(api_key=<secret>], port=1)"),
     ("a: 1\n  password: hunter2\nb: 2", "a: 1\n  password: <secret>\nb: 2"),
+    ("  password: a,b # mine", "  password: <secret>,b # mine"),
+    ('password: "a b"\napi_key: "x"\ntoken: \'x\'', 'password: "<secret>"\napi_key: "<secret>"\ntoken: \'<secret>\''),
+    ("HF_TOKEN: x # note", "HF_TOKEN: <secret> # note"),
+    ("env: {password: x, token: abc, n: 1}", "env: {password: <secret>, token: <secret>, n: 1}"),
+    ("password:x", "password:<secret>"),
+    ("token:x", "token:<secret>"),
+    (r'{"log": "INFO password: \"a b\""}', r'{"log": "INFO password: \"<secret>\""}'),
+    # In words.
+    ("INFO password: hunter2, bye", "INFO password: <secret>, bye"),
+    ("Using token: abcd1234", "Using token: <secret>"),
+    ("INFO the api_key:'x' is used", "INFO the api_key:'<secret>' is used"),
+    ("got HF_TOKEN: abcd1234.", "got HF_TOKEN: <secret>"),
     # Addresses.
     ("http://user:hunter2@proxy:3128/x", "http://<secret>@proxy:3128/x"),
     ("redis://:pw@host/0", "redis://<secret>@host/0"),
@@ -122,6 +145,7 @@ SHAPES = [
     ("mysqldump -u root -ppw db", "mysqldump -u root -p<secret> db"),
     ("docker login -u me -p pw nvcr.io", "docker login -u me -p <secret> nvcr.io"),
     ("redis-cli -a pw; ipmitool -H h -U admin -P pw power status", "redis-cli -a <secret>; ipmitool -H h -U admin -P <secret> power status"),
+    ("openssl rsa -passin pass:x -in key.pem", "openssl rsa -passin pass:<secret> -in key.pem"),
     ('{"auths": {"nvcr.io": {"auth": "dXNlcjpwdw=="}}}', '{"auths": {"nvcr.io": {"auth": "<secret>"}}}'),
 ]
 
@@ -169,6 +193,19 @@ def test_what_looks_like_a_secret_goes(text, expected):
         "last login of root, -v",
         "GET /webhook/abc HTTP/1.1, https://hooks.slack.com is not reached, /hooks/short",
         "nccl: /bot12 12:34:56 20261124:AA",
+        'tokens: "512", token_count: 5, max_tokens: "7", tokenizer: "abcd1234"\ntokens: 512\n--tokenizer abcd1234',
+        "first token: 1234.56ms, Unexpected token: }, special token: '<|im_end|>', stop token: 'word'",
+        "{token: 151643, logprob: -0.1}",
+        "per_token: 0.26.0+",
+        "def ask(n: int, token: str, api_key: Optional[str] = None) -> None:",
+        "spark ALL=(ALL) NOPASSWD:ALL",
+        "getpass('Password: '); see the :param password: The word that opens it",
+        "with sudo's password: -K; 2 secrets: 1 block; the password: `x`",
+        "quay.io/org/token:v1.2.3abc and token::Kind",
+        'password: "{{ vault_password }}"\ntoken: ""\nhf_token: ${HF_TOKEN}\n[ -n "${GH_TOKEN:-}" ]',
+        "PRIMARY_KEY=id SORT_KEY=/var/1ab --key /etc/ssl/key1.pem --key 2 --auth basic",
+        "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+        "eyJ is how JSON begins, pypi-mirror-of-the-house and npm_config_registry_of_mine",
         "https://h/x?keys=1&keyword=a&design=b&assign=c",
     ],
 )
@@ -249,6 +286,8 @@ def test_a_directory_that_cannot_be_read_stops_the_logs(tmp_path):
         ("TOKENIZERS_PARALLELISM", "false", "false"),
         ("VLLM_LOG", "hf_abcdefghijklmnopqrstuv", "hf_<secret>"),
         *((name, "x", "<secret>") for name in ("GITHUB_PAT", "VLLM_API_KEYS", "HF_TOKEN_VALUE", "SESSION_COOKIE", "API_KEY_2", "DB_PASSWORDS", "BOT_TOKENS")),
+        ("OPENAI_KEY", "abcd1234", "<secret>"),
+        ("PRIMARY_KEY", "id", "id"),
         *((name, "x", "x") for name in ("PATH", "VLLM_MAX_TOKENS", "COMPAT", "NCCL_IB_KEYS", "EOS_TOKEN_TEXT", "MASTER_PORT_2")),
     ],
 )
@@ -273,6 +312,8 @@ def test_words_of_a_command_line_go_up_to_the_next_option():
         (["docker", "run", "-u", "a:b", "-p", "1:2"], ["docker", "run", "-u", "a:b", "-p", "1:2"]),
         (["sh", "-c", "curl -u a:b x"], ["sh", "-c", "curl -u a:<secret> x"]),
         (["curl", "-u", f"{KEY}:x"], ["curl", "-u", "<secret api_key>:<secret>"]),
+        (["x", "--key", "abcd1234", "--key", "/etc/k1.pem", "--auth=abcd1234"], ["x", "--key", "<secret>", "--key", "/etc/k1.pem", "--auth=<secret>"]),
+        (["openssl", "rsa", "-passin", "pass:x"], ["openssl", "rsa", "-passin", "pass:<secret>"]),
         (["curl", "-u", "a:<secret api_key>", "--api-key", "x"], ["curl", "-u", "a:<secret api_key>", "--api-key", "<secret>"]),
     ],
 )
@@ -321,7 +362,9 @@ def test_no_repetition_holds_another(pattern):
 
 @pytest.mark.parametrize(
     "unit", ["a.", "a-", "token", "token=", "http://", "://a", "://a:", "--api-key ", "'token': '", r"\"token\": \"", "token=[", "x-", "- ", "hf_",
-             "curl ", "curl -u a:", "-u ", "login -p", "sshpass -p '", "cookie: ", "/hooks/", "hooks.slack.com/services/", "&sig=", "/bot1", "1:AA", "tokens={"]
+             "curl ", "curl -u a:", "-u ", "login -p", "sshpass -p '", "cookie: ", "/hooks/", "hooks.slack.com/services/", "&sig=", "/bot1", "1:AA", "tokens={",
+             "token:", "password: ", "a token: '", "{token: ", "eyJaaaaaaaaa.",
+             "-----BEGIN PRIVATE KEY-----", "_KEY=", "--key "]
 )  # fmt: skip
 def test_long_texts_of_every_kind_stay_what_they_are_or_get_shorter(unit):
     """Their time is measured by bench/redact.py."""

@@ -62,6 +62,14 @@ def test_reserved_arguments_are_refused_with_a_remedy(name):
     assert "planted-secret" not in str(caught.value) + caught.value.remedy
 
 
+@pytest.mark.parametrize(("name", "value"), [("config", "/opt/x.yml"), ("grpc", True), ("grpc-port", 0)])
+def test_what_nobody_could_judge_is_no_argument(name, value):
+    with pytest.raises(ClusterError, match=f"serve argument {name} ") as caught:
+        serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {name: value})
+    assert caught.value.remedy
+    serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {name: None})
+
+
 HEAD, WORKER = (serve_arguments.Place(rank, 2, "10.0.0.1", 29501) for rank in (0, 1))
 MEETING = ["--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1", "--master-port", "29501"]
 

@@ -146,6 +146,24 @@ def test_the_key_goes_from_its_file_into_the_process_alone(client: Path) -> None
     assert [json.loads(line) for line in found["prompts"]] == [{"prompt": "a"}, {"prompt": "b"}]
 
 
+def test_nothing_runs_in_a_container_that_got_another_directory_than_the_hub_cache(client: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (client / "hub").mkdir()
+    (client / "other").mkdir()
+    monkeypatch.setenv("HF_HOME", str(client))
+    monkeypatch.setattr(bench_client.signal, "alarm", lambda _seconds: None)
+    ran: list[t.Any] = []
+    monkeypatch.setattr(bench_client, "run", ran.append)
+    order = {"seconds": 1, "hub": [(client / "hub").stat().st_dev, (client / "hub").stat().st_ino]}
+    monkeypatch.setattr(sys, "argv", ["-c", json.dumps(order)])
+    bench_client.main()
+    assert ran == [order]
+    (client / "hub").rename(client / "gone")
+    (client / "hub").symlink_to("other")
+    with pytest.raises(SystemExit, match="the hub cache was replaced"):
+        bench_client.main()
+    assert ran == [order]
+
+
 def test_prompts_are_read_where_the_image_lacks_pandas(client: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_client.importlib.util, "find_spec", lambda name: None)
     bench_client.read_prompts_without_pandas()

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
+from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, model_files
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
 
@@ -129,6 +131,14 @@ def test_who_acts_as_a_user_can_do_no_more(place):
     assert os.geteuid() == os.getegid() == 0 and (place / "home/made").stat().st_uid == ONE
 
 
+def require_readable(path):
+    opened = os.open(path, os.O_PATH)
+    try:
+        owners.require_readable(str(path), opened)
+    finally:
+        os.close(opened)
+
+
 def test_root_reads_nothing_for_a_user_who_may_not(place):
     (place / "etc/secret").write_text("secret")
     (place / "etc/secret").chmod(0o600)
@@ -142,15 +152,107 @@ def test_root_reads_nothing_for_a_user_who_may_not(place):
     link(place / "home/folder", place / "etc")
     link(place / "home/roots", place / "etc/secret", 0)
     for name in ("all", "mine", "roots", "folder/public"):
-        owners.require_readable(str(place / "home" / name))
+        require_readable(place / "home" / name)
     for name in ("one", "over", "folder/secret"):
         with pytest.raises(ClusterError, match="which that user may not read") as caught:
-            owners.require_readable(str(place / "home" / name))
+            require_readable(place / "home" / name)
         assert str(place / "home") in caught.value.remedy and os.geteuid() == 0
     # A file that everybody may read, where that user may not pass.
     (place / "etc").chmod(0o700)
     with pytest.raises(ClusterError):
-        owners.require_readable(str(place / "home/all"))
+        require_readable(place / "home/all")
+
+
+def test_a_user_reads_what_one_of_their_groups_may(place, monkeypatch):
+    """As a directory of models that a group shares, with a link in each cache."""
+    (place / "etc/shared").write_text("shared")
+    os.chown(place / "etc/shared", 0, OTHER)
+    (place / "etc/shared").chmod(0o640)
+    link(place / "home/model", place / "etc/shared")
+    with pytest.raises(ClusterError):
+        require_readable(place / "home/model")
+    account = type("Account", (), {"pw_name": "ada", "pw_gid": ONE})
+    monkeypatch.setattr(owners.pwd, "getpwuid", lambda _uid: account)
+    monkeypatch.setattr(os, "getgrouplist", lambda _name, gid: [gid, OTHER])
+    require_readable(place / "home/model")
+
+
+SECRET = b"password" * 4
+
+
+def digest(cache, _name):
+    return digests.verify({str(cache): "a/b"}).noted
+
+
+def safetensors(cache, name):
+    return model_files.safetensors_fault(str(cache / name))
+
+
+def content(cache, name):
+    return untrusted.content(str(cache / name), 100)
+
+
+@pytest.mark.parametrize("read", [digest, safetensors, content])
+def test_nothing_that_reads_a_model_reads_it_for_a_user_who_may_not(place, read):
+    (place / "etc/secret").write_bytes(SECRET)
+    (place / "etc/secret").chmod(0o600)
+    link(place / "home/model.safetensors", "../etc/secret")
+    with pytest.raises(ClusterError, match="which that user may not read"):
+        read(place / "home", "model.safetensors")
+    # Nor is the page cache asked for it.
+    assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 1
+    # The client's own layout: links of the user's to files of the user's, which nobody else may read.
+    os.chown(place / "etc/secret", ONE, ONE)
+    assert read(place / "home", "model.safetensors")
+    assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 0
+
+
+@pytest.mark.parametrize("by", ["a link to their own", "a file of their own", "their own directory"])
+def test_what_is_put_in_the_place_of_a_link_after_it_was_opened_lets_nobody_read(place, monkeypatch, by):
+    (place / "etc/secret").write_bytes(SECRET)
+    (place / "etc/secret").chmod(0o600)
+    directory(place / "home/own")
+    for path in (place / "home/mine", place / "home/own/secret"):
+        path.write_text("own")
+        os.chown(path, ONE, ONE)
+    link(place / "home/way", "../etc")
+    link(place / "home/model", "way/secret")
+    real = owners.require_readable
+
+    def replaced(path, *opened):
+        """It is put there between root's open and the look at the links."""
+        if by == "their own directory":
+            (place / "home/way").unlink()
+            (place / "home/own").rename(place / "home/way")
+        else:
+            (place / "home/model").unlink()
+            if by == "a link to their own":
+                link(place / "home/model", "mine")
+            else:
+                (place / "home/mine").rename(place / "home/model")
+        return real(path, *opened)
+
+    monkeypatch.setattr(owners, "require_readable", replaced)
+    with pytest.raises(ClusterError, match="was replaced meanwhile"):
+        untrusted.content(str(place / "home/model"), 100)
+
+
+def test_a_user_who_gets_another_file_than_root_has_opened_lets_nobody_read(place, monkeypatch):
+    """It is replaced between the look at the links and the attempt to open it as that user."""
+    (place / "etc/secret").write_bytes(SECRET)
+    (place / "etc/secret").chmod(0o600)
+    (place / "etc/public").write_text("public")
+    link(place / "home/model", "../etc/secret")
+    real = owners.acting_as
+
+    def acting_as(owner):
+        (place / "home/model").unlink()
+        link(place / "home/model", "../etc/public")
+        return real(owner)
+
+    monkeypatch.setattr(owners, "acting_as", acting_as)
+    with pytest.raises(ClusterError, match="was replaced meanwhile"):
+        untrusted.content(str(place / "home/model"), 100)
 
 
 def test_a_directory_that_is_held_is_the_one_that_was_opened(place):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import stat
 
 import pytest
 
@@ -326,6 +327,17 @@ def test_a_missing_device_is_named(tmp_path):
     with pytest.raises(ClusterError, match="has no /dev/no-such-device") as caught:
         obstacles.check_devices(["/dev/no-such-device"])
     assert "gb10_container_devices" in caught.value.remedy
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
+def test_a_disk_is_no_device_of_a_container(tmp_path):
+    (tmp_path / "mapper").mkdir()
+    os.mknod(tmp_path / "mapper/root", stat.S_IFBLK | 0o600, os.makedev(7, 250))
+    (tmp_path / "by-name").symlink_to("mapper/root")
+    for device in (f"{tmp_path}/mapper/root", f"{tmp_path}/by-name:/dev/x:r", f"{tmp_path}/mapper"):
+        with pytest.raises(ClusterError, match="is a disk of this node") as caught:
+            obstacles.check_devices(["/dev/null", device])
+        assert caught.value.details["device"] == device and "gb10_container_devices" in caught.value.remedy
 
 
 # -- what is told ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import sysconfig
 import types
 import typing as t
 from pathlib import Path
@@ -27,16 +28,19 @@ class Tree:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.found: dict[str, tuple[int, int, str]] = {}
-        for path in ("/", "/usr", "/usr/bin", "/opt", "/opt/venv", "/opt/venv/bin", "/home", "/home/ada"):
+        libraries = ("/usr/lib", "/usr/lib/python3.12", "/usr/lib/python3", "/usr/lib/python3/dist-packages", "/opt/venv/lib", "/opt/venv/lib/site-packages")
+        for path in ("/", "/usr", "/usr/bin", "/opt", "/opt/venv", "/opt/venv/bin", "/home", "/home/ada", *libraries):
             self.put(path, DIRECTORY)
         self.put("/usr/bin/python3.12", PROGRAM)
         self.put("/usr/bin/python3", LINK, to="python3.12")
         self.put("/opt/venv/bin/python", LINK, to="/usr/bin/python3")
         self.executable = "/opt/venv/bin/python"
-        self.answer = ToolResult(0, "3 12\n", "")
+        self.put("/opt/venv/pyvenv.cfg", stat.S_IFREG | 0o644)
+        self.answer = ToolResult(0, "3 12\n/usr/lib/python312.zip\n/usr/lib/python3.12\n/usr/lib/python3/dist-packages\n/usr/pyvenv.cfg\n", "")
+        self.own = ToolResult(0, "3 12\n/usr/lib/python312.zip\n/usr/lib/python3.12\n/opt/venv/lib/site-packages\n/opt/venv/pyvenv.cfg\n", "")
         self.refusals: list[ClusterError] = []
         self.asked: list[list[str]] = []
-        paths = types.SimpleNamespace(dirname=os.path.dirname, normpath=os.path.normpath, join=os.path.join, exists=self.found.__contains__)
+        paths = types.SimpleNamespace(dirname=os.path.dirname, normpath=os.path.normpath, join=os.path.join, exists=self.exists)
         monkeypatch.setattr(python, "os", types.SimpleNamespace(lstat=self.lstat, readlink=lambda path: self.found[path][2], path=paths))
         monkeypatch.setattr(python, "sys", types.SimpleNamespace(executable=self.executable))
         monkeypatch.setattr(python, "run_tool", self.tool)
@@ -49,12 +53,15 @@ class Tree:
             raise FileNotFoundError(2, "No such file or directory", path)
         return types.SimpleNamespace(st_mode=self.found[path][0], st_uid=self.found[path][1])
 
+    def exists(self, path: str) -> bool:
+        return path in self.found and (not self.found[path][2] or self.exists(os.path.join(os.path.dirname(path), self.found[path][2])))
+
     def tool(self, argv: list[str], seconds: float) -> ToolResult:
         assert seconds == python.SECONDS
         self.asked.append(argv)
         for refusal in self.refusals:
             raise refusal
-        return self.answer
+        return self.own if argv[0] == self.executable else self.answer
 
 
 @pytest.fixture
@@ -63,7 +70,25 @@ def tree(monkeypatch):
 
 
 def test_the_one_that_runs_the_module_runs_the_unit_where_root_alone_can_change_it(tree):
-    assert python.of_units("docker") == "/opt/venv/bin/python" and tree.asked == []
+    assert python.of_units("docker") == "/opt/venv/bin/python"
+    assert [argv[:3] for argv in tree.asked] == [["/opt/venv/bin/python", "-I", "-c"]] and tree.asked[0][4:] == ["docker"]
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "uid"),
+    [
+        ("/opt/venv/lib", DIRECTORY, 1000),
+        ("/opt/venv/lib/site-packages", DIRECTORY | 0o020, 0),
+        ("/opt/venv/pyvenv.cfg", stat.S_IFREG | 0o644, 1000),
+    ],
+)
+def test_one_that_imports_what_another_account_can_change_does_not(tree, path, mode, uid):
+    """A file NAME.pth there runs as who runs the Python, with -I too."""
+    tree.put(path, mode, uid)
+    assert python.of_units("docker") == "/usr/bin/python3"
+    tree.put("/usr/lib/python3", DIRECTORY, 1000)
+    with pytest.raises(ClusterError, match=rf"python is not root's alone \({path}\), and /usr/bin/python3 is not root's alone \(/usr/lib/python3\)"):
+        python.of_units("docker")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +153,9 @@ def test_the_systems_own_is_taken_from_the_oldest_that_will_do(tree, version):
 
 def test_this_machines_own_answers():
     """Its question runs on a real Python."""
-    assert run_tool([sys.executable, "-I", "-c", python._ASK, "json"], 30).stdout.split() == [str(part) for part in sys.version_info[:2]]
+    version, *places = run_tool([sys.executable, "-I", "-c", python._ASK, "json"], 30).stdout.splitlines()
+    assert version.split() == [str(part) for part in sys.version_info[:2]]
+    assert {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), os.path.join(sys.prefix, "pyvenv.cfg")} <= set(places)
 
 
 def test_nobody_else_chooses_a_python_for_a_unit():

@@ -72,7 +72,11 @@ def test_where_no_profile_is_needed_none_is_judged():
         {"gb10_container_gpus": "none"},
         {"gb10_shm_size": "512MB"},
         {"gb10_hf_endpoint": "https://hub.example.lan/mirror"},
-        {"gb10_hf_token": "hf_x"},
+        {"gb10_hf_token": "hf_12345"},
+        {"gb10_container_capabilities": ["SYS_PTRACE", "DAC_OVERRIDE"]},
+        {"gb10_env": {"VLLM_USE_RUST_FRONTEND": "0"}},
+        {"gb10_env": {"VLLM_USE_RUST_FRONTEND": 1}, "gb10_api_key": "none"},
+        {"gb10_serve_arguments": {"config": None, "grpc": False}},
         {"gb10_rdma_devices": []},
         {"gb10_memlock": 8388608},
         {"gb10_env": {"NCCL_DEBUG": "INFO", "TOKENIZERS_PARALLELISM": False, "OMP_NUM_THREADS": 1}},
@@ -167,9 +171,15 @@ BAD = [
     ({"gb10_shm_size": "lots"}, "input.format", "gb10_shm_size: is 'lots'; expected a size as Docker takes it"),
     ({"gb10_ray_version": "latest"}, "input.format", "gb10_ray_version: is 'latest'; expected a version of three numbers"),
     ({"gb10_hf_endpoint": "hub.lan"}, "input.format", "gb10_hf_endpoint: is 'hub.lan'"),
-    ({"gb10_hf_token": "hf_x\n"}, "input.format", "gb10_hf_token: has another form; expected one word without spaces and line breaks"),
+    ({"gb10_hf_token": "hf_12345\n"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more without spaces"),
+    ({"gb10_hf_token": "hf_1234"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more"),
+    ({"gb10_container_devices": ["/dev/mem:/dev/mem"]}, "input.format", "gb10_container_devices: holds '/dev/mem:/dev/mem'; expected a path below /dev, not"),
+    *(
+        ({"gb10_container_capabilities": [name]}, "input.format", f"gb10_container_capabilities: holds '{name}'; expected one by which a container stays")
+        for name in ("ALL", "SYS_ADMIN", "cap_sys_admin", "CAP_SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH")
+    ),
     ({"gb10_container_gpus": "0,1"}, "input.format", "gb10_container_gpus: is '0,1'; expected all, none, or a list of GPU ids."),
-    ({"gb10_container_devices": ["infiniband"]}, "input.format", "gb10_container_devices: holds 'infiniband'; expected a path below /dev."),
+    ({"gb10_container_devices": ["infiniband"]}, "input.format", "gb10_container_devices: holds 'infiniband'; expected a path below /dev,"),
     ({"gb10_fabric_interfaces": ["a,b"]}, "input.format", "gb10_fabric_interfaces: holds 'a,b'; expected the name of one interface."),
     ({"gb10_rdma_devices": ["rocep1s0f0:1"]}, "input.format", "gb10_rdma_devices: holds 'rocep1s0f0:1'"),
     ({"gb10_fabric_address": ""}, "input.fabric_address", "gb10_fabric_address: is ''; expected the node's IP address"),
@@ -222,6 +232,8 @@ BAD = [
     ({"gb10_ray_version": "2.51.1"}, "input.format", "gb10_ray_version: is '2.51.1'; expected a version of three numbers from 2.52 on"),
     ({"gb10_host_env": {"1A": "x"}}, "input.host_env", "gb10_host_env.1A: is not a valid variable name"),
     ({"gb10_env": {"NCCL_IB_DISABLE": 1}}, "input.fabric_fallback", "gb10_env.NCCL_IB_DISABLE: takes NCCL off InfiniBand"),
+    ({"gb10_env": {"VLLM_USE_RUST_FRONTEND": "1"}}, "input.env", "gb10_env.VLLM_USE_RUST_FRONTEND: takes the front end that runs no guard"),
+    ({"gb10_host_env": {"VLLM_USE_RUST_FRONTEND": True}}, "input.host_env", "gb10_host_env.VLLM_USE_RUST_FRONTEND: takes the front end"),
     ({"gb10_build_pip_env": {"PIP INDEX": "x"}}, "input.env", "gb10_build_pip_env.PIP INDEX: is not a valid variable name"),
     # profile and arguments
     ({"gb10_profile": "nemotron"}, "input.profile", "gb10_profile: unknown profile 'nemotron'"),
@@ -231,6 +243,9 @@ BAD = [
     ({"gb10_serve_arguments": {"--max-model-len": 1}}, "input.serve_arguments", "gb10_serve_arguments.--max-model-len: begins with dashes"),
     ({"gb10_serve_arguments": {"max-num-seqs": 1, "max_num_seqs": 2}}, "input.serve_arguments", "gb10_serve_arguments.max_num_seqs: is given twice"),
     ({"gb10_serve_arguments": {"hf_token": "x"}}, "input.serve_arguments", "gb10_serve_arguments.hf_token: is a secret"),
+    ({"gb10_serve_arguments": {"config": "/opt/x.yml"}}, "input.serve_arguments", "gb10_serve_arguments.config: reads more arguments from a file"),
+    ({"gb10_serve_arguments": {"grpc": True}}, "input.serve_arguments", "gb10_serve_arguments.grpc: has the engine serve gRPC in place of HTTP"),
+    ({"gb10_serve_arguments": {"grpc-port": 50051}}, "input.serve_arguments", "gb10_serve_arguments.grpc_port: has the engine serve gRPC as well"),
 ]  # fmt: skip
 
 
@@ -659,6 +674,7 @@ def test_ranks_of_one_engine_are_not_started_in_two_ways(first, second):
 PROFILE_ENV = [
     ("HF_TOKEN: hf_x", "input.env_secret", "profile own: env.shared.HF_TOKEN: is a secret"),
     ("HF_HOME: /x", "input.env", "profile own: env.shared.HF_HOME: is set by the collection"),
+    ("VLLM_USE_RUST_FRONTEND: 1", "input.env", "profile own: env.shared.VLLM_USE_RUST_FRONTEND: takes the front end"),
     ("NCCL_NET: Socket", "input.fabric_fallback", "profile own: env.shared.NCCL_NET: takes NCCL off InfiniBand"),
     ("NCCL_IB_DISABLE: true", "input.fabric_fallback", "profile own: env.shared.NCCL_IB_DISABLE: takes NCCL off InfiniBand"),
 ]
@@ -736,6 +752,7 @@ def test_the_readme_explains_every_check():
         (b"", 0o600, "holds nothing; expected one word"),
         (b"\n", 0o600, "holds nothing; expected one word"),
         (b"two hf_planted", 0o600, "holds 2 words; expected one word"),
+        (b"plantd1\n", 0o600, "holds 7 characters; expected 8 or more"),
         (b"hf_planted", 0o644, "can be read by others (mode 0644)"),
     ],
 )
@@ -746,12 +763,12 @@ def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, 
     found = judged({name: str(path)})
     assert [finding["id"] for finding in found] == (["input.secret_file"] if said else [])
     assert said in str(found)
-    assert "planted" not in str(found)
+    assert "plant" not in str(found)
 
 
 def test_a_key_that_nobody_reads_is_reported(tmp_path):
     path = tmp_path / "key"
-    path.write_text("planted")
+    path.write_text("hf_planted")
     path.chmod(0o600)
     (found,) = judged({"gb10_api_key": "none", "gb10_api_key_file": str(path)})
     assert (found["id"], found["verdict"]) == ("input.secret_file", "warn")
