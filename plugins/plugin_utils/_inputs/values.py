@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declare
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 
 #: Ids of findings that are made here.
 IDS = (
@@ -547,7 +547,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_sweep_alerts",), _sweep_alerts),
     (("gb10_sweep_endpoints",), _sweep_endpoints),
     (("gb10_sweep_test", "gb10_sweep", "gb10_sweep_alerts"), _sweep_test),
-    (("gb10_rules",), functools.partial(judging.tuning_problems, where="gb10_rules", id="input.rules")),
+    (("gb10_rules",), functools.partial(tuning.tuning_problems, where="gb10_rules", id="input.rules")),
 )
 
 

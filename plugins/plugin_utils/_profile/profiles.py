@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import questi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import ID, check, found, kind_of, near, problem
 
 SCHEMA_VERSION = 1
@@ -468,7 +468,7 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         *_mod_problems(profile["image"]["mods"]),
         *(problem(f"parallel.{size}", f"is {sizes[size]}", "1 or more") for size in ("tensor", "pipeline", "data") if sizes[size] < 1),
         *_repository_problems(profile),
-        *judging.tuning_problems(profile["rules"], "rules", ID),
+        *tuning.tuning_problems(profile["rules"], "rules", ID),
         *_evidence_problems(profile["evidence"], ""),
         *_overlay_problems(profile, profile, ""),
         *_fork_problems(profile),

@@ -10,7 +10,7 @@ import pytest
 from stage_answers import COMPAT, OWN, stopping
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import proof
 
 
@@ -258,7 +258,7 @@ SEEN_TO_DIFFER = {
 
 @pytest.mark.parametrize("executor", SEEN_TO_DIFFER)
 def test_what_differs_between_healthy_ranks_is_in_the_table(executor):
-    limits = judging.limits_of("stack.env_same", ())
+    limits = tuning.limits_of("stack.env_same", ())
     needs = {**PROOF_NEEDS, "own_names": [*limits["per_host"], *limits["per_process"]]}
     seen = [{name: values[node] for name, values in SEEN_TO_DIFFER[executor].items() if values[node] is not None} for node in (0, 1)]
     ranks = {f"spark-{number}": rank_answer(ranks=[a_rank(**environ)]) for number, environ in enumerate(seen, 1)}
