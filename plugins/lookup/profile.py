@@ -58,7 +58,9 @@ _raw:
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError, load, roots
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import ProfileError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import load, roots
+
 
 
 class LookupModule(LookupBase):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from stage_answers import COMPAT, OWN, stopping
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import form
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import proof
 
@@ -33,7 +33,7 @@ def rank_answer(**changes):
 
 PROOF_NEEDS = {
     "stage": "ray", "head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "api_secrets": [], "devices": ["/dev/infiniband"],
-    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(profiles.PROOFS), "gpus": True, "own_names": ["HOSTNAME", "RAY_*", "OWN"],
+    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(form.PROOFS), "gpus": True, "own_names": ["HOSTNAME", "RAY_*", "OWN"],
 }  # fmt: skip
 EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
 
@@ -188,7 +188,7 @@ def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case
     every = proof.findings_of({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
     assert {one["id"] for one in every} == {"proof.secrets", "proof.hub_token", *proof.PROOF_OF}
     # Where the traffic goes is judged of two looks: see test_fabric_traffic.py.
-    assert {*proof.PROOF_OF.values(), "fabric"} == set(profiles.PROOFS)
+    assert {*proof.PROOF_OF.values(), "fabric"} == set(form.PROOFS)
 
 
 @pytest.mark.parametrize(("stage", "words"), [("ray", "tear down"), ("native", "--tags serve, which starts all of them again")])
