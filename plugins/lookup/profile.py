@@ -62,9 +62,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import load, roots
 
 
-
 class LookupModule(LookupBase):
-    """Thin skin over :func:`_profile.load`."""
+    """Thin skin over :func:`profiles.load`."""
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)

@@ -11,7 +11,6 @@ import itertools
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, differing, holds, listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import holder
 
 
 def _ipv4(link: Entry) -> list[Entry]:

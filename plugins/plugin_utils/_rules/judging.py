@@ -23,8 +23,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.image_checks import is_image_given
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.memory_checks import pin_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.model_checks import is_given
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import FABRIC_TAG, PROBE, PROPER_NAMES, SEE, Rule, every, known_ids
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import of_doctor, probing, shipped
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import FABRIC_TAG, PROBE, PROPER_NAMES, SEE, Rule, known_ids, of_doctor, probing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import shipped
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tuning import lowered, tuned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 

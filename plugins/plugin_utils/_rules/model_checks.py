@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, GIB, Arguments, Faults, check, comparison, differing, gib
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, GIB, Arguments, Faults, check, comparison, differing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
 
