@@ -28,7 +28,7 @@ init_plugin_loader([str(ROOT / "collections")])
 
 # Only now can the collection be found.
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, rule_table
 
 HEALTHY = ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json"
 #: What the issue allows: CPU seconds for 64 nodes, and CPU milliseconds for one more rule on one node.
@@ -80,7 +80,7 @@ def settings(number: int, count: int) -> dict[str, t.Any]:
     }
 
 
-def more_rules(rules: t.Sequence[judging.Rule], copies: int) -> list[judging.Rule]:
+def more_rules(rules: t.Sequence[rule_table.Rule], copies: int) -> list[rule_table.Rule]:
     """Return the rules with copies of each under other ids."""
     named = [
         dataclasses.replace(rule, id=f"{rule.id}_{number}", after=tuple(f"{id}_{number}" for id in rule.after)) for number in range(copies) for rule in rules
@@ -108,8 +108,8 @@ def main() -> None:
     profile = profiles.load("nemotron_3_super_tp2")
     run = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
     asked = answers(options.answer, options.nodes)
-    rules = judging.shipped()
-    loaded = cpu_seconds(lambda: judging.parsed(judging.TABLE.read_text(encoding="utf-8")), options.repeat)
+    rules = rule_table.shipped()
+    loaded = cpu_seconds(lambda: rule_table.parsed(rule_table.TABLE.read_text(encoding="utf-8")), options.repeat)
     record = judging.judge(copy.deepcopy(asked), profile, run)
 
     all_rules = cpu_seconds(lambda: judging.judge(asked, profile, run), options.repeat)

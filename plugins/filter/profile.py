@@ -10,15 +10,15 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, executors, profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, derived, executors, form, repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 
 
 def serve_arguments(profile, overrides=None, executor=None):
     """Serve arguments of a profile as typed data."""
     try:
-        return profiles.serve_arguments(profile, overrides, executor)
-    except profiles.ProfileError as error:
+        return derived.serve_arguments(profile, overrides, executor)
+    except form.ProfileError as error:
         raise AnsibleFilterError(error.with_remedy()) from error
 
 
@@ -26,7 +26,7 @@ def choose_executor(profile, image=None, predict=False):
     """What spreads a profile's ranks over the nodes, and why."""
     try:
         return executors.choose(profile, image, predict)
-    except profiles.ProfileError as error:
+    except form.ProfileError as error:
         raise AnsibleFilterError(error.with_remedy()) from error
 
 
@@ -46,7 +46,7 @@ class FilterModule:
             "catalogue_findings": catalogue.findings,
             "choose_executor": choose_executor,
             "copy_plan": model_copies.plan,
-            "downloads": profiles.downloads,
+            "downloads": repositories.downloads,
             "image_plan": image_copies.plan,
             "memory_expected": planning.expected,
             "memory_plan": memory_plan,
@@ -54,12 +54,12 @@ class FilterModule:
             "memory_plan_findings": planning.findings,
             "memory_plan_lines": planning.lines,
             "memory_plan_svg": picture.svg,
-            "mod_digests": profiles.mod_digests,
-            "model_argument": profiles.model_argument,
-            "model_mounts": profiles.model_mounts,
-            "node_env": profiles.node_env,
-            "per_host_names": profiles.per_host_names,
-            "repositories": profiles.repositories,
+            "mod_digests": derived.mod_digests,
+            "model_argument": repositories.model_argument,
+            "model_mounts": repositories.model_mounts,
+            "node_env": derived.node_env,
+            "per_host_names": derived.per_host_names,
+            "repositories": repositories.repositories,
             "serve_arguments": serve_arguments,
-            "snapshot_path": profiles.snapshot_path,
+            "snapshot_path": repositories.snapshot_path,
         }

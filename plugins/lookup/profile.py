@@ -58,11 +58,12 @@ _raw:
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError, load, roots
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import ProfileError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import load, roots
 
 
 class LookupModule(LookupBase):
-    """Thin skin over :func:`_profile.load`."""
+    """Thin skin over :func:`profiles.load`."""
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)

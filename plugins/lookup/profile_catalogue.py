@@ -55,7 +55,8 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.catalogue import catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError, roots
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import ProfileError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import roots
 
 
 class LookupModule(LookupBase):

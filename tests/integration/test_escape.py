@@ -44,7 +44,10 @@ kind, writable, canaries, launch = sys.argv[1], sys.argv[2].split(","), sys.argv
 run, cache, logs = writable
 noted = {}
 if os.path.isfile(run + "/run.json") and not os.path.islink(run + "/run.json") and os.path.getsize(run + "/run.json") < 1 << 20:
-    noted = json.load(open(run + "/run.json"))
+    try:
+        noted = json.load(open(run + "/run.json", "rb"))
+    except ValueError:
+        pass  # what was planted there before
 run_id = json.load(open(launch + "/engine.json"))["run_id"]
 names = [run + "/" + name for name in ("run.json", "exit.json", "stop.json", "run.lock", ".room", "run.json.broken", "config")]
 names += [logs + "/" + name for name in (run_id + ".log", run_id + ".log.1", run_id + ".log.1.new", ".room", "20261001T000000Z-0000.log", "containers")]

@@ -30,7 +30,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments import ser
 from ansible_collections.gb10.cluster.plugins.module_utils._image import engine_probe, image_contract
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import imported, reading
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles, resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, executors, form, profiles, resolver, validation
 
 HERE = Path(__file__).resolve().parent
 
@@ -98,7 +98,7 @@ def compatible(profile: dict[str, t.Any], names: tuple[str, ...]) -> bool:
     """Whether these switches can be on at once."""
     try:
         profiles.switch(profile, names)
-    except profiles.ProfileError:
+    except form.ProfileError:
         return False
     return True
 
@@ -165,7 +165,7 @@ def question(case: Case) -> dict[str, t.Any]:
     arguments = of_mainline(filters.serve_arguments(profile, {}, case.executor), profile["fork_flags"])
     ranks = executors.ranks(profile)
     place = serve_arguments.Place(int(case.role == "worker"), ranks, FACTS["fabric_address"], 29501) if case.executor == "native" else None
-    wanted = of_mainline(profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=ranks), profile["fork_flags"])
+    wanted = of_mainline(derived.node_env(profile, FACTS, fabric_fallback="none", nodes=ranks), profile["fork_flags"])
     arguments, env, steps = resolved(case.version, arguments, wanted, case.executor)
     assert [step for step in steps if step.verdict == "block"] == []
     argv = serve_arguments.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments, place)
@@ -225,9 +225,9 @@ def bad_answers() -> dict[str, list[str]]:
     raw = {"schema": 1, "id": "bad", "model": {"repo": "org/m"}, "image": {"base": "vllm:1", "layers": []}, "parallel": {"tensor": 2}}
     questions = []
     for name, (part, _word) in BAD.items():
-        profile, problems = profiles.validate({**raw, **part})
+        profile, problems = validation.validate({**raw, **part})
         assert problems == []
-        argv = serve_arguments.serve_argv(["vllm", "serve"], "org/m", "127.0.0.1", 8000, profiles.serve_arguments(profile))
+        argv = serve_arguments.serve_argv(["vllm", "serve"], "org/m", "127.0.0.1", 8000, derived.serve_arguments(profile))
         questions.append({"id": name, "argv": argv[1:], "env": profile["env"]["shared"], "parser": None})
     return engines.ask(CASES[0].version, questions)
 
@@ -251,10 +251,10 @@ def imported_question(name: str) -> dict[str, t.Any]:
     """A recipe in the form that ask.py reads."""
     choices = yaml.safe_load((RECIPES / "cases.yml").read_text(encoding="utf-8"))[name].get("choices", {})
     recipe = reading.read(str(RECIPES / f"{name}.yaml"))
-    profile, problems = profiles.validate(imported.convert(recipe, Choices(**choices), lambda _image: ("", "no registry was asked")).profile)
+    profile, problems = validation.validate(imported.convert(recipe, Choices(**choices), lambda _image: ("", "no registry was asked")).profile)
     assert problems == []
-    wanted = profiles.node_env(profile, FACTS, fabric_fallback="none", nodes=1)
-    arguments, env, steps = resolved(engines.RELEASES[-1], profiles.serve_arguments(profile, executor="native"), wanted, "native")
+    wanted = derived.node_env(profile, FACTS, fabric_fallback="none", nodes=1)
+    arguments, env, steps = resolved(engines.RELEASES[-1], derived.serve_arguments(profile, executor="native"), wanted, "native")
     assert [step for step in steps if step.verdict == "block"] == []
     argv = serve_arguments.serve_argv(["vllm", "serve"], profile["model"]["repo"], FACTS["fabric_address"], 8000, arguments)
     return {"id": name, "argv": argv[1:], "env": {key: value for key, value in env.items() if key.startswith("VLLM_")}, "parser": None}

@@ -85,7 +85,8 @@ def roles() -> list[str]:
 
 def table(head: tuple[str, ...], rows: t.Iterable[t.Sequence[str]]) -> str:
     """Return a table in Markdown."""
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, ("---",) * len(head), *rows)).replace("| --- ", "|---")
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def settings_page() -> str:
@@ -98,7 +99,8 @@ def settings_page() -> str:
             described = option["description"]
             says = sentence(described if isinstance(described, str) else described[0])
             default = str(values.get(name, option.get("default", ""))).replace("\n", " ")
-            rows.append((f"`{name}`", option.get("type", "str"), f"`{default}`" if default and len(default) <= 40 else "", re.sub(r"[A-Z]\(([^()]*)\)", r"`\1`", says), role))
+            shown = f"`{default}`" if default and len(default) <= 40 else ""
+            rows.append((f"`{name}`", option.get("type", "str"), shown, re.sub(r"[A-Z]\(([^()]*)\)", r"`\1`", says), role))
     lines = [
         MADE.format(name="settings"), "# Settings", "",
         f"All {len(rows)}, each with the first sentence that says what it is. `ansible-doc -t role gb10.cluster.ROLE` has the rest.", "",
@@ -203,7 +205,7 @@ def lists() -> dict[Path, str]:
         SETTINGS: settings_page(),
         AWX_PAGE: between((ROOT / AWX_PAGE).read_text(encoding="utf-8"), "templates", template_list()),
         RUNTIME: re.sub(r"(action_groups:\n  all:\n)(?:    - \w+\n)+", rf"\g<1>{names}\n", (ROOT / RUNTIME).read_text(encoding="utf-8")),
-        JUDGE: re.sub(r"(    type: str\n    choices:\n)(?:      - \w+\n)+", rf"\g<1>{choices}\n", (ROOT / JUDGE).read_text(encoding="utf-8"), count=1),
+        JUDGE: re.sub(r"(    choices:\n)(?:      - \w+\n)+", rf"\g<1>{choices}\n", (ROOT / JUDGE).read_text(encoding="utf-8"), count=1),
         TEMPLATES: with_templates((ROOT / TEMPLATES).read_text(encoding="utf-8")),
     }
 

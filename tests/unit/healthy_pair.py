@@ -14,10 +14,10 @@ import jsonschema
 from changes import changed
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, rule_table
 
 HEALTHY = json.loads((Path(__file__).parent / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8"))
-SCHEMA = json.loads(judging.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(rule_table.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
 PROFILE = profiles.load("nemotron_3_super_tp2")
 RUN = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
 

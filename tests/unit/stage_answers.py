@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import validation
 
-PROFILE, _PROBLEMS = profiles.validate(
+PROFILE, _PROBLEMS = validation.validate(
     {
         "schema": 1,
         "id": "small",

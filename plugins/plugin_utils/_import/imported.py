@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, SPARKRUN, VLLM_RECIPES, Recipe
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import missing_names
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import OWNED_ENV, SECRET_ENV
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, flags, form, profiles, validation
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 #: Where recipes of each kind are published.
@@ -91,7 +91,7 @@ def convert(recipe: Recipe, choices: Choices, resolve: t.Callable[[str], tuple[s
     if not ledger.is_refused:
         profile["image"]["base"] = _pinned(draft, resolve, ledger)
         # What the rules of a profile say against it is said in their words; files are compared when the profile is read.
-        for problem in profiles.validate(profile, expected_id=profile["id"])[1]:
+        for problem in validation.validate(profile, expected_id=profile["id"])[1]:
             ledger.refused(problem.where, problem.what, f"expected {problem.expected or 'another value'}", problem.remedy or "correct the recipe")
     if ledger.is_refused:
         return Imported(None, ledger, {})
@@ -163,7 +163,7 @@ class _Mapper:
             memory["weights_gb"] = round(memory.pop("model_gb") / nodes, 1)
             self.ledger.taken("metadata.model_vram", draft.memory["model_gb"], f"memory.weights_gb = {memory['weights_gb']}")
         found = {
-            "schema": profiles.SCHEMA_VERSION,
+            "schema": form.SCHEMA_VERSION,
             "id": slug(draft.name),
             "model": self.model,
             "repositories": self.repositories,
@@ -178,7 +178,7 @@ class _Mapper:
             "memory": memory,
             "answers": answers,
             "requires": draft.requires,
-            "evidence": profiles.UNTESTED,
+            "evidence": form.UNTESTED,
             "notes": f"{MARK}: from {recipe.path.name}, a recipe of {recipe.kind}. {self._description()}".strip(),
         }
         return {name: value for name, value in found.items() if value not in (None, {}, [], "")}
@@ -418,10 +418,10 @@ class _Mapper:
             unknown = missing_names(content) or re.findall(r"\$\{?\w+\}?", content)
             if name in SECRET_ENV or shown_value(name, content) != content:
                 self.ledger.secret(field)
-            elif name in profiles.PER_HOST_ENV or name in _OF_A_NODE:
+            elif name in derived.PER_HOST_ENV or name in _OF_A_NODE:
                 self.ledger.dropped(field, content, "it is a fact of one machine, which the collection finds on each node", differs=False)
-            elif name in OWNED_ENV or name in profiles.SHARED_ENV:
-                own = profiles.SHARED_ENV.get(name, content)
+            elif name in OWNED_ENV or name in derived.SHARED_ENV:
+                own = derived.SHARED_ENV.get(name, content)
                 self.ledger.dropped(field, content, f"it is set by the collection{'' if own == content else f' to {own}'}", differs=own != content)
             elif name in _OFF_FABRIC and content.lower() == _OFF_FABRIC[name]:
                 remedy = "gb10_fabric_fallback: tcp, if that is what you want"

@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import rule_table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 Answer = dict[str, t.Any]
@@ -109,7 +109,7 @@ def row(id: str, node: str, verdict: str, message: str, remedy: str = "", **more
 
 def limit(rule: str, name: str) -> t.Any:
     """Return a limit of one of the preflight's rules, so that both judge alike."""
-    return next(one.limits[name] for one in judging.shipped() if one.id == rule)
+    return next(one.limits[name] for one in rule_table.shipped() if one.id == rule)
 
 
 def listed(values: t.Mapping[str, t.Any]) -> str:

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluste
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, reaching
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import reaching, rule_table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import registry
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
@@ -36,7 +36,7 @@ OWNERS = (
 @functools.cache
 def known_ids() -> frozenset[str]:
     """Return the ids that a user may put into gb10_silenced."""
-    return judging.known_ids().union(IDS, registry.ids(), *(owner.IDS for owner in OWNERS))
+    return rule_table.known_ids().union(IDS, registry.ids(), *(owner.IDS for owner in OWNERS))
 
 
 def silenced(ids: list[str]) -> settings.Problems:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import problem_finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import finding_ids, settings, values
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import form, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 
 
@@ -52,7 +52,7 @@ def judge_host(
     if with_profile and {"gb10_profile", "gb10_profile_dirs"} <= set(typed):
         try:
             profile = profiles.load(typed["gb10_profile"], typed["gb10_profile_dirs"], typed.get("gb10_profile_switches", []), roots)
-        except profiles.ProfileError as error:
+        except form.ProfileError as error:
             problems += error.problems
         else:
             problems += values.with_profile(profile, typed)
@@ -90,7 +90,7 @@ def judge_role(
         chosen = {name: typed.get(name) or settings.settings()[name]["default"] for name in settings.OF_PROFILE}
         try:
             profile = profiles.load(chosen["gb10_profile"], chosen["gb10_profile_dirs"], chosen["gb10_profile_switches"], roots)
-        except profiles.ProfileError as error:
+        except form.ProfileError as error:
             problems += error.problems
         else:
             problems += values.of_engine(profile, chosen["gb10_serve_arguments"])

@@ -28,8 +28,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTE
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, planning
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, flags, repositories, validation
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 
 #: Ids of findings that are made here.
 IDS = (
@@ -415,14 +415,14 @@ def _unused_key(api_key: str, path: str) -> Problems:
 
 def _per_host_env(env: dict[str, t.Any]) -> Problems:
     for name in env:
-        if name in profiles.PER_HOST_ENV:
-            fact = f"gb10_{profiles.PER_HOST_ENV[name].replace('ucx_devices', 'rdma_devices')}"
+        if name in derived.PER_HOST_ENV:
+            fact = f"gb10_{derived.PER_HOST_ENV[name].replace('ucx_devices', 'rdma_devices')}"
             remedy = f"remove it, it follows from {fact}; a value of your own goes into gb10_host_env of each host"
             yield Problem("input.env_per_host", f"gb10_env.{name}", "differs from node to node; one value for all of them can't be right", remedy=remedy)
 
 
 def _build_env(env: dict[str, t.Any]) -> Problems:
-    yield from profiles.env_problems(env, "gb10_build_pip_env", "input.env", "correct the variable in gb10_build_pip_env")
+    yield from validation.env_problems(env, "gb10_build_pip_env", "input.env", "correct the variable in gb10_build_pip_env")
     for name in map(str, env):
         if _SECRET_LIKE.search(name):
             what = "looks like a secret, which would stay readable in the image's history"
@@ -431,7 +431,7 @@ def _build_env(env: dict[str, t.Any]) -> Problems:
 
 def _env_of(where: str, id: str, env: dict[str, t.Any]) -> Problems:
     """What holds for variables of containers, whoever's they are. No value is ever shown: it could be a secret."""
-    yield from profiles.env_problems(env, where, id, f"correct the variable in {where}")
+    yield from validation.env_problems(env, where, id, f"correct the variable in {where}")
     for name, value in env.items():
         name, place = str(name), f"{where}.{name}"
         if name in SECRET_ENV:
@@ -523,7 +523,7 @@ def _companions(companions: list[t.Any]) -> Problems:
         if not isinstance(env, dict):
             continue
         where = f"gb10_companions[{index}].env"
-        yield from profiles.env_problems(env, where, "input.companions", f"correct the variable in {where}")
+        yield from validation.env_problems(env, where, "input.companions", f"correct the variable in {where}")
         for name in map(str, env):
             if name in SECRET_ENV or _SECRET_LIKE.search(name):
                 what = "looks like a secret; variables of containers can be read in their configuration"
@@ -580,7 +580,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_sweep_alerts",), _sweep_alerts),
     (("gb10_sweep_endpoints",), _sweep_endpoints),
     (("gb10_sweep_test", "gb10_sweep", "gb10_sweep_alerts"), _sweep_test),
-    (("gb10_rules",), functools.partial(judging.tuning_problems, where="gb10_rules", id="input.rules")),
+    (("gb10_rules",), functools.partial(tuning.tuning_problems, where="gb10_rules", id="input.rules")),
 )
 
 
@@ -608,7 +608,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
             (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
             (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
         )
-    for name, repo in profiles.not_listed(profile, {**profile["serve"], **arguments}).items():
+    for name, repo in repositories.not_listed(profile, {**profile["serve"], **arguments}).items():
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
         yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="warn")
@@ -639,7 +639,7 @@ def of_plan(profile: dict[str, t.Any] | None, given: Values) -> Problems:
 
 def of_engine(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> Problems:
     """What the engine's arguments are, those of the settings and those of the profile under them."""
-    yield from profiles.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
+    yield from validation.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
     yield from flags.problems(profile, arguments, "gb10_serve_arguments")
     yield from flags.problems(profile, {name: value for name, value in profile["serve"].items() if name not in arguments}, f"profile {profile['id']}: serve")
 

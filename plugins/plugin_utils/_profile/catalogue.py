@@ -10,7 +10,8 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import MODEL, UNTESTED, files, find, read
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import MODEL, UNTESTED
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import files, find, read
 
 #: Stands where a finding names its node: profiles lie on the controller.
 CONTROLLER = "controller"

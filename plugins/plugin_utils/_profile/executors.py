@@ -18,7 +18,7 @@ except ImportError:
 else:
     HAS_PACKAGING = True
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import ProfileError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import problem
 

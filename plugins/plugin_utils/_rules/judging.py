@@ -12,261 +12,32 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
-import pathlib
 import typing as t
 
-from ansible.module_utils.common.yaml import yaml_load
-
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import (
-    CHECKS,
-    CLUSTER,
-    COMPARISONS,
-    GB,
-    GIB,
-    RELATIONS,
-    is_given,
-    is_image_given,
-    pin_of,
-)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.image_checks import is_image_given
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.memory_checks import pin_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.model_checks import is_given
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import FABRIC_TAG, PROBE, PROPER_NAMES, SEE, Rule, known_ids, of_doctor, probing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import shipped
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tuning import lowered, tuned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 Finding = dict[str, t.Any]
-Tuning = t.Mapping[str, t.Mapping[str, t.Any]]
-
-TABLE = pathlib.Path(__file__).with_name("rules.yml")
-DOCTOR_TABLE = pathlib.Path(__file__).with_name("doctor.yml")
-
-#: Tag of the rules that ask for no profile and no settings: the doctor judges by them.
-DOCTOR_TAG = "doctor"
-#: The doctor's rule about the node itself. Where it does not pass, no other is judged.
-ANSWERS = "node.answers"
-#: What to do about it, where nothing says more.
-SEE = "ssh {node} python3 --version; without passwordless sudo run with -K, or with -e gb10_become=false for what an ordinary account sees"
 
 #: Version of what :func:`judge` returns, described by preflight.schema.json.
 RECORD_SCHEMA = 1
-
-#: Where the evidence of an active probe of the fabric stands.
-PROBE = "probe"
-
-#: What a rule can compare a node with.
-COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
-
-#: What a tuned rule's findings can become at most.
-LOWERED = ("warn", "silenced")
-
-#: Words at the beginning of a rule's title that keep their capital in a sentence, as CUDA does.
-PROPER_NAMES = ("Docker", "Python", "Ray")
-
-#: Words of a tuned rule that are no limits.
-TUNING_WORDS = ("verdict", "why")
-
-#: Rules with this tag are about what joins several nodes.
-FABRIC_TAG = "fabric"
 
 #: Stages after preflight that repair what some rules look for.
 STAGES = ("image", "model", "memory", "ray", "native", "serve")
 
 #: Tags that choose preflight alone: the question is then whether the whole play may run.
 ONLY_PREFLIGHT = {"preflight", "always"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Repair:
-    """The later stage of the same play that repairs what a rule looks for, and what it does then."""
-
-    stage: str
-    does: str = "fix this"
-
-
-@dataclasses.dataclass(frozen=True)
-class Condition:
-    """A rule is only judged where ``relation`` holds between what is asked of the node under ``need`` and ``value``; else ``why`` not."""
-
-    need: str
-    relation: str
-    value: t.Any
-    why: str
-
-    def holds(self, node: Node) -> bool:
-        return RELATIONS[self.relation](node.needs[self.need], self.value)
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """One row of the table; rules.yml says what each field means."""
-
-    id: str
-    title: str
-    compares: str
-    evidence: tuple[str, ...]
-    check: str
-    verdict: str
-    message: str
-    remedy: str
-    source: str
-    tags: tuple[str, ...]
-    arguments: dict[str, t.Any] = dataclasses.field(default_factory=dict)
-    limits: dict[str, t.Any] = dataclasses.field(default_factory=dict)
-    only_if: tuple[Condition, ...] = ()
-    after: tuple[str, ...] = ()
-    repair: Repair | None = None
-
-    @classmethod
-    def from_row(cls, row: dict[str, t.Any]) -> Rule:
-        """Return the rule of one row. Raises :class:`TypeError` or :class:`ValueError` when it is not complete."""
-        fields = {**row, "arguments": row.get("with", {})}
-        fields.pop("with", None)
-        for name in ("evidence", "tags", "after"):
-            fields[name] = tuple(row.get(name, ()))
-        fields["only_if"] = tuple(Condition(*condition) for condition in row.get("only_if", ()))
-        fields["repair"] = Repair(**row["repair"]) if "repair" in row else None
-        rule = cls(**fields)
-        if rule.compares not in COMPARES or (rule.check not in CHECKS and rule.check not in COMPARISONS):
-            raise ValueError(f"{rule.id}: compares {rule.compares} by {rule.check}")
-        return rule
-
-    @property
-    def between(self) -> bool:
-        """Whether all nodes are looked at together."""
-        return self.check in COMPARISONS
-
-    @property
-    def probes(self) -> bool:
-        """Whether only an active probe of the fabric gives the evidence."""
-        return any(path.split(".", 1)[0] == PROBE for path in self.evidence)
-
-
-def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
-    """Return the rules of a table; ``beside`` are ids of others that they may come after.
-
-    Raises :class:`TypeError` or :class:`ValueError` when one is not complete.
-    """
-    rules = tuple(Rule.from_row(row) for row in yaml_load(text)["rules"])
-    known: set[str] = set(beside)
-    for rule in rules:
-        if rule.id in known or not set(rule.after) <= known:
-            raise ValueError(f"{rule.id} is there twice, or comes after a rule that is not above it")
-        known.add(rule.id)
-    return rules
-
-
-@functools.cache
-def of_table() -> tuple[Rule, ...]:
-    """Return the rules of rules.yml, those of the preflight and those of the fabric probe, in the order in which they are judged."""
-    return parsed(TABLE.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def shipped() -> tuple[Rule, ...]:
-    """Return the rules of the preflight."""
-    return tuple(rule for rule in of_table() if not rule.probes)
-
-
-@functools.cache
-def probing() -> tuple[Rule, ...]:
-    """Return the rules of the fabric probe. The preflight loads no network and does not judge by them."""
-    return tuple(rule for rule in of_table() if rule.probes)
-
-
-@functools.cache
-def of_doctor() -> tuple[Rule, ...]:
-    """Return the rules of the doctor: its own, then those of the preflight that ask for no profile and no settings."""
-    own = parsed(DOCTOR_TABLE.read_text(encoding="utf-8"), beside=frozenset(rule.id for rule in shipped()))
-    taken = [rule for rule in shipped() if DOCTOR_TAG in rule.tags]
-    # A rule that another one stands behind comes before it.
-    early = {id for rule in own for id in rule.after}
-    ordered = [*(rule for rule in taken if rule.id in early), *own, *(rule for rule in taken if rule.id not in early)]
-    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in sorted(ordered, key=_answers_first))
-
-
-def _answers_first(rule: Rule) -> bool:
-    return rule.id != ANSWERS
-
-
-@functools.cache
-def every() -> tuple[Rule, ...]:
-    """Return all rules, of the preflight, of the fabric probe and of the doctor, each once."""
-    return tuple({rule.id: rule for rule in (*of_doctor(), *of_table())}.values())
-
-
-@functools.cache
-def known_ids() -> frozenset[str]:
-    """Return the ids of all rules."""
-    return frozenset(rule.id for rule in every())
-
-
-# --- tuning -----------------------------------------------------------------------------------------------------------------
-
-
-def tuning_problems(tuning: t.Any, where: str, id: str, rules: t.Sequence[Rule] | None = None) -> list[Problem]:
-    """Return what is wrong with rules that a profile or an inventory tunes; ``where`` is what the tuning is called, ``id`` that of its problems."""
-    known = {rule.id: rule for rule in (every() if rules is None else rules)}
-    problems = []
-
-    def wrong(path: str, what: str, expected: str = "") -> None:
-        problems.append(Problem(id, f"{where}.{path}", what, expected, f"correct {where}.{path}; docs/rules.md lists all rules with their limits"))
-
-    for name, changes in tuning.items():
-        if name not in known:
-            wrong(name, f"no rule has this id{near(name, known)}")
-            continue
-        if not isinstance(changes, dict):
-            wrong(name, f"is {changes!r}", "a mapping, such as {verdict: warn, why: TEXT}")
-            continue
-        limits = known[name].limits
-        for key, value in changes.items():
-            path = f"{name}.{key}"
-            if key == "verdict" and value not in LOWERED:
-                wrong(path, f"is {value!r}", " or ".join(LOWERED))
-            elif key == "why" and not isinstance(value, str):
-                wrong(path, f"is {value!r}", "text")
-            elif key not in (*TUNING_WORDS, *limits):
-                wrong(path, "is not a limit of this rule", f"{', '.join(limits) or 'no limit'}, {' or '.join(TUNING_WORDS)}")
-            elif key in limits and not _alike(value, limits[key]):
-                wrong(path, f"is {value!r}", f"something like {limits[key]!r}")
-    return problems
-
-
-def _alike(value: t.Any, default: t.Any) -> bool:
-    """Return whether a value may take the place of a limit's default."""
-    if isinstance(default, (int, float)):
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not isinstance(default, list):
-        return isinstance(value, type(default))
-    return isinstance(value, list) and all(isinstance(one, type(default[0])) and (not isinstance(one, dict) or set(one) == set(default[0])) for one in value)
-
-
-def tuned(rule: Rule, tunings: t.Iterable[tuple[str, Tuning]]) -> dict[str, t.Any]:
-    """Return ``limits``, ``verdict`` (what findings become at most, None when they stay) and ``by`` of a rule, the last of ``tunings`` winning."""
-    limits, verdict, by = dict(rule.limits), None, []
-    for who, tuning in tunings:
-        changes = tuning.get(rule.id, {})
-        if changes:
-            by.append(who)
-        limits.update({name: value for name, value in changes.items() if name not in TUNING_WORDS})
-        verdict = changes.get("verdict", verdict)
-    return {"limits": limits, "verdict": verdict, "by": by}
-
-
-def limits_of(id: str, tunings: t.Iterable[Tuning]) -> dict[str, t.Any]:
-    """Return the limits of the rule ``id``, the last of ``tunings`` winning: for a stage that judges by the same table."""
-    return tuned(next(rule for rule in every() if rule.id == id), (("", tuning) for tuning in tunings))["limits"]
-
-
-def lowered(found: Finding, verdict: str | None) -> Finding:
-    """Return a finding as a tuned rule lets it count; ``was`` is the verdict it would have had, null when that did not change."""
-    if verdict is None or table.ORDER.index(found["verdict"]) <= table.ORDER.index(verdict):
-        return {**found, "was": None}
-    return {**found, "verdict": verdict, "was": found["verdict"]}
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------------

@@ -17,19 +17,9 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import (
-    Arguments,
-    Faults,
-    check,
-    comparison,
-    differing,
-    gib,
-    inside,
-    listed,
-    named_like,
-    together,
-)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, differing, gib, listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import inside, together
 
 #: Engines whose ranks share one model; the others are told by name alone.
 CLUSTER_ENGINES = ("vllm", "sglang", "tensorrt_llm")

@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history, rows
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import status
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
@@ -37,7 +37,7 @@ def word_after(argv: t.Sequence[str], flag: str) -> str:
 def tokenizer(argv: t.Sequence[str], profile: dict[str, t.Any]) -> str:
     """Return the tokenizer of a live engine as its container has it: its own, or the model's."""
     model = profile["model"]
-    return word_after(argv, "--tokenizer") or (profiles.snapshot_path(profile) if model["revision"] or model["path"] else model["repo"])
+    return word_after(argv, "--tokenizer") or (repositories.snapshot_path(profile) if model["revision"] or model["path"] else model["repo"])
 
 
 def numbers(text: t.Any) -> list[int]:

@@ -14,7 +14,7 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, model_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import STOPPING
@@ -94,7 +94,7 @@ def _to_fetch(seen: t.Mapping[str, t.Any], needs: dict[str, t.Any], own: t.Mappi
     found: dict[str, t.Any] = {}
     for name, info in seen.items():
         try:
-            lacking = checks.to_fetch(Node(name, info, {}, {**judging.NO_WISHES, **needs, **own[name]}))
+            lacking = model_checks.to_fetch(Node(name, info, {}, {**judging.NO_WISHES, **needs, **own[name]}))
         except Unseen:
             found[name] = None
             continue

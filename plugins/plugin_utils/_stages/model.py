@@ -11,7 +11,7 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import models
@@ -43,7 +43,7 @@ def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> l
         }
         for node, answer in answers.items()
     }
-    wanted = [judging.fetched({**row, "revision": None}, row["purpose"]) for row in profiles.repositories(profile)]
+    wanted = [judging.fetched({**row, "revision": None}, row["purpose"]) for row in repositories.repositories(profile)]
     return found + judging.judge_after_stage(("model.same",), seen, {"repositories": wanted})
 
 

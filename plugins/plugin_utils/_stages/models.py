@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import repositories
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.repositories import repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 

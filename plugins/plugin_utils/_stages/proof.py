@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol im
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN, HIDDEN_START, shown_value
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic, tuning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.stack_checks import NOT_SET
@@ -347,7 +347,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         return Outcome("Proof (would be checked)", [], stats={"gb10_verdict": "unknown"})
     parallel = first["profile"]["parallel"]
     # The doctor's rule has the table of names that belong to a host or to a process; the inventory may name more.
-    differing = judging.limits_of("stack.env_same", (first["profile"]["rules"], first["rules"] or {}))
+    differing = tuning.limits_of("stack.env_same", (first["profile"]["rules"], first["rules"] or {}))
     needs = {
         "checks": first["profile"]["checks"],
         "own_names": [*differing["per_host"], *differing["per_process"], *(name for answer in answers.values() for name in answer["own_names"])],

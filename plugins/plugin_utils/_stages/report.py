@@ -10,7 +10,7 @@ import json
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors, repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages.status import api_url
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
@@ -134,7 +134,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "images": images(answers),
         "endpoint": api_url(engine, head["reached"]) if engine["live"] else None,
         "served_names": head["profile"]["model"]["served_names"],
-        "repositories": [{word: one[word] for word in ("name", "repo", "revision", "purpose")} for one in profiles.repositories(head["profile"])],
+        "repositories": [{word: one[word] for word in ("name", "repo", "revision", "purpose")} for one in repositories.repositories(head["profile"])],
         "executor": head["executor"]["executor"],
         "executor_reason": head["executor"]["reason"],
         "engine": engine,

@@ -12,7 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import holder
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import holder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, guard, mode, protect, reach, sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered

@@ -13,13 +13,13 @@ import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, rule_table
 
 FIELD = Path(__file__).resolve().parents[3] / "fixtures" / "field"
 
 ITEMS = yaml.safe_load((FIELD / "kernel_log.yml").read_text())
 VARIANTS = yaml.safe_load((FIELD / "kernel_variants.yml").read_text())
-RULES = [rule for rule in judging.shipped() if rule.evidence == ("kernel_log", "kernel_log.events")]
+RULES = [rule for rule in rule_table.shipped() if rule.evidence == ("kernel_log", "kernel_log.events")]
 NEEDS = {"cluster": "gb10", "ports": {}, "silenced": [], "rules": {}, "profile_rules": {}, "stages": []}
 VERDICTS = {"harmless": "pass", "trouble": "warn", "fatal": "block"}
 ORDER = ("pass", "warn", "unknown", "block")
@@ -65,4 +65,4 @@ def test_what_a_program_quotes_is_not_the_kernels(head):
 
 
 def test_the_corpus_and_the_rules_are_whole():
-    assert len(ITEMS) == 22 and len(RULES) == len([rule for rule in judging.shipped() if rule.id.startswith("log.")])
+    assert len(ITEMS) == 22 and len(RULES) == len([rule for rule in rule_table.shipped() if rule.id.startswith("log.")])

@@ -15,7 +15,7 @@ import yaml
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import import architectures, imported, reading
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, profiles, resolver, validation
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 RECIPES = FIXTURES / "recipes"
@@ -114,8 +114,8 @@ def test_the_file_is_a_valid_profile_that_says_where_it_came_from(name, tmp_path
 def test_the_newest_engine_takes_what_a_profile_has(name):
     """As far as its contract says, which is what the collection asks an image for."""
     contract = json.loads((FIXTURES / "vllm" / "contracts" / f"{CONTRACT}.json").read_text(encoding="utf-8"))
-    profile, _problems = profiles.validate(convert(name).profile)
-    arguments = profiles.serve_arguments(profile, executor="native")
+    profile, _problems = validation.validate(convert(name).profile)
+    arguments = derived.serve_arguments(profile, executor="native")
     steps = resolver.resolve(resolver.Engine(CONTRACT, contract), arguments, profile["env"]["shared"], "native").steps
     assert {step.name for step in steps if step.verdict == "block"} == FORKS.get(name, set())
 
@@ -618,7 +618,7 @@ def test_a_directory_of_the_nodes_becomes_a_path(tmp_path):
     assert found.profile["repositories"] == {"drafter": {"path": "/data/models/drafter", "purpose": "drafter"}}
     assert found.profile["serve"]["speculative_config"]["model"] == "repository:drafter"
     assert [row.outcome for row in found.ledger.rows if row.field == "volumes"] == ["dropped"]
-    assert profiles.validate(found.profile)[1] == []
+    assert validation.validate(found.profile)[1] == []
     unmounted = text.replace("{command}", "vllm serve {model}").replace("{more}", "model: /srv/models/x").replace("'/data/models:/models:ro'", "")
     absolute = of_text(unmounted, tmp_path)
     assert absolute.profile["model"] == {"path": "/srv/models/x"}

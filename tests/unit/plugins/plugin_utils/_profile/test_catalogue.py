@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, form, profiles, validation
 
 SMALL = {
     "schema": 1,
@@ -50,7 +50,7 @@ def test_needs_of_a_shipped_profile():
 
 
 def test_needs_of_a_profile_that_says_little():
-    needs = catalogue.needs(profiles.validate(SMALL)[0])
+    needs = catalogue.needs(validation.validate(SMALL)[0])
     assert needs["nodes"] == "4, of a size that the profile does not state"
     assert (needs["weights"], needs["versions"], needs["evidence"]) == ("not stated", "not stated", ["untested"])
     assert needs["image"] == "registry.example/vllm:1, as it is"
@@ -58,7 +58,7 @@ def test_needs_of_a_profile_that_says_little():
 
 def test_evidence_names_the_digest_of_its_image():
     row = {"who": "me", "image": "r/vllm:1", "figures": "9 tok/s"}
-    profile, problems = profiles.validate({**SMALL, "evidence": [{**row, "digest": f"r/vllm@sha256:{'0' * 64}"}, row]})
+    profile, problems = validation.validate({**SMALL, "evidence": [{**row, "digest": f"r/vllm@sha256:{'0' * 64}"}, row]})
     assert problems == []
     assert catalogue.needs(profile)["evidence"] == [f"me, on r/vllm:1 (r/vllm@sha256:{'0' * 64}): 9 tok/s", "me, on r/vllm:1: 9 tok/s"]
 
@@ -76,7 +76,7 @@ def test_a_broken_file_hides_nothing(directory):
 def test_names_choose(directory):
     entries = catalogue.catalogue(["small", str(directory / "broken.yml")], [str(directory)])
     assert [entry["id"] for entry in entries] == ["small", "broken"]
-    with pytest.raises(profiles.ProfileError, match="unknown profile 'none'"):
+    with pytest.raises(form.ProfileError, match="unknown profile 'none'"):
         catalogue.catalogue(["none"])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import ProfileError
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import ProfileError
 
 
 def profile(executor="auto", layers=(), data=1, reason="", tensor=2):

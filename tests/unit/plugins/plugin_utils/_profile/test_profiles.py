@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import Place, serve_argv
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, form, profiles, repositories, validation
 
 SHIPPED = sorted(profiles.SHIPPED.glob("*.yml"))
 LAB = sorted((Path(__file__).resolve().parents[5] / "lab" / "profiles").glob("*.yml"))
@@ -41,7 +41,7 @@ def changed(**paths):
 
 
 def test_minimal_profile_gets_its_defaults():
-    profile, problems = profiles.validate(MINIMAL, expected_id="small")
+    profile, problems = validation.validate(MINIMAL, expected_id="small")
     assert problems == []
     assert profile["parallel"] == {"tensor": 2, "pipeline": 1, "data": 1, "expert": False}
     assert profile["image"]["layers"] == ["ray"]
@@ -119,7 +119,7 @@ def test_the_state_of_nemotron_is_kept_as_its_checkpoint_was_made():
 def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
     """A figure of one image says nothing of the next: 26.10 is named apart, with its versions, and so is the base where a figure is of it."""
     profile = profiles.load(path.stem)
-    if profile["evidence"] == profiles.UNTESTED:
+    if profile["evidence"] == form.UNTESTED:
         assert not profile["image"]["base"].startswith("nvcr.io/")
         return
     newer = [item for item in profile["evidence"] if item["image"] == "nvcr.io/nvidia/vllm:26.10-py3"]
@@ -178,29 +178,29 @@ def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
     ],
 )
 def test_problems_name_the_field(profile, part):
-    _validated, problems = profiles.validate(profile)
+    _validated, problems = validation.validate(profile)
     assert any(part in str(problem) for problem in problems), problems
 
 
 def test_id_must_be_the_file_name(tmp_path):
     (tmp_path / "other.yml").write_text(yaml.safe_dump(MINIMAL), encoding="utf-8")
-    with pytest.raises(profiles.ProfileError, match="id: is 'small', but the file is named 'other'"):
+    with pytest.raises(form.ProfileError, match="id: is 'small', but the file is named 'other'"):
         profiles.load("other", [str(tmp_path)])
 
 
 def test_unknown_profile_lists_the_known_ones(tmp_path):
     (tmp_path / "small.yml").write_text(yaml.safe_dump(MINIMAL), encoding="utf-8")
-    with pytest.raises(profiles.ProfileError, match="unknown profile 'x'. Known: .*nemotron_3_super_tp2, .*, small"):
+    with pytest.raises(form.ProfileError, match="unknown profile 'x'. Known: .*nemotron_3_super_tp2, .*, small"):
         profiles.load("x", [str(tmp_path)])
 
 
 def test_near_miss_is_suggested():
-    with pytest.raises(profiles.ProfileError, match=r"unknown profile 'nemotron_3_super' \(did you mean 'nemotron_3_super_tp2'\?\)"):
+    with pytest.raises(form.ProfileError, match=r"unknown profile 'nemotron_3_super' \(did you mean 'nemotron_3_super_tp2'\?\)"):
         profiles.load("nemotron_3_super")
 
 
 def test_a_directory_that_is_not_there_is_no_empty_one(tmp_path):
-    with pytest.raises(profiles.ProfileError, match=f"gb10_profile_dirs: no directory {tmp_path}/none on the controller"):
+    with pytest.raises(form.ProfileError, match=f"gb10_profile_dirs: no directory {tmp_path}/none on the controller"):
         profiles.load("nemotron_3_super_tp2", [str(tmp_path / "none")])
 
 
@@ -210,7 +210,7 @@ def test_relative_paths_are_seen_from_the_first_root_that_has_them(tmp_path):
     roots = [tmp_path, tmp_path / "play"]
     assert profiles.load("small", ["mine"], roots=roots)["path"] == str(tmp_path / "play" / "mine" / "small.yml")
     assert profiles.load("./mine/small.yml", roots=roots)["path"] == str(tmp_path / "play" / "mine" / "small.yml")
-    with pytest.raises(profiles.ProfileError, match=f"no file {tmp_path}/other.yml or {tmp_path}/play/other.yml on the controller"):
+    with pytest.raises(form.ProfileError, match=f"no file {tmp_path}/other.yml or {tmp_path}/play/other.yml on the controller"):
         profiles.load("other.yml", roots=roots)
 
 
@@ -236,13 +236,13 @@ def test_own_directory_wins(tmp_path):
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", ""])
 def test_file_that_is_no_mapping(tmp_path, text):
     (tmp_path / "bad.yml").write_text(text, encoding="utf-8")
-    with pytest.raises(profiles.ProfileError, match="bad.yml"):
+    with pytest.raises(form.ProfileError, match="bad.yml"):
         profiles.load(str(tmp_path / "bad.yml"))
 
 
 def test_serve_arguments_merge_and_resolve():
-    profile, dummy = profiles.validate(changed(serve={"max-model-len": 1024, "reasoning_parser_plugin": "side_file:parser.py", "dtype": "auto"}))
-    arguments = profiles.serve_arguments(profile, {"max_model_len": 2048, "dtype": None})
+    profile, dummy = validation.validate(changed(serve={"max-model-len": 1024, "reasoning_parser_plugin": "side_file:parser.py", "dtype": "auto"}))
+    arguments = derived.serve_arguments(profile, {"max_model_len": 2048, "dtype": None})
     assert arguments == {
         "revision": "0" * 40,
         "served_model_name": ["org/small"],
@@ -256,20 +256,20 @@ def test_serve_arguments_merge_and_resolve():
 
 @pytest.mark.parametrize(("own", "asked", "backend"), [("ray", None, "ray"), ("native", None, "mp"), ("ray", "native", "mp"), ("auto", "ray", "ray")])
 def test_executor_becomes_the_engines_backend(own, asked, backend):
-    profile, dummy = profiles.validate(changed(executor=own))
-    assert profiles.serve_arguments(profile, executor=asked)["distributed_executor_backend"] == backend
+    profile, dummy = validation.validate(changed(executor=own))
+    assert derived.serve_arguments(profile, executor=asked)["distributed_executor_backend"] == backend
 
 
 @pytest.mark.parametrize("asked", [None, "auto"])
 def test_an_executor_that_is_not_resolved_makes_no_arguments(asked):
-    profile, dummy = profiles.validate(changed(executor="auto"))
-    with pytest.raises(profiles.ProfileError, match="executor: 'auto' .* expected one of ray, native"):
-        profiles.serve_arguments(profile, executor=asked)
+    profile, dummy = validation.validate(changed(executor="auto"))
+    with pytest.raises(form.ProfileError, match="executor: 'auto' .* expected one of ray, native"):
+        derived.serve_arguments(profile, executor=asked)
 
 
 def test_image_without_layers_is_the_base():
     raw = changed(image={"base": "registry.example/vllm:1", "layers": []})
-    profile, problems = profiles.validate(raw)
+    profile, problems = validation.validate(raw)
     assert (problems, profile["image"]["tag"]) == ([], "registry.example/vllm:1")
 
 
@@ -282,7 +282,7 @@ SWITCHES = {
 
 def switched(*names):
     """MINIMAL with variables and requirements, and with these of SWITCHES on."""
-    profile, problems = profiles.validate(changed(switches=SWITCHES, env__shared={"A": "base", "B": "base"}, requires={"vllm": "<0.24.0"}))
+    profile, problems = validation.validate(changed(switches=SWITCHES, env__shared={"A": "base", "B": "base"}, requires={"vllm": "<0.24.0"}))
     assert problems == []
     return profiles.switch(profile, names)
 
@@ -298,7 +298,7 @@ def test_a_switch_overlays_and_null_removes():
     assert profile["serve"] == {"enforce_eager": True}
     assert profile["requires"] == {"vllm": "<0.24.0,>=0.19.0"}
     assert profile["switches_used"] == ["eager"]
-    assert "max_model_len" not in profiles.serve_arguments(profile)
+    assert "max_model_len" not in derived.serve_arguments(profile)
 
 
 def test_a_switch_replaces_variables_and_ladder():
@@ -322,12 +322,12 @@ def test_switches_that_agree_combine():
     ],
 )
 def test_switches_that_cannot_be(names, message):
-    with pytest.raises(profiles.ProfileError, match=message):
+    with pytest.raises(form.ProfileError, match=message):
         switched(*names)
 
 
 def test_switching_leaves_the_profile_alone():
-    profile, dummy = profiles.validate(changed(switches=SWITCHES))
+    profile, dummy = validation.validate(changed(switches=SWITCHES))
     before = copy.deepcopy(profile)
     profiles.switch(profile, ["long"])
     assert profile == before
@@ -346,9 +346,9 @@ def test_nemotron_eager_captures_no_graphs():
 
 
 def test_serve_arguments_refuse_what_the_collection_sets():
-    profile, dummy = profiles.validate(MINIMAL)
-    with pytest.raises(profiles.ProfileError, match="gb10_serve_arguments.api_key"):
-        profiles.serve_arguments(profile, {"api-key": "x"})
+    profile, dummy = validation.validate(MINIMAL)
+    with pytest.raises(form.ProfileError, match="gb10_serve_arguments.api_key"):
+        derived.serve_arguments(profile, {"api-key": "x"})
 
 
 FACTS = {"fabric_address": "192.168.100.1", "fabric_interfaces": "a,b", "control_interface": "a", "rdma_devices": "", "ucx_devices": ""}
@@ -356,14 +356,14 @@ FACTS = {"fabric_address": "192.168.100.1", "fabric_interfaces": "a,b", "control
 
 @pytest.mark.parametrize(("fallback", "nodes", "net"), [("none", 2, "IB"), ("tcp", 2, None), ("none", 1, None)])
 def test_several_nodes_use_infiniband_or_fail(fallback, nodes, net):
-    profile, dummy = profiles.validate(MINIMAL)
-    assert profiles.node_env(profile, FACTS, fabric_fallback=fallback, nodes=nodes).get("NCCL_NET") == net
+    profile, dummy = validation.validate(MINIMAL)
+    assert derived.node_env(profile, FACTS, fabric_fallback=fallback, nodes=nodes).get("NCCL_NET") == net
 
 
 def test_node_env_order_of_precedence():
     shared = {"A": "profile", "B": "profile", "VLLM_HOST_IP": "0.0.0.0"}
-    profile, dummy = profiles.validate(changed(env__shared=shared, env__per_host={"MY_IF": "control_interface"}))
-    env = profiles.node_env(profile, FACTS, fabric_fallback="tcp", nodes=2, shared={"B": True, "C": 1}, host={"C": "host"})
+    profile, dummy = validation.validate(changed(env__shared=shared, env__per_host={"MY_IF": "control_interface"}))
+    env = derived.node_env(profile, FACTS, fabric_fallback="tcp", nodes=2, shared={"B": True, "C": 1}, host={"C": "host"})
     assert (env["A"], env["B"], env["C"]) == ("profile", "1", "host")
     assert env["VLLM_HOST_IP"] == "192.168.100.1", "a node's own value wins over a shared one"
     assert env["MY_IF"] == "a"
@@ -372,8 +372,8 @@ def test_node_env_order_of_precedence():
 
 
 def test_per_host_names():
-    profile, dummy = profiles.validate(changed(env__per_host={"MY_IF": "control_interface"}))
-    assert {"MY_IF", "VLLM_HOST_IP", "NCCL_IB_HCA", "MINE"} <= set(profiles.per_host_names(profile, ["MINE"]))
+    profile, dummy = validation.validate(changed(env__per_host={"MY_IF": "control_interface"}))
+    assert {"MY_IF", "VLLM_HOST_IP", "NCCL_IB_HCA", "MINE"} <= set(derived.per_host_names(profile, ["MINE"]))
 
 
 DRAFTED = {
@@ -394,9 +394,9 @@ DRAFTED = {
 
 
 def test_every_repository_is_found_in_the_cache_of_an_engine_that_asks_no_hub():
-    profile, problems = profiles.validate(DRAFTED)
+    profile, problems = validation.validate(DRAFTED)
     assert problems == []
-    arguments = profiles.serve_arguments(profile)
+    arguments = derived.serve_arguments(profile)
     hub = "/root/.cache/huggingface/hub/models--org--"
     assert arguments["speculative_config"] == {"method": "dflash", "model": f"{hub}drafter/snapshots/{'1' * 40}"}
     assert arguments["tokenizer"] == f"{hub}words/snapshots/{'2' * 40}"
@@ -407,11 +407,11 @@ def test_every_repository_is_found_in_the_cache_of_an_engine_that_asks_no_hub():
 
 
 def test_all_repositories_are_downloaded_and_a_tokenizer_without_its_models_weights():
-    profile, _problems = profiles.validate(DRAFTED)
-    rows = profiles.repositories(profile)
+    profile, _problems = validation.validate(DRAFTED)
+    rows = repositories.repositories(profile)
     assert [(row["name"], row["purpose"]) for row in rows] == [("model", "model"), ("drafter", "drafter"), ("words", "tokenizer"), ("tuned", "adapter")]
     assert rows[0]["side_files"] == ["parser.py"] and rows[1]["side_files"] == []
-    asked = {one["repo_id"]: one for one in profiles.downloads(rows)}
+    asked = {one["repo_id"]: one for one in repositories.downloads(rows)}
     assert asked["org/small"] == {"repo_id": "org/small", "revision": "0" * 40, "allow_patterns": None, "ignore_patterns": None}
     assert "*.json" in asked["org/words"]["allow_patterns"] and asked["org/words"]["ignore_patterns"] == ["*.safetensors.index.json"]
     assert asked["org/tuned"]["revision"] is None
@@ -453,7 +453,7 @@ def beside(serve=None, **fields):
     ],
 )
 def test_problems_of_repositories_name_the_field(profile, part):
-    _profile, problems = profiles.validate(profile)
+    _profile, problems = validation.validate(profile)
     assert any(part in str(one) for one in problems), problems
 
 
@@ -470,30 +470,30 @@ FOLDERS = {
 
 
 def test_a_plain_directory_is_served_as_the_container_has_it():
-    profile, problems = profiles.validate(FOLDERS)
+    profile, problems = validation.validate(FOLDERS)
     assert problems == []
-    assert profiles.model_argument(profile) == "/opt/gb10/models/model"
-    arguments = profiles.serve_arguments(profile)
+    assert repositories.model_argument(profile) == "/opt/gb10/models/model"
+    arguments = derived.serve_arguments(profile)
     assert arguments["served_model_name"] == ["small"] and "revision" not in arguments
     assert arguments["chat_template"] == "/opt/gb10/models/model/chat.jinja"
     assert arguments["reasoning_parser_plugin"] == "/opt/gb10/models/model/parser.py"
     assert arguments["speculative_config"]["model"] == "/opt/gb10/models/drafter"
-    assert profiles.model_mounts(profile) == [
+    assert repositories.model_mounts(profile) == [
         {"source": "/home/spark/models/small", "target": "/opt/gb10/models/model", "read_only": True},
         {"source": "/home/spark/models/drafter", "target": "/opt/gb10/models/drafter", "read_only": True},
     ]
-    assert [one["repo"] for one in profiles.repositories(profile)] == ["/home/spark/models/small", "/home/spark/models/drafter"]
-    assert profiles.downloads(profiles.repositories(profile)) == []
-    assert profiles.snapshot_path(profile, "/hf") == "/home/spark/models/small" and profiles.snapshot_path(profile) == "/opt/gb10/models/model"
+    assert [one["repo"] for one in repositories.repositories(profile)] == ["/home/spark/models/small", "/home/spark/models/drafter"]
+    assert repositories.downloads(repositories.repositories(profile)) == []
+    assert repositories.snapshot_path(profile, "/hf") == "/home/spark/models/small" and repositories.snapshot_path(profile) == "/opt/gb10/models/model"
 
 
 def test_a_directory_beside_a_repository_of_the_hub():
-    profile, problems = profiles.validate({**FOLDERS, "model": MINIMAL["model"]})
+    profile, problems = validation.validate({**FOLDERS, "model": MINIMAL["model"]})
     assert problems == []
-    assert profiles.model_argument(profile) == "org/small" and profiles.serve_arguments(profile)["revision"] == "0" * 40
-    assert [one["repo_id"] for one in profiles.downloads(profiles.repositories(profile))] == ["org/small"]
-    assert [one["target"] for one in profiles.model_mounts(profile)] == ["/opt/gb10/models/drafter"]
-    assert profiles.model_mounts(profiles.validate(MINIMAL)[0]) == []
+    assert repositories.model_argument(profile) == "org/small" and derived.serve_arguments(profile)["revision"] == "0" * 40
+    assert [one["repo_id"] for one in repositories.downloads(repositories.repositories(profile))] == ["org/small"]
+    assert [one["target"] for one in repositories.model_mounts(profile)] == ["/opt/gb10/models/drafter"]
+    assert repositories.model_mounts(validation.validate(MINIMAL)[0]) == []
 
 
 def placed(**model):
@@ -520,20 +520,20 @@ def placed(**model):
     ],
 )
 def test_problems_of_directories_name_the_field(profile, part):
-    _profile, problems = profiles.validate(profile)
+    _profile, problems = validation.validate(profile)
     assert any(part in str(one) for one in problems), problems
 
 
 def test_a_repository_that_a_switch_alone_uses_is_used():
     raw = {**beside({"max_model_len": 1}), "switches": {"fast": {"description": "x", "serve": {"speculative_config": {"model": "repository:drafter"}}}}}
-    assert profiles.validate(raw)[1] == []
+    assert validation.validate(raw)[1] == []
 
 
 def test_a_repository_of_the_hub_that_nothing_downloads_is_found():
-    profile, _problems = profiles.validate(MINIMAL)
+    profile, _problems = validation.validate(MINIMAL)
     named = {"tokenizer": "org/words", "speculative-config": {"model": "org/drafter"}, "served_model_name": "org/any", "hf_config_path": "/models/a"}
-    assert profiles.not_listed(profile, named) == {"tokenizer": "org/words", "speculative_config.model": "org/drafter"}
-    assert profiles.not_listed(profile, {"tokenizer": "org/small"}) == {}
+    assert repositories.not_listed(profile, named) == {"tokenizer": "org/words", "speculative_config.model": "org/drafter"}
+    assert repositories.not_listed(profile, {"tokenizer": "org/small"}) == {}
 
 
 def variant(tmp_path, name="other", **fields):
@@ -603,9 +603,9 @@ def test_what_cannot_be_extended_is_named(tmp_path, extends, words):
 @pytest.mark.parametrize("nodes", range(1, 9))
 def test_ranks_of_one_to_eight_nodes_have_their_arguments(nodes):
     """Three to eight nodes are known by their arguments alone: nobody has run them."""
-    profile, problems = profiles.validate({**MINIMAL, "executor": "native", "parallel": {"tensor": nodes, "expert": True}})
+    profile, problems = validation.validate({**MINIMAL, "executor": "native", "parallel": {"tensor": nodes, "expert": True}})
     assert problems == []
-    arguments = profiles.serve_arguments(profile)
+    arguments = derived.serve_arguments(profile)
     argv = [serve_argv(["vllm", "serve"], "org/small", "10.0.0.1", 8000, arguments, Place(rank, nodes, "10.0.0.1", 29501)) for rank in range(nodes)]
     assert all(f"--tensor-parallel-size {nodes}" in " ".join(words) and "--enable-expert-parallel" in words for words in argv)
     assert ["--headless" in words for words in argv] == [rank > 0 for rank in range(nodes)]
@@ -629,11 +629,11 @@ def test_a_mod_is_known_by_its_content_and_a_variant_elsewhere_has_it_too(tmp_pa
     profile, problems = profiles.read(modded(tmp_path, packages=["tilelang==0.1.9"]))
     assert problems == []
     assert profile["image"]["mods"]["fix"]["patches"][0]["file"] == str(tmp_path / "patches" / "fix.patch")
-    (digest,) = profiles.mod_digests(profile).values()
+    (digest,) = derived.mod_digests(profile).values()
     inherited, problems = profiles.read(variant(tmp_path, extends="modded"))
-    assert problems == [] and profiles.mod_digests(inherited) == {"fix": digest}
+    assert problems == [] and derived.mod_digests(inherited) == {"fix": digest}
     other, problems = profiles.read(modded(tmp_path, packages=["tilelang==0.1.10"]))
-    assert problems == [] and profiles.mod_digests(other) != {"fix": digest}
+    assert problems == [] and derived.mod_digests(other) != {"fix": digest}
 
 
 @pytest.mark.parametrize(
@@ -658,8 +658,8 @@ def test_what_is_not_known_to_the_byte_is_no_mod(tmp_path, patch, mod, words):
 
 def test_a_mod_makes_another_image_that_has_a_name_of_its_own(tmp_path):
     mods = {"fix": {"why": "x", "packages": ["tilelang==0.1.9"]}}
-    assert any(one.where == "image.tag" for one in profiles.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods}})[1])
-    assert profiles.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods, "tag": "local/v:1"}})[1] == []
+    assert any(one.where == "image.tag" for one in validation.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods}})[1])
+    assert validation.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods, "tag": "local/v:1"}})[1] == []
 
 
 # -- flags of a fork -----------------------------------------------------------------------------------------------------
@@ -671,7 +671,7 @@ ROW = {"who": "reported by x", "image": "org/fork:1", "figures": "1 tok/s"}
 
 def test_flags_of_a_fork_are_declared_by_argument_key_and_variable():
     names = ("gdn_decode_kernel", "speculative_config.method", "VLLM_FORKED")
-    profile, problems = profiles.validate(changed(**WITH_FORK, fork_flags=dict.fromkeys(names, FORK)))
+    profile, problems = validation.validate(changed(**WITH_FORK, fork_flags=dict.fromkeys(names, FORK)))
     assert problems == [] and tuple(profile["fork_flags"]) == names and profile["evidence"] == "untested"
 
 
@@ -689,7 +689,7 @@ def test_flags_of_a_fork_are_declared_by_argument_key_and_variable():
     ],
 )
 def test_problems_of_flags_of_a_fork_name_the_field(flags, more, words):
-    _profile, problems = profiles.validate(changed(**WITH_FORK, fork_flags=flags, **more))
+    _profile, problems = validation.validate(changed(**WITH_FORK, fork_flags=flags, **more))
     assert len(problems) == 1 and words in str(problems[0]), problems
 
 

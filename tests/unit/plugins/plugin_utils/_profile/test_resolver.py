@@ -15,7 +15,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles, resolver
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, profiles, resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history, resolve
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import image
 
@@ -36,7 +36,7 @@ def real(version, known_env=()):
 
 def wanted(name, switches=(), executor=None):
     profile = profiles.load(name, switches=switches)
-    return profiles.serve_arguments(profile, executor=executor), profiles.node_env(profile, {"fabric_address": "192.0.2.1"}, fabric_fallback="none", nodes=2)
+    return derived.serve_arguments(profile, executor=executor), derived.node_env(profile, {"fabric_address": "192.0.2.1"}, fabric_fallback="none", nodes=2)
 
 
 def blocks(result):

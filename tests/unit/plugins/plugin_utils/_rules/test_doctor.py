@@ -17,12 +17,12 @@ import pytest
 import yaml
 from changes import changed
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging, rule_table, tuning
 
 ROOT = Path(__file__).resolve().parents[5]
 HEALTHY = json.loads((ROOT / "tests/unit/fixtures/node_info/healthy.json").read_text(encoding="utf-8"))
-SCHEMA = json.loads(judging.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
-RAW = yaml.safe_load(judging.DOCTOR_TABLE.read_text(encoding="utf-8"))["rules"]
+SCHEMA = json.loads(rule_table.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
+RAW = yaml.safe_load(rule_table.DOCTOR_TABLE.read_text(encoding="utf-8"))["rules"]
 RUN = {"cluster": "", "time": "2026-11-21T15:00:00Z"}
 RAY = "ray 192.168.100.11:6379"
 ENV = {"NCCL_NET": "IB", "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "RAY_AUTH_MODE": "token", "RAY_memory_monitor_refresh_ms": "0"}
@@ -285,7 +285,7 @@ def test_each_rule_answers_alone_on_the_right_node(rule):
 
 @pytest.mark.parametrize("row", RAW, ids=lambda row: row["id"])
 def test_each_row_is_well_formed(row):
-    assert row["check"] in {**checks.CHECKS, **checks.COMPARISONS} and row["verdict"] in ("block", "warn") and judging.DOCTOR_TAG in row["tags"]
+    assert row["check"] in {**checks.CHECKS, **checks.COMPARISONS} and row["verdict"] in ("block", "warn") and rule_table.DOCTOR_TAG in row["tags"]
     assert row["title"][0].isupper() and not row["title"].endswith(".") and row["source"]
     for text in (row["message"], row["remedy"]):
         assert all(name is None or name.isidentifier() for _text, name, _spec, _conversion in string.Formatter().parse(text))
@@ -425,5 +425,5 @@ def test_a_rule_is_tuned_and_silenced_by_id():
     rules = {"stack.env_same": {"per_host": per_host, "why": "mine"}}
     record = judged(asked(head, silenced=["ray.open"], rules=rules), asked(worker, worker_info(), rules=rules))
     assert [(found["id"], found["verdict"]) for found in record["findings"]] == [("ray.open", "silenced")]
-    assert judging.tuning_problems(rules, "rules", "input.rules") == []
-    assert "ray.open" in judging.known_ids()
+    assert tuning.tuning_problems(rules, "rules", "input.rules") == []
+    assert "ray.open" in rule_table.known_ids()

@@ -19,10 +19,11 @@ from healthy_pair import HEALTHY, PROFILE, RUN, SCHEMA, SETTINGS, asked, ids, ju
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging, rule_table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning as tunings
 
 ROOT = Path(__file__).resolve().parents[5]
-RAW = yaml.safe_load(judging.TABLE.read_text(encoding="utf-8"))["rules"]
+RAW = yaml.safe_load(rule_table.TABLE.read_text(encoding="utf-8"))["rules"]
 CLUSTER = "cluster"
 
 
@@ -353,11 +354,11 @@ def test_a_healthy_cluster_meets_no_rule():
 
 
 def test_there_are_enough_rules_and_each_has_a_trigger():
-    assert len(judging.shipped()) >= 40
-    assert set(TRIGGERS) == {rule.id for rule in judging.shipped()}
+    assert len(rule_table.shipped()) >= 40
+    assert set(TRIGGERS) == {rule.id for rule in rule_table.shipped()}
 
 
-@pytest.mark.parametrize("rule", judging.shipped(), ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", rule_table.shipped(), ids=lambda rule: rule.id)
 def test_each_rule_answers_alone_on_the_right_node(rule):
     trigger = TRIGGERS[rule.id]
     record = triggered(trigger)
@@ -377,7 +378,7 @@ def test_each_rule_answers_alone_on_the_right_node(rule):
 
 @pytest.mark.parametrize("row", RAW, ids=lambda row: row["id"])
 def test_each_row_is_well_formed(row):
-    assert row["compares"] in judging.COMPARES
+    assert row["compares"] in rule_table.COMPARES
     assert row["verdict"] in ("block", "warn")
     assert row["title"] and row["message"] and row["remedy"] and row["source"] and row["tags"]
     assert row["title"][0].isupper() and not row["title"].endswith(".")
@@ -403,7 +404,7 @@ def test_what_a_rule_names_exists(row):
 
 
 def test_every_check_is_used_by_a_rule():
-    used = {rule.check for rule in judging.every()}
+    used = {rule.check for rule in rule_table.every()}
     assert used == set(checks.CHECKS) | set(checks.COMPARISONS)
 
 
@@ -412,7 +413,7 @@ def test_every_check_is_used_by_a_rule():
 #: What a rule's finding is on a node that does not answer what the rule needs, by the rule's own verdict.
 NOT_KNOWN = {"block": "unknown", "warn": "warn"}
 
-SECTIONS = sorted({path.split(".")[0] for rule in judging.shipped() for path in rule.evidence} - {"zombies"})
+SECTIONS = sorted({path.split(".")[0] for rule in rule_table.shipped() for path in rule.evidence} - {"zombies"})
 
 
 @pytest.mark.parametrize("empty", [None, []], ids=["null", "empty"])
@@ -422,7 +423,7 @@ def test_a_section_that_could_not_be_read_never_passes(section, empty):
     error = {"section": section, "verdict": "unknown", "error": "permission denied", "remedy": "Run the task with become: true."}
     record = judged(asked(node(**{section: empty, "errors": [error]})))
     waiting = {entry["id"] for entry in record["not_judged"] if entry["node"] == "spark-1"}
-    for rule in judging.shipped():
+    for rule in rule_table.shipped():
         if any(path.split(".")[0] == section for path in rule.evidence) and rule.id not in waiting:
             cells = record["matrix"][rule.id]
             assert cells["spark-1"] == NOT_KNOWN[rule.verdict], rule.id
@@ -431,7 +432,7 @@ def test_a_section_that_could_not_be_read_never_passes(section, empty):
     assert all(found["node"] == "spark-1" and "permission denied" in found["message"] and "become" in found["remedy"] for found in unknown)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in judging.shipped() if rule.evidence], ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", [rule for rule in rule_table.shipped() if rule.evidence], ids=lambda rule: rule.id)
 def test_null_evidence_is_unknown_and_says_what_is_missing(rule):
     for path in rule.evidence:
         if path.startswith("zombies"):
@@ -479,7 +480,7 @@ def test_a_log_that_could_only_be_read_in_part_passes_nothing():
     record = judged(asked(node(kernel_log__events=[event("oom", "Killed process 7")], errors=[error])))
     verdicts = {found["id"]: found["verdict"] for found in record["findings"]}
     assert verdicts.pop("log.oom") == "warn"
-    own = {rule.id: NOT_KNOWN[rule.verdict] for rule in judging.shipped()}
+    own = {rule.id: NOT_KNOWN[rule.verdict] for rule in rule_table.shipped()}
     assert verdicts == {id: own[id] for id in verdicts} and all(id.startswith("log.") for id in verdicts)
     assert set(verdicts.values()) == {"unknown", "warn"}
 
@@ -632,12 +633,12 @@ RAW_LIMITS = {row["id"]: row.get("limits", {}) for row in RAW}
     ],
 )
 def test_tuning_that_means_nothing_is_refused(tuning, words):
-    (problem,) = judging.tuning_problems(tuning, "rules", "input.rules")
+    (problem,) = tunings.tuning_problems(tuning, "rules", "input.rules")
     assert words in str(problem)
 
 
 def test_every_shipped_limit_fits_itself():
-    assert judging.tuning_problems({id: limits for id, limits in RAW_LIMITS.items() if limits}, "rules", "input.rules") == []
+    assert tunings.tuning_problems({id: limits for id, limits in RAW_LIMITS.items() if limits}, "rules", "input.rules") == []
 
 
 # --- what a later stage repairs ---------------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ import jsonschema
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, probe_evidence, rule_table, tuning
 
 ROOT = Path(__file__).resolve().parents[5]
 HEALTHY = (ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8")
-SCHEMA = json.loads(judging.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(rule_table.TABLE.with_name("preflight.schema.json").read_text(encoding="utf-8"))
 PROFILE = profiles.load("nemotron_3_super_tp2")
 RUN = {"cluster": "gb10", "tags": ["fabric"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
 
@@ -158,7 +158,7 @@ def measured(links=None, together=(189.85, 188.0), method="rdma", errors=(), why
 def judged(result, nodes=None):
     record = judging.judge_probe(nodes or cluster(), [result], PROFILE, RUN)
     jsonschema.validate(record, SCHEMA)
-    assert record["kind"] == "gb10.cluster.fabric" and set(record["matrix"]) == {rule.id for rule in judging.probing()}
+    assert record["kind"] == "gb10.cluster.fabric" and set(record["matrix"]) == {rule.id for rule in rule_table.probing()}
     return record
 
 
@@ -226,13 +226,13 @@ def test_lines_are_tuned_and_silenced_like_any_rule():
     assert record["findings"] == [] and record["tuned"][0]["id"] == "probe.rdma_sum"
     record = judged(measured([link(out=13.23), link("b")], (110, 188)), cluster(silenced=["probe.rdma_capped"]))
     assert [(one["verdict"], one["was"]) for one in record["findings"]] == [("silenced", "block")]
-    assert judging.tuning_problems(rules, "rules", "input.rules") == []
+    assert tuning.tuning_problems(rules, "rules", "input.rules") == []
 
 
 def test_the_preflight_does_not_judge_by_probes():
-    assert not {rule.id for rule in judging.shipped()} & {rule.id for rule in judging.probing()}
-    assert {rule.id.split(".")[0] for rule in judging.probing()} == {"probe"}
-    assert all("fabric" in rule.tags for rule in judging.probing())
+    assert not {rule.id for rule in rule_table.shipped()} & {rule.id for rule in rule_table.probing()}
+    assert {rule.id.split(".")[0] for rule in rule_table.probing()} == {"probe"}
+    assert all("fabric" in rule.tags for rule in rule_table.probing())
 
 
 def test_a_cluster_of_one_node_has_no_fabric_that_could_pass():
@@ -248,6 +248,6 @@ def test_two_without_a_common_subnet_were_measured_by_nothing():
 
 def test_a_probe_that_did_not_take_place_is_no_pass():
     asked = {name: {"info": one["info"], "zombies": {"findings": []}, "settings": one["settings"]} for name, one in cluster().items()}
-    record = judging.judge(asked, PROFILE, RUN, judging.probing())
+    record = judging.judge(asked, PROFILE, RUN, rule_table.probing())
     assert {one["verdict"] for one in record["findings"]} == {"unknown", "warn"} and record["verdict"] == "unknown"
     assert all("probe is missing" in one["message"] for one in record["findings"])

@@ -13,7 +13,7 @@ import typing as t
 import healthy_pair
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, profiles, validation
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import catalogue as profile_catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
@@ -38,7 +38,7 @@ def profile(**fields: t.Any) -> dict[str, t.Any]:
         for name in above:
             target = target.setdefault(name, {})
         target[last] = value
-    judged, problems = profiles.validate(raw)
+    judged, problems = validation.validate(raw)
     assert problems == []
     return judged
 

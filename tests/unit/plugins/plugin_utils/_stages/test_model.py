@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from stage_answers import PROFILE, stopping
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import validation
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import model as stage
 
 
@@ -30,7 +30,7 @@ def test_all_nodes_load_one_revision(second, ids):
 @pytest.mark.parametrize(("listing", "ids"), [("1" * 64, set()), ("2" * 64, {"model.same"})])
 def test_a_plain_directory_holds_the_same_on_all_nodes(listing, ids):
     """Names and sizes of its files stand for the commit that it has not."""
-    profile, problems = profiles.validate(
+    profile, problems = validation.validate(
         {"schema": 1, "id": "p", "model": {"path": "/m/x"}, "image": {"base": "r/i:1", "layers": []}, "parallel": {"tensor": 2}}
     )
     assert problems == []

@@ -14,7 +14,7 @@ import typing as t
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import LEFTOVERS, parse_request
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import validation
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import models as model_inventory
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
@@ -42,7 +42,7 @@ def profile(id: str, repo: str, revision: str | None = None, **repositories: dic
     raw = {"schema": 1, "id": id, "model": {"repo": repo}, "image": {"base": "x:1", "layers": []}, "parallel": {"tensor": 1}, "executor": "native"}
     raw["model"] |= {"revision": revision} if revision else {}
     raw["serve"] = {"speculative_config": {name: f"repository:{name}" for name in repositories}} if repositories else {}
-    found, problems = profiles.validate({**raw, "repositories": repositories})
+    found, problems = validation.validate({**raw, "repositories": repositories})
     assert problems == []
     return found
 
@@ -96,7 +96,7 @@ def test_a_drafter_needs_no_tokenizer_to_be_whole() -> None:
 def test_a_plain_directory_that_a_profile_names_is_wanted() -> None:
     raw = {"schema": 1, "id": "own", "model": {"path": "/m/own"}, "image": {"base": "x:1", "layers": []}, "parallel": {"tensor": 1}}
     raw["repositories"] = {"drafter": {"path": "/m/drafter", "purpose": "drafter"}}
-    own, problems = profiles.validate({**raw, "serve": {"speculative_config": {"model": "repository:drafter"}}})
+    own, problems = validation.validate({**raw, "serve": {"speculative_config": {"model": "repository:drafter"}}})
     assert problems == []
     plain = {"kind": "directory", "repo": None, "revision": None, "own": False, "frees": 0}
     lacking = {"complete": False, "missing": ["tokenizer.json"]}
@@ -108,7 +108,7 @@ def test_a_plain_directory_that_a_profile_names_is_wanted() -> None:
 
 def of_path(path: str) -> dict[str, t.Any]:
     raw = {"schema": 1, "id": "own", "model": {"path": path}, "image": {"base": "x:1", "layers": []}, "parallel": {"tensor": 1}}
-    own, problems = profiles.validate(raw)
+    own, problems = validation.validate(raw)
     assert problems == []
     return own
 

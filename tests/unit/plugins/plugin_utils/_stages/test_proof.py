@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from stage_answers import COMPAT, OWN, stopping
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import form
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import proof
 
 
@@ -33,7 +33,7 @@ def rank_answer(**changes):
 
 PROOF_NEEDS = {
     "stage": "ray", "head": "spark-1", "ranks": 2, "secrets": ["VLLM_API_KEY"], "api_secrets": [], "devices": ["/dev/infiniband"],
-    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(profiles.PROOFS), "gpus": True, "own_names": ["HOSTNAME", "RAY_*", "OWN"],
+    "capabilities": ["IPC_LOCK"], "memlock": -1, "checks": list(form.PROOFS), "gpus": True, "own_names": ["HOSTNAME", "RAY_*", "OWN"],
 }  # fmt: skip
 EXPECTED = {"spark-1": {"A": "1", "B": "x"}, "spark-2": {"A": "1", "B": "x"}}
 
@@ -188,7 +188,7 @@ def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case
     every = proof.findings_of({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
     assert {one["id"] for one in every} == {"proof.secrets", "proof.hub_token", *proof.PROOF_OF}
     # Where the traffic goes is judged of two looks: see test_fabric_traffic.py.
-    assert {*proof.PROOF_OF.values(), "fabric"} == set(profiles.PROOFS)
+    assert {*proof.PROOF_OF.values(), "fabric"} == set(form.PROOFS)
 
 
 @pytest.mark.parametrize(("stage", "words"), [("ray", "tear down"), ("native", "--tags serve, which starts all of them again")])
@@ -258,7 +258,7 @@ SEEN_TO_DIFFER = {
 
 @pytest.mark.parametrize("executor", SEEN_TO_DIFFER)
 def test_what_differs_between_healthy_ranks_is_in_the_table(executor):
-    limits = judging.limits_of("stack.env_same", ())
+    limits = tuning.limits_of("stack.env_same", ())
     needs = {**PROOF_NEEDS, "own_names": [*limits["per_host"], *limits["per_process"]]}
     seen = [{name: values[node] for name, values in SEEN_TO_DIFFER[executor].items() if values[node] is not None} for node in (0, 1)]
     ranks = {f"spark-{number}": rank_answer(ranks=[a_rank(**environ)]) for number, environ in enumerate(seen, 1)}

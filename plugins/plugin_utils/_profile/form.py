@@ -1,0 +1,210 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a profile may say: the form of its file. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import questions
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+
+SCHEMA_VERSION = 1
+
+#: How ranks on several nodes find each other: a profile's executor, and what the engine calls it. ``auto`` has to be resolved
+#: before there is a command line.
+EXECUTOR_BACKENDS = {"ray": "ray", "native": "mp"}
+
+#: What the proof may look at: a completion, where the ranks are, what their environments hold, what their containers may do, where their traffic goes.
+PROOFS = ("completion", "rank_hosts", "env_parity", "container_rights", "fabric")
+
+#: Facts of a node that a per-host variable may take its value from (a profile's env.per_host and :data:`PER_HOST_ENV`).
+HOST_FACTS = ("fabric_address", "fabric_interfaces", "control_interface", "rdma_devices", "ucx_devices")
+
+#: The word for a profile that nobody is known to have run as it is written.
+UNTESTED = "untested"
+SIDE_FILE = "side_file:"
+#: What begins an argument that is a repository of the profile, or with ``/PATH`` a file or directory in it.
+REPOSITORY = "repository:"
+#: How a profile calls the repository of its model.
+MODEL = "model"
+REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
+
+#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the admission that nobody did.
+_EVIDENCE = {
+    "type": "list",
+    "elements": "dict",
+    "default": UNTESTED,
+    "literal": UNTESTED,
+    "options": {
+        "who": {"type": "str", "required": True},
+        "image": {"type": "str", "required": True},
+        "digest": {"type": "str", "default": ""},
+        "figures": {"type": "str", "required": True},
+        "source": {"type": "str", "default": ""},
+        "date": {"type": "str", "default": ""},
+        "vllm": {"type": "str", "default": ""},
+        "ray": {"type": "str", "default": ""},
+    },
+}
+
+#: A change that a recipe makes to an image: packages, and patches of packages that are there. It becomes a layer; nothing of it runs at a start.
+_MOD: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {
+        "why": {"type": "str", "required": True},
+        "packages": {"type": "list", "elements": "str", "default": []},
+        "patches": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "file": {"type": "str", "required": True},
+                "sha256": {"type": "str", "required": True},
+                "package": {"type": "str", "default": "vllm"},
+            },
+        },
+    },
+}
+
+#: Under which terms a repository's files are given: the license's name, where its text is, and whether a person has to accept it at the hub first.
+#: What no source says is left out, and is unknown.
+_LICENSE: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {"id": {"type": "str"}, "url": {"type": "str"}, "accept": {"type": "bool"}},
+}
+
+#: What is fetched of a repository: at which commit, which files (all without any), how large that is, and whether the hub gives it to
+#: accounts alone that were let in (``gated``).
+_FETCHED: dict[str, t.Any] = {
+    # The hub's repository, or a plain directory on every node in its place: that is served from where it lies.
+    "repo": {"type": "str"},
+    "path": {"type": "str"},
+    "revision": {"type": "str"},
+    "files": {"type": "list", "elements": "str", "default": []},
+    "size_gb": {"type": "float"},
+    "license": _LICENSE,
+    "gated": {"type": "bool"},
+}
+
+#: An argument or variable, or the value that the profile gives it, which a fork of the engine alone knows: what it is for, which public record says so,
+#: and which image has it.
+_FORK_FLAG: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {
+        "why": {"type": "str", "required": True},
+        "source": {"type": "str", "required": True},
+        "image": {"type": "str", "required": True},
+    },
+}
+
+FORM: dict[str, t.Any] = {
+    "type": "dict",
+    "options": {
+        "schema": {"type": "int", "required": True, "choices": [SCHEMA_VERSION]},
+        "id": {"type": "str", "required": True},
+        "extends": {"type": "str"},
+        "model": {
+            "type": "dict",
+            "required": True,
+            "options": {
+                **_FETCHED,
+                "side_files": {"type": "list", "elements": "str", "default": []},
+                "served_names": {"type": "list", "elements": "str", "default": []},
+            },
+        },
+        "repositories": {
+            "type": "dict",
+            "default": {},
+            "values": {
+                "type": "dict",
+                "options": {
+                    "purpose": {"type": "str", "required": True, "choices": [one for one in model_files.PURPOSES if one != MODEL]},
+                    **_FETCHED,
+                },
+            },
+        },
+        "image": {
+            "type": "dict",
+            "required": True,
+            "options": {
+                "base": {"type": "str", "required": True},
+                "layers": {"type": "list", "elements": "str", "choices": ["ray"], "default": ["ray"]},
+                "mods": {"type": "dict", "default": {}, "values": _MOD},
+                "tag": {"type": "str"},
+            },
+        },
+        "parallel": {
+            "type": "dict",
+            "required": True,
+            "options": {
+                "tensor": {"type": "int", "required": True},
+                "pipeline": {"type": "int", "default": 1},
+                "data": {"type": "int", "default": 1},
+                "expert": {"type": "bool", "default": False},
+            },
+        },
+        "executor": {"type": "str", "choices": [*EXECUTOR_BACKENDS, "auto"], "default": "ray"},
+        "executor_reason": {"type": "str", "default": ""},
+        "env": {
+            "type": "dict",
+            "options": {
+                "shared": {"type": "dict", "default": {}},
+                "per_host": {"type": "dict", "default": {}},
+                "declared": {"type": "list", "elements": "str", "default": []},
+            },
+        },
+        "serve": {"type": "dict", "default": {}},
+        "fork_flags": {"type": "dict", "default": {}, "values": _FORK_FLAG},
+        "memory": {
+            "type": "dict",
+            "options": {
+                "class_gb": {"type": "int", "choices": [64, 128]},
+                "weights_gb": {"type": "float"},
+                "config": {"type": "dict", "default": {}},
+            },
+        },
+        "rules": {"type": "dict", "default": {}, "values": {"type": "dict"}},
+        "ladder": {"type": "list", "elements": "int", "default": []},
+        "checks": {"type": "list", "elements": "str", "choices": list(PROOFS), "default": list(PROOFS)},
+        "answers": {"type": "list", "elements": "str", "choices": list(questions.CHECKS), "default": []},
+        "requires": {"type": "dict", "default": {}},
+        # What the inventory has to grant on purpose: nothing of it is set by a profile.
+        "needs": {"type": "dict", "options": {"capabilities": {"type": "list", "elements": "str", "default": []}}},
+        "switches": {
+            "type": "dict",
+            "default": {},
+            "values": {
+                "type": "dict",
+                "options": {
+                    "description": {"type": "str", "required": True},
+                    "env": {"type": "dict", "options": {"shared": {"type": "dict", "default": {}}}},
+                    "serve": {"type": "dict", "default": {}},
+                    "ladder": {"type": "list", "elements": "int", "default": []},
+                    "requires": {"type": "dict", "default": {}},
+                    "evidence": _EVIDENCE,
+                    "notes": {"type": "str", "default": ""},
+                },
+            },
+        },
+        "evidence": _EVIDENCE,
+        "notes": {"type": "str", "default": ""},
+    },
+}
+
+
+class ProfileError(ClusterError):
+    """A profile can't be used, for one or more ``problems``."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(f"{one}." for one in problems), remedy="; ".join(dict.fromkeys(one.remedy for one in problems if one.remedy)))
+        self.problems = problems
+
+
+def snake(arguments: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Arguments under the one spelling that the collection compares: underscores."""
+    return {name.replace("-", "_"): value for name, value in arguments.items()}

@@ -1,0 +1,86 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the kernel, its log, the driver and the GPUs. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import MIB_IN_GIB, Arguments, Faults, check, comparison, differing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
+
+#: What a Spark is, as the kernel says it.
+SPARK_ARCHITECTURE = "aarch64"
+#: ``NVRM: Xid (PCI:000f:01:00): 79, ...``
+_XID = re.compile(r"Xid \([^)]*\): (\d+)")
+_RESERVED = re.compile(r"/(?P<total>[1-9]\d*)K available \(.*?\b(?P<reserved>\d+)K reserved")
+
+
+@check
+def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The NVIDIA modules that are loaded are the installed ones."""
+    modules = node.get("kernel.modules")
+    for name in arguments["modules"]:
+        module = modules.get(name)
+        loaded, installed = (module or {}).get("loaded"), (module or {}).get("installed")
+        if loaded and installed and loaded != installed:
+            yield Fault(loaded, installed, {"module": name, "loaded": loaded, "installed": installed})
+        elif module is None and name in arguments["always"]:
+            raise Unseen(f"kernel.modules.{name}")
+        elif loaded and not installed:
+            raise Unseen(f"kernel.modules.{name}.installed")
+
+
+@check
+def of_the_drivers_branch(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The package nvidia-modprobe, where it is installed, is of the branch of the driver that is loaded."""
+    package, module = node.optional("kernel.nvidia_modprobe"), node.get("kernel.modules").get("nvidia")
+    driver = (module or {}).get("loaded")
+    if package and driver and package.partition(".")[0] != driver.partition(".")[0]:
+        yield Fault(package, driver)
+
+
+@check
+def pieces_for_devices(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel of a Spark keeps memory in one piece for devices; one that keeps no account of it is not judged."""
+    if node.get("kernel.arch") == SPARK_ARCHITECTURE and node.optional("memory.cma_total_mb") == 0:
+        yield Fault("0 kB", "more than that")
+
+
+@check
+def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel's log of this boot has no Xid; with ``fatal`` those of the limit ``codes`` count, without it all others do."""
+    for event in node.get("kernel_log.events"):
+        if event["kind"] != "xid":
+            continue
+        code = _XID.search(event["text"])
+        if code is None:
+            raise Unseen(f"the code of the Xid in {event['text'][:120]!r}")
+        if (int(code[1]) in limits["codes"]) is arguments["fatal"]:
+            yield Fault(int(code[1]), None, {**event, "code": code[1]})
+
+
+@check
+def reserved_at_boot(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel kept at most ``percent`` of the memory for itself when it booted. A log without that line tells nothing."""
+    for event in node.get("kernel_log.events"):
+        told = _RESERVED.search(event["text"]) if event["kind"] == "memory" else None
+        percent = round(100 * int(told["reserved"]) / int(told["total"]), 1) if told else 0
+        if percent > limits["percent"]:
+            yield Fault(percent, limits["percent"], {"gib": round(int(told["reserved"]) / 1024 / MIB_IN_GIB, 1)})
+
+
+@comparison
+def same_of_gpus(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """The GPUs of all nodes have the same ``field``. With ``if_told`` a node whose driver does not tell it is left out."""
+    values = {}
+    for node in nodes:
+        told = {gpu["index"]: gpu[arguments["field"]] for gpu in node.get("gpus")}
+        if None in told.values():
+            if arguments.get("if_told"):
+                continue
+            raise Unseen(f"gpus.{arguments['field']} of {node.name}")
+        values[node.name] = "/".join(sorted(set(map(str, told.values()))))
+    yield from differing(values)

@@ -1,0 +1,217 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of memory: what is there, what is claimed, and what the plan says. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, gib
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
+
+#: The value of gb10_kv_cache that takes the size of the cache from the plan and the record.
+RECORDED = "recorded"
+
+
+@check
+def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The node has the memory of the Sparks that the profile was made for, or more."""
+    class_gb = node.needs["memory_class_gb"]
+    total, floor = gib(node.get("memory.total_mb")), round(class_gb * limits["shown"], 1)
+    if total < floor:
+        yield Fault(total, floor, {"total": total, "class_gb": class_gb, "floor": floor})
+
+
+@check
+def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the engine will take is available: its fraction of the whole, or weights, KV cache in bytes and a reserve.
+
+    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
+    """
+    if node.engine_live and not node.needs["allow_restart"]:
+        return
+    readable(node)
+    memory, total, available = node.needs["memory"], node.get("memory.total_mb"), available_mb(node)
+    kv_bytes, fraction = memory["kv_cache_bytes"], memory["utilization"]
+    if kv_bytes is not None:
+        weights = memory["weights_gb"]
+        if weights is None:
+            raise Unseen("memory.weights_gb of the profile")
+        needed = (weights * GB + kv_bytes) / GIB + limits["reserve_gib"]
+        why = f"{weights} GB of weights, {round(kv_bytes / GIB, 1)} GiB of KV cache and {limits['reserve_gib']} GiB of reserve"
+    else:
+        needed, why = fraction * total / MIB_IN_GIB, f"{fraction} of {gib(total)} GiB, as gpu_memory_utilization asks"
+    if available / MIB_IN_GIB < needed:
+        yield Fault(gib(available), round(needed, 1), {"available": gib(available), "missing": round(needed - available / MIB_IN_GIB, 1), "why": why})
+
+
+def readable(node: Node) -> None:
+    """The engine reads every number among its arguments that memory follows from."""
+    unread = node.needs["plan"].use.unread
+    if unread:
+        raise Unseen("what the engine is told", "; ".join(unread), "correct it in gb10_serve_arguments, or in the profile")
+
+
+def available_mb(node: Node) -> int:
+    """What is available for a start, in MiB: what is now, and what the live engine of this cluster holds, which ends first."""
+    available = int(node.get("memory.available_mb"))
+    if not node.engine_live:
+        return available
+    held = node.get("held").get(node.needs["cluster"], {"gpu_mib": 0, "anon_mb": 0})
+    if held["gpu_mib"] is None:
+        what = f"held.{node.needs['cluster']}.gpu_mib"
+        raise Unseen(what, "the driver does not say what the live engine holds", "take the cluster down first (the playbook teardown), then bring it up")
+    return available + int(held["gpu_mib"]) + int(held["anon_mb"])
+
+
+def companions(node: Node) -> list[Entry]:
+    """What the companions of a node do. Where none is declared, a node need not have been asked, nor have answered."""
+    if node.needs["companions"]:
+        return node.get("companions")
+    return [] if node.error("companions") else node.optional("companions") or []
+
+
+def companion_pids(node: Node) -> set[int]:
+    """The processes of declared companions: what they hold is claimed, and no tenant's."""
+    return {pid for one in companions(node) if one["declared"] for pid in one["pids"]}
+
+
+def held_gib(one: Entry) -> float:
+    """What a companion holds in GiB. What the driver does not tell counts as not taken yet."""
+    return ((one["gpu_mib"] or 0) + one["anon_mb"]) / MIB_IN_GIB
+
+
+def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[str]]:
+    """What the companions of the mode have yet to take of a node, in GiB, and who holds what. One that holds more than it claims has taken all of it.
+
+    With ``admitted``, those that run have nothing more to take: they were counted before the engine was started.
+    """
+    claimed = {f"companion {name}": size for name, size in planning.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
+    running = {f"companion {one['name']}": one for one in companions(node) if one["running"]}
+    now = {name: held_gib(running[name]) if name in running else 0.0 for name in claimed}
+    others = [f"{name} {held_gib(one):.1f} GiB held, not of this mode" for name, one in running.items() if name not in claimed]
+    more = sum(max(0.0, size - now[name]) for name, size in claimed.items() if not (admitted and name in running))
+    return more, [*filter(None, [planning.who(claimed, now)]), *others]
+
+
+def claims(node: Node) -> tuple[float, str]:
+    """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
+    claimed = planning.claimed(node.needs["tenants"], node.name)
+    more, who = companion_claims(node)
+    told = companion_pids(node)
+    now = dict.fromkeys(claimed, 0.0)
+    beside = []
+    for tenant in node.get("tenants") if claimed or who else ():
+        names = {str(tenant[word]).lower() for word in ("container", "name", "kind")}
+        known = next((name for name in claimed if name.lower() in names), None)
+        if tenant["pid"] in told:
+            continue
+        if known is not None:
+            now[known] += (tenant["gpu_mib"] or 0) / MIB_IN_GIB
+        elif tenant["gpu_mib"]:
+            beside.append(f"{tenant['name']} {gib(tenant['gpu_mib'])} GiB undeclared")
+    more += sum(max(0.0, size - now[name]) for name, size in claimed.items())
+    return more, ", ".join(filter(None, (*who, planning.who(claimed, now), *beside)))
+
+
+@check
+def companions_fit(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the companions that are to be up have yet to take is available, with a reserve, whatever the engine takes."""
+    more, who = companion_claims(node, admitted=node.engine_live)
+    left = node.get("memory.available_mb") / MIB_IN_GIB - more
+    if more and left < limits["reserve_gib"]:
+        yield Fault(round(left, 1), limits["reserve_gib"], {"more": round(more, 1), "available": gib(node.get("memory.available_mb")), "who": ", ".join(who)})
+
+
+@check
+def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The unit of each companion that is to be up is there."""
+    wanted = planning.companion_claims(node.needs["companions"], node.needs["mode"])
+    for one in companions(node) if wanted else ():
+        if one["declared"] and one["name"] in wanted and one["state"] == "not-found":
+            yield Fault("not found", one["unit"], one)
+
+
+@check
+def companions_declared(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No container of a companion runs that nobody declares."""
+    for one in companions(node):
+        if one["running"] and not one["declared"]:
+            yield Fault(one["container"], "declared", {**one, "held": round(held_gib(one), 1)})
+
+
+def records(node: Node) -> list[Entry]:
+    """The starts on record of this very image, profile and driver. A node without that image has none, and older answers tell of none."""
+    images, gpus = node.optional("images") or {}, node.optional("gpus") or []
+    image, driver = images.get(node.needs["image"]["tag"]) or {}, next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), "")
+    known = [one for one in node.optional("starts") or [] if one["cluster"] == node.needs["cluster"]]
+    return [one for one in known if starts.same(one, image.get("id", ""), node.needs["plan_digest"], driver)]
+
+
+@check
+def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What the profile takes by the memory plan goes on this node, beside what is in use there and what others claim.
+
+    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
+    """
+    if node.engine_live and not node.needs["allow_restart"]:
+        return
+    readable(node)
+    total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
+    more, who = claims(node)
+    pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
+    on = plan.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
+    found = planning.admission(pinned, on, records(node))
+    if found["verdict"] != plan.FITS:
+        why = "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])])
+        words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": why, "would_go": found["would_go"]}
+        verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
+        yield Fault(found["node"]["serving"]["available_gib"], plan.CONSTANTS["unproven"].value, words, verdict=verdict)
+
+
+@check
+def start_recorded(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A start of this very image, profile and driver is on record here, and the plan proposes a size of the KV cache."""
+    lacks = node.needs["pin"].lacks.get(node.name)
+    if lacks:
+        yield Fault(None, "a start on record", {"lacks": lacks})
+
+
+def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
+    """The size of the KV cache that starts on record bear out on all nodes; None where nobody asked for it."""
+    if not nodes or nodes[0].needs["kv_cache"] != RECORDED:
+        return None
+    on, found, unseen = [], {}, {}
+    for node in nodes:
+        try:
+            total = round(node.get("memory.total_mb") / MIB_IN_GIB, 2)
+            found[node.name] = records(node)
+        except Unseen as missing:
+            unseen[node.name] = f"what is on record is unknown: {missing}"
+            continue
+        claimed = [*planning.claimed(node.needs["tenants"], node.name).values()]
+        claimed += planning.companion_claims(node.needs["companions"], node.needs["mode"]).values()
+        on.append(plan.Node(node.name, total, sum(claimed)))
+    pin = planning.pin(nodes[0].needs["plan"], on, found)
+    return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
+
+
+@check
+def swap_unused(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Hardly anything lies in swap."""
+    used = node.get("memory.swap_total_mb") - node.get("memory.swap_free_mb")
+    if used > limits["most_mb"]:
+        yield Fault(used, limits["most_mb"], {"used": used})
+
+
+@check
+def pressure_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Processes hardly wait for memory. A kernel that does not count that is not judged by it."""
+    pressure = node.optional("memory.pressure")
+    if pressure and pressure["full"]["avg60"] > limits["most_percent"]:
+        yield Fault(pressure["full"]["avg60"], limits["most_percent"])

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the model, where it lies and where it comes from. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, GIB, Arguments, Faults, check, comparison, differing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
+
+
+@check
+def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """A node without the whole model, and what it needs beside it, has space for what is missing of it.
+
+    A download that did not end lies there already: the hub's client goes on with its file. What is not said to have a size does not count, so
+    that what is needed is the least.
+    """
+    path = node.needs["model_root"]
+    missing = {repo: gib for repo, gib in to_fetch(node).items() if gib is not None}
+    if not missing:
+        return
+    disk = node.get("disk").get(path)
+    if disk is None:
+        raise Unseen(f"disk.{path}")
+    needed = round(sum(missing.values()), 1)
+    if disk["free_bytes"] < needed * GIB:
+        yield Fault(round(disk["free_bytes"] / GIB, 1), needed, {"path": path, "repo": ", ".join(missing)})
+
+
+def to_fetch(node: Node) -> dict[str, float | None]:
+    """How many GiB a node would fetch of each repository that it has not whole, None where the profile does not say how large that is."""
+    return {repository["repo"]: _missing_gib(node, repository) for repository in node.needs["repositories"] if not _ready(node, repository)}
+
+
+def _missing_gib(node: Node, repository: Entry) -> float | None:
+    """What of a repository's size does not lie on the node yet, in GiB."""
+    if repository["gib"] is None:
+        return None
+    entries = _revisions(node, repository)
+    there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
+    there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
+    return max(repository["gib"] - there / GIB, 0.0)
+
+
+def _revisions(node: Node, repository: Entry) -> list[Entry]:
+    """What the node has of a repository of the profile, in any revision."""
+    return [entry for entry in node.get("models") if entry["repo"] == repository["repo"]]
+
+
+def _wanted(repository: Entry, entry: Entry) -> bool:
+    """Return whether this is what would be served: the pinned revision, or else main; a download that has no revision yet may become it."""
+    pinned = repository["revision"]
+    return entry["revision"] == pinned if pinned else "main" in entry["refs"] or entry["revision"] is None
+
+
+def _lacks(repository: Entry, entry: Entry) -> list[str]:
+    """What is missing of a repository for its purpose. An adapter and single files are looked at by the stage model, which knows their names."""
+    return [name for name in entry["missing"] if model_files.matters(repository["purpose"], name)]
+
+
+def _whole(repository: Entry, entry: Entry) -> bool:
+    """Return whether an entry of the cache has what a repository's purpose needs."""
+    if repository["purpose"] == "model" or entry["revision"] is None:
+        return bool(entry["complete"])
+    return not _lacks(repository, entry)
+
+
+def _ready(node: Node, repository: Entry) -> bool:
+    return any(_wanted(repository, entry) and _whole(repository, entry) for entry in _revisions(node, repository))
+
+
+def is_given(node: Node, nodes: list[Node]) -> bool:
+    """Return whether another node has all of the model and so gives it to this one, without the hub. Where that cannot be seen it is not so.
+
+    Records from before there was this setting lack it, and nothing was copied then.
+    """
+    try:
+        return node.needs.get("model_copy", "never") != "never" and any(
+            all(_ready(other, repository) for repository in node.needs["repositories"]) for other in nodes if other is not node
+        )
+    except Unseen:
+        return False
+
+
+@check
+def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The profile's model, and what it needs beside it, is on the node, whole and in its revision. Other revisions that are there are named."""
+    for repository in node.needs["repositories"]:
+        if _ready(node, repository):
+            continue
+        entries = _revisions(node, repository)
+        begun = [entry for entry in entries if _wanted(repository, entry)]
+        others = ", ".join(
+            f"{str(entry['revision'])[:12]}{'' if _whole(repository, entry) else ' (not whole)'}" for entry in entries if not _wanted(repository, entry)
+        )
+        missing = [name for entry in begun for name in _lacks(repository, entry)]
+        what = f"lacks {len(missing)} file(s), such as {missing[0]}" if missing else "is not whole" if begun else "is not on this node"
+        what += f"; other revisions are: {others}" if others else ""
+        cannot = "gb10_offline is true" if node.needs["offline"] and not node.needs.get("given") else ""
+        yield Fault(missing or None, repository["revision"] or "whole", {"repo": repository["repo"], "what": what}, cannot=cannot)
+
+
+@comparison
+def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """All nodes that have the whole model have the same one, by revision and size, and the same of what it needs beside it."""
+    for repository in nodes[0].needs["repositories"]:
+        values = {}
+        for node in nodes:
+            whole = [entry for entry in _revisions(node, repository) if _wanted(repository, entry) and _whole(repository, entry)]
+            if whole:
+                values[node.name] = " ".join(
+                    sorted(str(entry["revision"])[:12] + ("" if repository["partial"] else f" ({entry['bytes']} bytes)") for entry in whole)
+                )
+        yield from differing(values, repo=repository["repo"])
+
+
+def _lacking(nodes: list[Node], repository: Entry) -> list[str]:
+    """The nodes that lack a repository, in whole or in part, and so would fetch it."""
+    return [node.name for node in nodes if not _ready(node, repository)]
+
+
+@comparison
+def gates_open(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """What the hub gives to known accounts alone is asked for with a token, or lies on every node already."""
+    for repository in nodes[0].needs["repositories"]:
+        fetching = [_named(nodes, name) for name in _lacking(nodes, repository)]
+        without = [node.name for node in fetching if not node.needs["hub_token"] and not node.needs.get("given")]
+        if repository["gated"] and without:
+            words = {"repo": repository["repo"], "where": ", ".join(without), "url": f"https://huggingface.co/{repository['repo']}"}
+            yield Fault(None, "a token", words, node=CLUSTER)
+
+
+def _named(nodes: list[Node], name: str) -> Node:
+    return next(node for node in nodes if node.name == name)
+
+
+@comparison
+def licenses_named(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """A license that a person has to accept is named before the first byte that it covers is fetched."""
+    for repository in nodes[0].needs["repositories"]:
+        license, lacking = repository["license"], _lacking(nodes, repository)
+        if license.get("accept") and lacking:
+            url = license["url"] or f"https://huggingface.co/{repository['repo']}"
+            words = {"repo": repository["repo"], "license": license["id"], "url": url, "where": ", ".join(lacking)}
+            yield Fault(None, license["id"], words, node=CLUSTER)
+
+
+@comparison
+def revision_pinned(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """A model that brings code of its own is pinned to a commit, and so is what lies beside it."""
+    for repository in nodes[0].needs["repositories"] if nodes[0].needs["remote_code"] else ():
+        if not repository["revision"]:
+            yield Fault(None, "a commit", {"repo": repository["repo"]}, node=CLUSTER)

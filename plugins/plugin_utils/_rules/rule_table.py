@@ -1,0 +1,171 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rules, as they stand in rules.yml and doctor.yml. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import typing as t
+
+from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_checks, image_checks, machine_checks, memory_checks, model_checks
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import stack_checks, tenant_checks
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, COMPARISONS, RELATIONS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node
+
+TABLE = pathlib.Path(__file__).with_name("rules.yml")
+DOCTOR_TABLE = pathlib.Path(__file__).with_name("doctor.yml")
+
+#: Tag of the rules that ask for no profile and no settings: the doctor judges by them.
+DOCTOR_TAG = "doctor"
+
+#: The doctor's rule about the node itself. Where it does not pass, no other is judged.
+ANSWERS = "node.answers"
+
+#: What to do about it, where nothing says more.
+SEE = "ssh {node} python3 --version; without passwordless sudo run with -K, or with -e gb10_become=false for what an ordinary account sees"
+
+#: What a rule can compare a node with.
+COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
+
+#: Words at the beginning of a rule's title that keep their capital in a sentence, as CUDA does.
+PROPER_NAMES = ("Docker", "Python", "Ray")
+
+#: Rules with this tag are about what joins several nodes.
+FABRIC_TAG = "fabric"
+
+#: Where the evidence of an active probe of the fabric stands.
+PROBE = "probe"
+
+#: Who has the checks: each puts its own into the table of checks when it is imported.
+SUBJECTS = (fabric_checks, image_checks, machine_checks, memory_checks, model_checks, stack_checks, tenant_checks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """The later stage of the same play that repairs what a rule looks for, and what it does then."""
+
+    stage: str
+    does: str = "fix this"
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A rule is only judged where ``relation`` holds between what is asked of the node under ``need`` and ``value``; else ``why`` not."""
+
+    need: str
+    relation: str
+    value: t.Any
+    why: str
+
+    def holds(self, node: Node) -> bool:
+        return RELATIONS[self.relation](node.needs[self.need], self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One row of the table; rules.yml says what each field means."""
+
+    id: str
+    title: str
+    compares: str
+    evidence: tuple[str, ...]
+    check: str
+    verdict: str
+    message: str
+    remedy: str
+    source: str
+    tags: tuple[str, ...]
+    arguments: dict[str, t.Any] = dataclasses.field(default_factory=dict)
+    limits: dict[str, t.Any] = dataclasses.field(default_factory=dict)
+    only_if: tuple[Condition, ...] = ()
+    after: tuple[str, ...] = ()
+    repair: Repair | None = None
+
+    @classmethod
+    def from_row(cls, row: dict[str, t.Any]) -> Rule:
+        """Return the rule of one row. Raises :class:`TypeError` or :class:`ValueError` when it is not complete."""
+        fields = {**row, "arguments": row.get("with", {})}
+        fields.pop("with", None)
+        for name in ("evidence", "tags", "after"):
+            fields[name] = tuple(row.get(name, ()))
+        fields["only_if"] = tuple(Condition(*condition) for condition in row.get("only_if", ()))
+        fields["repair"] = Repair(**row["repair"]) if "repair" in row else None
+        rule = cls(**fields)
+        if rule.compares not in COMPARES or (rule.check not in CHECKS and rule.check not in COMPARISONS):
+            raise ValueError(f"{rule.id}: compares {rule.compares} by {rule.check}")
+        return rule
+
+    @property
+    def between(self) -> bool:
+        """Whether all nodes are looked at together."""
+        return self.check in COMPARISONS
+
+    @property
+    def probes(self) -> bool:
+        """Whether only an active probe of the fabric gives the evidence."""
+        return any(path.split(".", 1)[0] == PROBE for path in self.evidence)
+
+
+def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
+    """Return the rules of a table; ``beside`` are ids of others that they may come after.
+
+    Raises :class:`TypeError` or :class:`ValueError` when one is not complete.
+    """
+    rules = tuple(Rule.from_row(row) for row in yaml_load(text)["rules"])
+    known: set[str] = set(beside)
+    for rule in rules:
+        if rule.id in known or not set(rule.after) <= known:
+            raise ValueError(f"{rule.id} is there twice, or comes after a rule that is not above it")
+        known.add(rule.id)
+    return rules
+
+
+@functools.cache
+def of_table() -> tuple[Rule, ...]:
+    """Return the rules of rules.yml, those of the preflight and those of the fabric probe, in the order in which they are judged."""
+    return parsed(TABLE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def shipped() -> tuple[Rule, ...]:
+    """Return the rules of the preflight."""
+    return tuple(rule for rule in of_table() if not rule.probes)
+
+
+@functools.cache
+def probing() -> tuple[Rule, ...]:
+    """Return the rules of the fabric probe. The preflight loads no network and does not judge by them."""
+    return tuple(rule for rule in of_table() if rule.probes)
+
+
+@functools.cache
+def of_doctor() -> tuple[Rule, ...]:
+    """Return the rules of the doctor: its own, then those of the preflight that ask for no profile and no settings."""
+    own = parsed(DOCTOR_TABLE.read_text(encoding="utf-8"), beside=frozenset(rule.id for rule in shipped()))
+    taken = [rule for rule in shipped() if DOCTOR_TAG in rule.tags]
+    # A rule that another one stands behind comes before it.
+    early = {id for rule in own for id in rule.after}
+    ordered = [*(rule for rule in taken if rule.id in early), *own, *(rule for rule in taken if rule.id not in early)]
+    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in sorted(ordered, key=_answers_first))
+
+
+def _answers_first(rule: Rule) -> bool:
+    return rule.id != ANSWERS
+
+
+@functools.cache
+def every() -> tuple[Rule, ...]:
+    """Return all rules, of the preflight, of the fabric probe and of the doctor, each once."""
+    return tuple({rule.id: rule for rule in (*of_doctor(), *of_table())}.values())
+
+
+@functools.cache
+def known_ids() -> frozenset[str]:
+    """Return the ids of all rules."""
+    return frozenset(rule.id for rule in every())

@@ -1,0 +1,198 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of who else is on the node: processes, ports, containers, services. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import ID_LENGTH, ID_SHOWN, Arguments, Faults, check, comparison, named_like
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, of_entry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.memory_checks import companion_pids
+
+#: The kind of a tenant that draws on the screen.
+DESKTOP = "desktop"
+#: Engines whose ranks wait for each other, and what spreads them.
+SPREAD_ENGINES = ("vllm", "sglang", "tensorrt_llm", "ray")
+
+
+def _foreign_holders(node: Node) -> t.Iterator[tuple[str, int, list[Entry]]]:
+    """(variable, port, listeners) of every port that others hold. Processes that may not be seen are no evidence; ``errors`` tells of them."""
+    ours = {container["name"] for container in node.our_containers()}
+    for name, port in node.needs["ports"].items():
+        holders = [listener for listener in node.get("listeners") if listener["port"] == port and listener["pid"] is not None]
+        foreign = [listener for listener in holders if listener["container"] not in ours]
+        if foreign:
+            yield name, port, foreign
+
+
+def holder(listener: Entry) -> str:
+    """Who listens, as far as it could be seen."""
+    since = f" since {listener['since']}" if listener["since"] else ""
+    return f"{listener['process'] or 'a process that may not be seen'} (pid {listener['pid'] or 'unknown'}){inside(listener)}{since}"
+
+
+@check
+def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The ports are free, or held by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without all others do."""
+    for name, port, foreign in _foreign_holders(node):
+        stale = all(classify.is_gcs(listener["process"]) and listener["container"] for listener in foreign)
+        if stale is arguments["stale_heads"]:
+            who = "; ".join(holder(listener) for listener in foreign)
+            cannot = "gb10_replace_stale is not true" if stale and not node.needs["replace_stale"] else ""
+            yield Fault(who, f"port {port} free", {"port": port, "variable": name, "who": who}, cannot=cannot)
+
+
+def _tenants(node: Node) -> list[Entry]:
+    """The tenants, without declared companions and the processes that cuda_zombie_check tells of: an orphan is nobody's, and its remedy is another one."""
+    classes = node.optional("zombies.classes") or {}
+    told = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())} | companion_pids(node)
+    return [tenant for tenant in node.get("tenants") if tenant["pid"] not in told]
+
+
+@check
+def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No process of others holds ``held_mib`` of GPU memory or more; a desktop is judged as a whole."""
+    for tenant in _tenants(node):
+        if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
+            yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": inside(tenant)})
+
+
+@check
+def ipc_stays(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No engine runs outside of containers as a user whose semaphores go with the last session."""
+    for tenant in node.get("tenants"):
+        if tenant["kind"] in SPREAD_ENGINES and not tenant["container"] and tenant["user"] in (node.optional("limits.ipc_removed_of") or []):
+            yield Fault(tenant["user"], "a user who lingers", tenant)
+
+
+@check
+def kv_cache_stays(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The KV cache is not moved out to the host's memory."""
+    if node.needs["kv_offload"]:
+        yield Fault(node.needs["kv_offload"], "none of it")
+
+
+@check
+def desktop_session(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """What draws on the screen holds less GPU memory than ``held_mib``, all together."""
+    drawing = [tenant for tenant in _tenants(node) if tenant["kind"] == DESKTOP and tenant["gpu_mib"]]
+    held = sum(tenant["gpu_mib"] for tenant in drawing)
+    if held >= limits["held_mib"]:
+        yield Fault(held, f"below {limits['held_mib']} MiB", {"who": ", ".join(f"{tenant['name']} {tenant['gpu_mib']} MiB" for tenant in drawing)})
+
+
+@check
+def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are named together."""
+    yield from together(tenant for tenant in _tenants(node) if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) < limits["held_mib"])
+
+
+def together(tenants: t.Iterable[Entry]) -> Faults:
+    """Yield one fault for all tenants of one kind in one container."""
+    groups: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
+    for tenant in tenants:
+        groups[tenant["container"], tenant["kind"]].append(tenant)
+    for (_container, kind), (first, *others) in groups.items():
+        held = sum(tenant["gpu_mib"] or 0 for tenant in (first, *others))
+        more = f" and {len(others)} more" if others else ""
+        who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){more}{inside(first)}"
+        yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
+
+
+def inside(one: Entry) -> str:
+    """Where something runs; a container whose name nobody told goes by the beginning of its id, as Docker shows it."""
+    name = one["container"] or ""
+    if len(name) == ID_LENGTH and not name.strip("0123456789abcdef"):
+        name = name[:ID_SHOWN]
+    return f" in container {name}" if name else ""
+
+
+@check
+def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No container of others runs with the GPU. One that holds memory is named as a tenant already."""
+    named = {tenant["container"] for tenant in node.get("tenants")}
+    told = companion_pids(node)
+    for container in node.get("foreign_containers"):
+        if told.intersection(container["pids"]):
+            continue
+        if container["gpu"] and container["state"] == "running" and container["name"] not in named:
+            yield Fault(container["name"], "none", container)
+
+
+@check
+def other_clusters(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No container of another cluster of this collection runs. One of no cluster is asking an image what it holds, and ends."""
+    for container in node.get("containers"):
+        if container["cluster"] not in (None, node.needs["cluster"]) and container["state"] == "running":
+            yield Fault(container["name"], node.needs["cluster"], container)
+
+
+@check
+def mode_has_it(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The declared mode has this cluster with this profile. Where none was ever declared, and in answers from before there were modes, any may come up."""
+    record = node.optional("mode")
+    if not record:
+        return
+    cluster, profile = node.needs["cluster"], node.needs["profile"]
+    has = {name: one["profile"] for name, one in record["clusters"].items()}
+    if has.get(cluster) != profile:
+        told = ", ".join(f"{name} with {one}" for name, one in has.items()) or "nothing"
+        yield Fault(told, f"{cluster} with {profile}", {"mode": record["mode"], "has": told, "cluster": cluster, "profile": profile})
+
+
+@check
+def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """No variable of the engine, Ray or NCCL is set for the whole machine, apart from the harmless ones."""
+    left: dict[str, list[str]] = collections.defaultdict(list)
+    for entry in node.get("environment"):
+        if not named_like(entry["name"], limits["harmless"]):
+            left[entry["where"]].append(f"{entry['name']}={entry['value']}")
+    for where, variables in left.items():
+        yield Fault(variables, [], {"where": where, "variables": ", ".join(variables)})
+
+
+@check
+def no_mps(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """CUDA MPS neither runs nor is asked for."""
+    asked = [f"{entry['name']} in {entry['where']}" for entry in node.get("environment") if named_like(entry["name"], limits["variables"])]
+    running = [f"{process['name']} (pid {process['pid']})" for gpu in node.get("gpus") for process in gpu["processes"] or []]
+    running += [f"{tenant['name']} (pid {tenant['pid']})" for tenant in node.get("tenants")]
+    seen = dict.fromkeys([*asked, *(one for one in running if limits["program"] in one)])
+    if seen:
+        yield Fault(list(seen), [], {"seen": ", ".join(seen)})
+
+
+@check
+def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The kernel ends sshd last when memory is short."""
+    sshd = node.get("limits.sshd")
+    if sshd["pid"] is None and node.error("limits.sshd") is None:
+        # None runs: whoever reached this node came another way.
+        return
+    score = of_entry(sshd, "oom_score_adj", "limits.sshd")
+    if score > limits["most"]:
+        yield Fault(score, limits["most"], {"pid": sshd["pid"], "score": score})
+
+
+@check
+def earlyoom_effective(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """An earlyoom that runs can act before the machine is full. One that does not run is nobody's fault."""
+    guard = node.get("limits.earlyoom")
+    if of_entry(guard, "running", "limits.earlyoom") and not of_entry(guard, "effective", "limits.earlyoom"):
+        yield Fault(guard["args"], "effective", {"why": guard["why"] or "its thresholds are never reached"})
+
+
+@comparison
+def heads_alive(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """Where containers of this cluster run on the workers, the head's runs, too."""
+    running = {node.name: [one["name"] for one in node.our_containers() if one["state"] == "running"] for node in nodes}
+    heads = [node.name for node in nodes if node.needs["head"]]
+    if heads and not any(running[head] for head in heads):
+        for name, containers in running.items():
+            if containers:
+                yield Fault(containers, f"a head on {heads[0]}", {"containers": ", ".join(containers), "head": heads[0]}, node=name)

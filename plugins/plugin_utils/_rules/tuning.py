@@ -1,0 +1,85 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an inventory or a profile changes of the rules: limits, verdicts, and why. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import Rule, every
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
+
+Tuning = t.Mapping[str, t.Mapping[str, t.Any]]
+
+#: What a tuned rule's findings can become at most.
+LOWERED = ("warn", "silenced")
+
+#: Words of a tuned rule that are no limits.
+TUNING_WORDS = ("verdict", "why")
+
+
+def tuning_problems(tuning: t.Any, where: str, id: str, rules: t.Sequence[Rule] | None = None) -> list[Problem]:
+    """Return what is wrong with rules that a profile or an inventory tunes; ``where`` is what the tuning is called, ``id`` that of its problems."""
+    known = {rule.id: rule for rule in (every() if rules is None else rules)}
+    problems = []
+
+    def wrong(path: str, what: str, expected: str = "") -> None:
+        problems.append(Problem(id, f"{where}.{path}", what, expected, f"correct {where}.{path}; docs/rules.md lists all rules with their limits"))
+
+    for name, changes in tuning.items():
+        if name not in known:
+            wrong(name, f"no rule has this id{near(name, known)}")
+            continue
+        if not isinstance(changes, dict):
+            wrong(name, f"is {changes!r}", "a mapping, such as {verdict: warn, why: TEXT}")
+            continue
+        limits = known[name].limits
+        for key, value in changes.items():
+            path = f"{name}.{key}"
+            if key == "verdict" and value not in LOWERED:
+                wrong(path, f"is {value!r}", " or ".join(LOWERED))
+            elif key == "why" and not isinstance(value, str):
+                wrong(path, f"is {value!r}", "text")
+            elif key not in (*TUNING_WORDS, *limits):
+                wrong(path, "is not a limit of this rule", f"{', '.join(limits) or 'no limit'}, {' or '.join(TUNING_WORDS)}")
+            elif key in limits and not _alike(value, limits[key]):
+                wrong(path, f"is {value!r}", f"something like {limits[key]!r}")
+    return problems
+
+
+def _alike(value: t.Any, default: t.Any) -> bool:
+    """Return whether a value may take the place of a limit's default."""
+    if isinstance(default, (int, float)):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not isinstance(default, list):
+        return isinstance(value, type(default))
+    return isinstance(value, list) and all(isinstance(one, type(default[0])) and (not isinstance(one, dict) or set(one) == set(default[0])) for one in value)
+
+
+def tuned(rule: Rule, tunings: t.Iterable[tuple[str, Tuning]]) -> dict[str, t.Any]:
+    """Return ``limits``, ``verdict`` (what findings become at most, None when they stay) and ``by`` of a rule, the last of ``tunings`` winning."""
+    limits, verdict, by = dict(rule.limits), None, []
+    for who, tuning in tunings:
+        changes = tuning.get(rule.id, {})
+        if changes:
+            by.append(who)
+        limits.update({name: value for name, value in changes.items() if name not in TUNING_WORDS})
+        verdict = changes.get("verdict", verdict)
+    return {"limits": limits, "verdict": verdict, "by": by}
+
+
+def limits_of(id: str, tunings: t.Iterable[Tuning]) -> dict[str, t.Any]:
+    """Return the limits of the rule ``id``, the last of ``tunings`` winning: for a stage that judges by the same table."""
+    return tuned(next(rule for rule in every() if rule.id == id), (("", tuning) for tuning in tunings))["limits"]
+
+
+def lowered(found: Finding, verdict: str | None) -> Finding:
+    """Return a finding as a tuned rule lets it count; ``was`` is the verdict it would have had, null when that did not change."""
+    if verdict is None or table.ORDER.index(found["verdict"]) <= table.ORDER.index(verdict):
+        return {**found, "was": None}
+    return {**found, "verdict": verdict, "was": found["verdict"]}
