@@ -80,7 +80,8 @@ _SCHEME = r"(?:basic|bearer|digest|negotiate|token|api-?key|key|ntlm)"
 _SHAPES = (
     re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
     # In JSON, a line's beginning follows the letter of an escaped line break.
-    re.compile(r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[oprsu]_|github_pat_|glpat-|dckr_pat_|pypi-AgE|xox[abp]-|xapp-|AIza))"
+    re.compile(
+        r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[oprsu]_|github_pat_|glpat-|dckr_pat_|pypi-AgE|xox[abp]-|xapp-|AIza))"
         r"[A-Za-z0-9_-]{16,}"
     ),
     re.compile(r"(?P<kept>(?<![\w-])npm_)[A-Za-z0-9]{36}(?![\w-])"),

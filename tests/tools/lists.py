@@ -103,7 +103,7 @@ def settings_page() -> str:
             rows.append((f"`{name}`", option.get("type", "str"), shown, re.sub(r"[A-Z]\(([^()]*)\)", r"`\1`", says), role))
     lines = [
         MADE.format(name="settings"), "# Settings", "",
-        f"All {len(rows)}, each with the first sentence that says what it is. `ansible-doc -t role gb10.cluster.ROLE` has the rest.", "",
+        f"All {len(rows)}, each with the first sentence that says what it is. `ansible-doc -t role gb10.cluster.gb10`, or another role, has the rest.", "",
         table(("Setting", "Type", "Without it", "What it is", "Role"), rows), "",
     ]
     return "\n".join(lines)

@@ -38,7 +38,7 @@ def check_hub(identity):
     hub = os.path.join(os.environ["HF_HOME"], "hub")
     status = os.stat(hub)
     if [status.st_dev, status.st_ino] != identity:
-        sys.exit("the hub cache was replaced while this container was started")
+        raise SystemExit("the hub cache was replaced while this container was started")
 
 
 def known_options():

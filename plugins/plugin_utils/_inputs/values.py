@@ -662,7 +662,7 @@ def login(variables: Values) -> Problems:
 
 
 def placeholders(node: str, host: str, values: Values) -> Problems:
-    """What stands in the example inventory for an owner's own. Its addresses may well be somebody's: beside another ``host`` the API's alone is told."""
+    """What stands in the example inventory for an owner's own. Its addresses may well be somebody's beside another ``host``."""
     example = bool(_PLACEHOLDER.search(host))
     fabric, api = values.get("gb10_fabric_address"), values.get("gb10_api_address")
     rows = (
@@ -671,7 +671,7 @@ def placeholders(node: str, host: str, values: Values) -> Problems:
         (
             "gb10_api_address",
             api,
-            api == EXAMPLE_API != host and values.get("gb10_head_host") == node,
+            example and api == EXAMPLE_API and values.get("gb10_head_host") == node,
             "put in the address of the head that the API's users come to, or remove the line",
         ),
     )

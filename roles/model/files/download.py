@@ -8,9 +8,9 @@ The client (``huggingface_hub``) does all but this: newer ones (2.4 does) throw 
 files are loaded here first, by the client's own transfer, under the name that it gave them before (``blobs/DIGEST.incomplete``). What an earlier run
 left of one goes on, and a file gets its name when its sha256 is the hub's. The client then finds them, and adds the small ones, links and refs.
 
-Its arguments are a JSON list of what ``snapshot_download`` is given, and the device and inode of the hub cache. Now
-and then it writes a line with ``progress`` and ``of``, bytes of large files that are there and of all. The last line that it writes is a JSON object, too: ``failed`` is empty or says ``what``, ``where``, ``expected`` and ``remedy``;
-beside it stand ``seconds`` and ``bytes``, those of large files.
+Its arguments are a JSON list of what ``snapshot_download`` is given, and the device and inode of the hub cache. Now and then it writes a line with
+``progress`` and ``of``, bytes of large files that are there and of all. The last line that it writes is a JSON object, too: ``failed`` is empty or says
+``what``, ``where``, ``expected`` and ``remedy``; beside it stand ``seconds`` and ``bytes``, those of large files.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_what_cannot_be_found_out_has_its_reason(config: dict[str, t.Any], monke
         raise ClusterError("the API refuses a completion: HTTP 401", remedy="Give the key.")
 
     monkeypatch.setattr(token_probe, "ask", fails)
-    assert "HTTP 401 Remedy: Give the key." in seeing.engines(config, mode(["spark-1"]))[0]["error"]
+    assert "HTTP 401. Remedy: Give the key." in seeing.engines(config, mode(["spark-1"]))[0]["error"]
 
     def silent(*_words: t.Any) -> t.Any:
         raise UnknownState("Docker does not answer within 30 s")
