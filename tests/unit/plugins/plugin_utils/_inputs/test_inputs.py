@@ -467,10 +467,10 @@ def test_names_of_the_example_are_reported(host, told):
         ("spark-1.example.lan", {"gb10_fabric_address": "192.168.100.2"}, ["ansible_host", "gb10_fabric_address"]),
         ("spark-1.example.lan", {"gb10_fabric_address": "192.168.100.3"}, ["ansible_host"]),
         ("spark-1.lan", {"gb10_fabric_address": "192.168.100.1"}, []),
-        ("spark-1.example.lan", {"gb10_api_address": "10.0.0.11"}, ["ansible_host", "gb10_api_address"]),
+        ("spark-1.example.lan", {"gb10_api_address": "10.0.0.11"}, ["ansible_host", "gb10_fabric_address", "gb10_api_address"]),
         ("spark-1.lan", {"gb10_api_address": "10.0.0.11"}, []),
-        ("spark-1.example.lan", {"gb10_api_address": "10.0.0.11", "gb10_head_host": "spark-2"}, ["ansible_host"]),
-        ("spark-1.example.lan", {"gb10_api_address": "10.0.0.12"}, ["ansible_host"]),
+        ("spark-1.example.lan", {"gb10_api_address": "10.0.0.11", "gb10_head_host": "spark-2"}, ["ansible_host", "gb10_fabric_address"]),
+        ("spark-1.example.lan", {"gb10_api_address": "10.0.0.12"}, ["ansible_host", "gb10_fabric_address"]),
     ],
 )
 def test_addresses_of_the_example_are_reported_where_they_are_hardly_an_owners(host, change, told):
