@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 from xml.sax.saxutils import escape
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import CONSTANTS
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.components import CONSTANTS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.drawing import frame, mark, text
 

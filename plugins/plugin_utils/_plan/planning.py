@@ -22,7 +22,7 @@ import yaml
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, sentence
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, model_facts, plan, recipe
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
@@ -110,7 +110,7 @@ def drafter(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any]) -> flo
     name = str(spec.get("model") or "") if isinstance(spec, dict) else ""
     known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/", maxsplit=1)[0], {}) if name.startswith(_REPOSITORY) else {"repo": name}
     listed = table()["drafters"].get(known.get("repo"), {})
-    return (known.get("size_gb") or listed.get("size_gb") or 0.0) * _GB / plan.GIB
+    return (known.get("size_gb") or listed.get("size_gb") or 0.0) * _GB / components.GIB
 
 
 def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
@@ -129,7 +129,7 @@ def default_share(profile: t.Mapping[str, t.Any]) -> float:
     ends = [(tuple(int(part) for part in one[2].split(".")), one[1] == "<") for one in found if one]
     newest = [(end, below) for end, below in ends if end >= _OLDEST]
     return next(
-        share for since, share in reversed(plan.DEFAULT_SHARES.items()) if all(since < end if below else since <= end for end, below in newest)
+        share for since, share in reversed(recipe.DEFAULT_SHARES.items()) if all(since < end if below else since <= end for end, below in newest)
     )
 
 
@@ -138,10 +138,10 @@ class Claim(t.NamedTuple):
     of the model that were reported to run; and the arguments that were given over the profile's."""
 
     facts: dict[str, t.Any]
-    use: plan.Settings
+    use: recipe.Settings
     declared_gib: float | None
     missing: list[str]
-    reports: tuple[plan.Report, ...]
+    reports: tuple[recipe.Report, ...]
     given: dict[str, t.Any]
 
 
@@ -169,13 +169,13 @@ def _asked(
     concurrency: int | None = None,
     config: t.Mapping[str, t.Any] | None = None,
     recorded: bool = False,
-) -> tuple[dict[str, t.Any], plan.Settings, float | None]:
+) -> tuple[dict[str, t.Any], recipe.Settings, float | None]:
     """Return the facts of a profile's model, its settings, and the GiB that it declares."""
     arguments = {name: value for name, value in {**profile["serve"], **serve}.items() if value is not None}
     facts = facts_of(profile, config)
     declared_gb = profile["memory"]["weights_gb"]
     from_facts = model_facts.weights_bytes(facts) is not None
-    use = plan.settings_of(
+    use = recipe.settings_of(
         arguments,
         profile["parallel"],
         facts,
@@ -188,7 +188,7 @@ def _asked(
     )
     if concurrency and use.seqs and concurrency > use.seqs:
         use = use._replace(seqs=concurrency)
-    return facts, use, declared_gb * _GB / plan.GIB if declared_gb else None
+    return facts, use, declared_gb * _GB / components.GIB if declared_gb else None
 
 
 def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -208,7 +208,7 @@ def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 @functools.cache
-def reports_of(repo: str) -> tuple[plan.Report, ...]:
+def reports_of(repo: str) -> tuple[recipe.Report, ...]:
     """Return the recipes of a repository that were reported to run, as a plan compares them."""
     found = []
     for record in recipes():
@@ -216,7 +216,7 @@ def reports_of(repo: str) -> tuple[plan.Report, ...]:
             profile, node = recorded_profile(record), record.get("node", {})
             facts, use, declared_gib = _asked(profile, {})
             total = node.get("total_gib", plan.CLASS_TOTAL[profile["memory"]["class_gb"]])
-            found.append(plan.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
+            found.append(recipe.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
     return tuple(found)
 
 
@@ -264,7 +264,7 @@ def who(claims: t.Mapping[str, float], now: t.Mapping[str, float] | None = None)
     return ", ".join(texts)
 
 
-def _with_claims(nodes: list[plan.Node], tenants: t.Any) -> list[plan.Node]:
+def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[components.Node]:
     """Return nodes with what declared tenants claim of them. Raises :class:`ClusterError` for a claim that cannot be, or of a node that is not planned for."""
     wrong = [f"{where}: {what}, expected {expected}" for where, what, expected in tenant_faults(tenants)]
     names = [node.name for node in nodes]
@@ -282,7 +282,7 @@ def _with_claims(nodes: list[plan.Node], tenants: t.Any) -> list[plan.Node]:
     return found
 
 
-def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]:
+def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
     ``given`` is a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe
@@ -293,7 +293,7 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]
     return found
 
 
-def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[plan.Node], list[Fault]]:
+def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[components.Node], list[Fault]]:
     """Return the nodes as :func:`nodes_of`, and what is wrong with those given."""
     usual = plan.CLASS_TOTAL[class_gb or 128]
     if given is None or given == [] or given == "":
@@ -319,7 +319,7 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[plan.N
                 wrong.append((f"{where}.{name}", f"is {value!r}", f"GiB from {least} to {most}"))
             values[name] = number_of
         name = str(row.get("node") or f"node-{index + 1}")
-        found.append(plan.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
+        found.append(components.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
     if len(given) != number:
         wrong.append(("nodes", f"names {len(given)}", f"{number}, as many as the profile has ranks"))
     return found, wrong
@@ -395,7 +395,7 @@ def memory_plan(
     number, class_gb = use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"] or max(plan.CLASS_TOTAL)
     nodes = nodes or of_inventory(inventory or {}, number)
 
-    def planned(on: list[plan.Node], search: bool = True) -> dict[str, t.Any]:
+    def planned(on: list[components.Node], search: bool = True) -> dict[str, t.Any]:
         return plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1, search=search, reports=asked.reports)
 
     on = _with_claims(nodes_of(nodes, number, class_gb), list(tenants or []))
@@ -427,13 +427,13 @@ def memory_plan(
     }
 
 
-def _lengths(asked: Claim, nodes: list[plan.Node], steps: list[int], repo: str) -> list[dict[str, t.Any]]:
+def _lengths(asked: Claim, nodes: list[components.Node], steps: list[int], repo: str) -> list[dict[str, t.Any]]:
     """Return a row for each length: verdict, GiB of one sequence on a node, and how much more that is than the row before, with what was reported of it."""
     rows: list[dict[str, t.Any]] = []
     for tokens in sorted({*steps, asked.use.context}):
         changed = asked.use._replace(context=tokens)
         found = plan.plan(asked.facts, changed, nodes, declared_gib=asked.declared_gib, search=False, reports=asked.reports)
-        size = plan.kv_bytes(asked.facts, changed) / plan.GIB
+        size = components.kv_bytes(asked.facts, changed) / components.GIB
         before = rows[-1] if rows else None
         more = None if before is None else round(size - before["kv_gib"], 3)
         reported = [one for one in growth_of(repo) if before and (one["from"], one["to"]) == (before["context"], tokens)]
@@ -444,7 +444,7 @@ def _lengths(asked: Claim, nodes: list[plan.Node], steps: list[int], repo: str) 
     return rows
 
 
-def admission(asked: Claim, node: plan.Node, records: t.Sequence[starts.Start] = ()) -> dict[str, t.Any]:
+def admission(asked: Claim, node: components.Node, records: t.Sequence[starts.Start] = ()) -> dict[str, t.Any]:
     """Return what a plan says of one node as it is: ``verdict``, the node's figures (``node``), why, and what would go, in words. The facts must be whole.
 
     ``records`` are those of the same image, profile and driver: what they took counts where it is more than the plan's.
@@ -466,7 +466,7 @@ class Pin(t.NamedTuple):
     lacks: dict[str, str]
 
 
-def pin(asked: Claim, nodes: t.Sequence[plan.Node], records: t.Mapping[str, t.Sequence[starts.Start]]) -> Pin:
+def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str, t.Sequence[starts.Start]]) -> Pin:
     """Return the size that the plan proposes for the KV cache, where a start of the same image, profile and driver is on record on every node.
 
     ``nodes`` have their MemTotal and what others claim there, and nothing that was measured: the same nodes get the same size, whatever runs on them.
@@ -567,7 +567,7 @@ def _row(node: t.Mapping[str, t.Any], remedy: str) -> dict[str, t.Any]:
         _VERDICTS[node["verdict"]],
         f"{node['verdict']}: {figures(node)}{why}",
         measured=node["serving"]["available_gib"],
-        needed=plan.CONSTANTS["unproven"].value,
+        needed=components.CONSTANTS["unproven"].value,
         remedy=remedy,
         source="docs/plan.md",
     )
@@ -651,7 +651,7 @@ def lines(found: t.Mapping[str, t.Any]) -> list[str]:
         rows.append(f"length {one['context']}: {one['verdict']}, {one['kv_gib']:g} GiB a sequence{more}{reported}")
     if found["propose_kv_cache_memory_bytes"] and use["recorded"]:
         size = found["propose_kv_cache_memory_bytes"]
-        rows.append(f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)")
+        rows.append(f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / components.GIB:.2f} GiB)")
     return [*rows, *(f"advice: {one}" for one in found["advice"])]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, gib
@@ -165,13 +165,13 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
     more, who = claims(node)
     pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
-    on = plan.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
+    on = components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
     found = planning.admission(pinned, on, records(node))
     if found["verdict"] != plan.FITS:
         why = "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])])
         words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": why, "would_go": found["would_go"]}
         verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
-        yield Fault(found["node"]["serving"]["available_gib"], plan.CONSTANTS["unproven"].value, words, verdict=verdict)
+        yield Fault(found["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
 
 
 @check
@@ -196,7 +196,7 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
             continue
         claimed = [*planning.claimed(node.needs["tenants"], node.name).values()]
         claimed += planning.companion_claims(node.needs["companions"], node.needs["mode"]).values()
-        on.append(plan.Node(node.name, total, sum(claimed)))
+        on.append(components.Node(node.name, total, sum(claimed)))
     pin = planning.pin(nodes[0].needs["plan"], on, found)
     return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
 

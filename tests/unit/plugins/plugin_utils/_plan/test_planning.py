@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import plan_records
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending, model_facts, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, ending, model_facts, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
@@ -113,7 +113,7 @@ def test_the_documentation_does_its_sums_as_the_plan_does():
 
 def test_the_documentation_names_every_constant_with_its_value():
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    for name, one in plan.CONSTANTS.items():
+    for name, one in components.CONSTANTS.items():
         assert f"| `{name}` | {one.value:g} ± {one.within:g} |" in text, name
 
 
@@ -191,7 +191,7 @@ def test_a_drafter_on_record_has_its_size(model):
     unsized = {"repositories": {"drafter": {**profile["repositories"]["drafter"], "size_gb": None}}}
     serve = {"speculative_config": {**profile["serve"]["speculative_config"], "model": model}}
     found = planning.memory_plan({**profile, **unsized}, serve=serve)
-    assert not found["settings"]["unsized_draft"] and found["settings"]["draft_gib"] == pytest.approx(4e9 / plan.GIB)
+    assert not found["settings"]["unsized_draft"] and found["settings"]["draft_gib"] == pytest.approx(4e9 / components.GIB)
     other = planning.memory_plan({**profile, "repositories": {}}, serve={"speculative_config": {"method": "dflash", "model": "org/other"}})
     assert other["settings"]["unsized_draft"]
 
@@ -373,7 +373,7 @@ def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]
     rows = [one for one in planning.lines(found) if "kv-cache-memory-bytes" in one]
-    proposal = f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
+    proposal = f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / components.GIB:.2f} GiB)"
     assert rows == ([proposal] if recorded else [])
     pinned = planning.memory_plan(profiles.load(NEMOTRON), serve={"kv_cache_memory_bytes": size}, recorded=recorded)
     assert pinned["verdict"] == (plan.FITS if recorded else plan.TIGHT)
