@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What each part of an engine takes of a node's memory: weights, cache, activations and the rest, in GiB with what the figure may be wrong by. This module util is PRIVATE to the collection."""
+"""What each part of an engine takes of a node's memory, in GiB, and by how much the figure may be wrong. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ def node_plan(
     why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{use.share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
     cache_parts.append(components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is told"))
     loader = components.Component("staging", "loader", staging.value, staging.within, components.LOADING, True, f"{staging.value:g}", staging.source)
-    seen = components.Component("page_cache", "page cache, given back when it is needed", cache, 0.0, components.LOADING, False, "the files, as far as there is room", "Linux")
+    title, arithmetic = "page cache, given back when it is needed", "the files, as far as there is room"
+    seen = components.Component("page_cache", title, cache, 0.0, components.LOADING, False, arithmetic, "Linux")
     parts = [*beside, *own, *cache_parts, *recorded, loader, seen]
     result["components"] = [_shown(part) for part in parts if part.gib > 0]
     room = node.total - components.CONSTANTS["reserve"].value - components.root_of_squares(out_within, inner_within) - out - inner
@@ -336,7 +337,12 @@ def plan(
 
 
 def would_fit(
-    facts: t.Mapping[str, t.Any], use: recipe.Settings, nodes: t.Sequence[components.Node], declared: float | None, concurrency: int, reports: t.Sequence[recipe.Report] = ()
+    facts: t.Mapping[str, t.Any],
+    use: recipe.Settings,
+    nodes: t.Sequence[components.Node],
+    declared: float | None,
+    concurrency: int,
+    reports: t.Sequence[recipe.Report] = (),
 ) -> list[dict[str, t.Any]]:
     """Return single changes that get a better verdict: a shorter context, fewer sequences, another share, more nodes. The first of each kind that does,
     the best verdicts first."""

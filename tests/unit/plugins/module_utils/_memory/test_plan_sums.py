@@ -311,7 +311,8 @@ def test_a_model_that_says_little_is_counted_with_usual_numbers():
     found = components.activation(little, use(little, max_num_batched_tokens=1000))
     assert found.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5 + 1024 rows of logits"
     assert found.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and found.within == pytest.approx(1000 * 2 * 20000 * 0.5 / GIB)
-    experts = components.activation({**little, "num_experts": 4, "num_attention_heads": 3}, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
+    mixed = {**little, "num_experts": 4, "num_attention_heads": 3}
+    experts = components.activation(mixed, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
     assert experts.arithmetic == "1000 tokens x 2 B x (12000 + 16000 + 384) values x 1.5 + 1024 rows of logits"
 
 
