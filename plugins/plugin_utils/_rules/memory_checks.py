@@ -10,12 +10,11 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import claims, planning, wording
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims, planning, wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, gib
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
 #: The value of gb10_kv_cache that takes the size of the cache from the plan and the record.
-
 RECORDED = "recorded"
 
 
@@ -92,17 +91,17 @@ def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[st
 
     With ``admitted``, those that run have nothing more to take: they were counted before the engine was started.
     """
-    claimed = {f"companion {name}": size for name, size in claims.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
+    claimed = {f"companion {name}": size for name, size in declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
     running = {f"companion {one['name']}": one for one in companions(node) if one["running"]}
     now = {name: held_gib(running[name]) if name in running else 0.0 for name in claimed}
     others = [f"{name} {held_gib(one):.1f} GiB held, not of this mode" for name, one in running.items() if name not in claimed]
     more = sum(max(0.0, size - now[name]) for name, size in claimed.items() if not (admitted and name in running))
-    return more, [*filter(None, [claims.who(claimed, now)]), *others]
+    return more, [*filter(None, [declared_claims.who(claimed, now)]), *others]
 
 
 def claims(node: Node) -> tuple[float, str]:
     """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
-    claimed = claims.claimed(node.needs["tenants"], node.name)
+    claimed = declared_claims.claimed(node.needs["tenants"], node.name)
     more, who = companion_claims(node)
     told = companion_pids(node)
     now = dict.fromkeys(claimed, 0.0)
@@ -117,7 +116,7 @@ def claims(node: Node) -> tuple[float, str]:
         elif tenant["gpu_mib"]:
             beside.append(f"{tenant['name']} {gib(tenant['gpu_mib'])} GiB undeclared")
     more += sum(max(0.0, size - now[name]) for name, size in claimed.items())
-    return more, ", ".join(filter(None, (*who, claims.who(claimed, now), *beside)))
+    return more, ", ".join(filter(None, (*who, declared_claims.who(claimed, now), *beside)))
 
 
 @check
@@ -132,7 +131,7 @@ def companions_fit(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 @check
 def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The unit of each companion that is to be up is there."""
-    wanted = claims.companion_claims(node.needs["companions"], node.needs["mode"])
+    wanted = declared_claims.companion_claims(node.needs["companions"], node.needs["mode"])
     for one in companions(node) if wanted else ():
         if one["declared"] and one["name"] in wanted and one["state"] == "not-found":
             yield Fault("not found", one["unit"], one)
@@ -195,8 +194,8 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
         except Unseen as missing:
             unseen[node.name] = f"what is on record is unknown: {missing}"
             continue
-        claimed = [*claims.claimed(node.needs["tenants"], node.name).values()]
-        claimed += claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()
+        claimed = [*declared_claims.claimed(node.needs["tenants"], node.name).values()]
+        claimed += declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()
         on.append(components.Node(node.name, total, sum(claimed)))
     pin = planning.pin(nodes[0].needs["plan"], on, found)
     return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
