@@ -245,6 +245,8 @@ BAD = [
     ({"gb10_serve_arguments": {"hf_token": "x"}}, "input.serve_arguments", "gb10_serve_arguments.hf_token: is a secret"),
     ({"gb10_serve_arguments": {"config": "/opt/x.yml"}}, "input.serve_arguments", "gb10_serve_arguments.config: reads more arguments from a file"),
     ({"gb10_serve_arguments": {"grpc": True}}, "input.serve_arguments", "gb10_serve_arguments.grpc: has the engine serve gRPC in place of HTTP"),
+    ({"gb10_serve_arguments": {"grpc-por": 50051}}, "input.serve_arguments", "gb10_serve_arguments.grpc_por: is the beginning of grpc_port"),
+    ({"gb10_serve_arguments": {"middleware": ["a", "--grpc"]}}, "input.serve_arguments", "gb10_serve_arguments.middleware: holds a word that begins with a dash"),
     ({"gb10_serve_arguments": {"grpc-port": 50051}}, "input.serve_arguments", "gb10_serve_arguments.grpc_port: has the engine serve gRPC as well"),
 ]  # fmt: skip
 
