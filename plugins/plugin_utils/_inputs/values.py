@@ -117,6 +117,9 @@ _SECRET_LIKE = re.compile(r"(?i)(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|A
 #: Capabilities by which root of a container is root of the node, whatever else it lacks: the first is all of them.
 UNCONFINED = ("ALL", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
 
+#: Devices by which root of a container reads the memory of the node.
+MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port")
+
 #: Files on the controller that hold one secret each, and nothing else.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
 #: Bytes of such a file that are looked at: no key and no token is longer.
@@ -209,6 +212,12 @@ def _measures(text: str) -> bool:
     return bool(words) and set(words) <= set(measures.BY_ID)
 
 
+def _is_device(text: str) -> bool:
+    # However it is spelled: Docker takes //dev/./mem for /dev/mem.
+    path = os.path.normpath(text.partition(":")[0])
+    return path.startswith("/dev/") and path not in MEMORY and not re.search(r"\s", text)
+
+
 def _is_confined(capability: str) -> bool:
     return capability.upper().removeprefix("CAP_") not in UNCONFINED
 
@@ -269,7 +278,7 @@ FORMS: dict[str, Form] = {
         "leave it out of gb10_container_capabilities",
         each=True,
     ),
-    "gb10_container_devices": Form("input.format", _like(r"/dev/(?!(?:mem|kmem|port)(?:\Z|:))[^\s]+\Z"), "a path below /dev, not the memory's", each=True),
+    "gb10_container_devices": Form("input.format", _is_device, "a path below /dev, not the memory's", each=True),
     "gb10_container_gpus": Form("input.format", _is_gpu_choice, "all, none, or a list of GPU ids"),
     "gb10_copy_streams": _whole(1, 32),
     "gb10_fabric_address": Form(

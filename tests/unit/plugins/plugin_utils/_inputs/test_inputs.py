@@ -175,6 +175,10 @@ BAD = [
     ({"gb10_hf_token": "hf_1234"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more"),
     ({"gb10_container_devices": ["/dev/mem:/dev/mem"]}, "input.format", "gb10_container_devices: holds '/dev/mem:/dev/mem'; expected a path below /dev, not"),
     *(
+        ({"gb10_container_devices": [name]}, "input.format", f"gb10_container_devices: holds '{name}'; expected a path below /dev, not")
+        for name in ("/dev//mem", "/dev/./kmem:/dev/x", "/dev/x/../port", "/dev/mem/", "/dev/.", "/dev/../etc")
+    ),
+    *(
         ({"gb10_container_capabilities": [name]}, "input.format", f"gb10_container_capabilities: holds '{name}'; expected one by which a container stays")
         for name in ("ALL", "SYS_ADMIN", "cap_sys_admin", "CAP_SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH")
     ),
