@@ -22,7 +22,7 @@ from pathlib import Path
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
-from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, holds_secret
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
@@ -113,9 +113,6 @@ OWNED_ENV = {
     "RAY_AUTH_TOKEN_PATH": "the collection",
 }
 _SECRET_LIKE = re.compile(r"(?i)(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)(?!(\w*_)?(FILE|PATH|DIR)\Z)")
-
-#: Capabilities by which root of a container is root of the node, whatever else it lacks: the first is all of them.
-UNCONFINED = ("ALL", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
 
 #: Devices by which root of a container reads the memory of the node.
 MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port")
@@ -218,10 +215,6 @@ def _is_device(text: str) -> bool:
     return path.startswith("/dev/") and path not in MEMORY and not re.search(r"\s", text)
 
 
-def _is_confined(capability: str) -> bool:
-    return capability.upper().removeprefix("CAP_") not in UNCONFINED
-
-
 def _rungs(text: str) -> bool:
     words = [word.strip() for word in text.split(",")] if text else []
     numbers = [int(word) if word.isdecimal() else 0 for word in words]
@@ -273,8 +266,8 @@ FORMS: dict[str, Form] = {
     "gb10_bench_output": _whole(2),
     "gb10_container_capabilities": Form(
         "input.format",
-        _is_confined,
-        f"one by which a container stays confined: not {', '.join(UNCONFINED)}",
+        fields.is_confined,
+        f"one by which a container stays confined: not {', '.join(fields.UNCONFINED)}",
         "leave it out of gb10_container_capabilities",
         each=True,
     ),
