@@ -19,6 +19,7 @@ import stat
 import typing as t
 from pathlib import Path
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import TRUST
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
@@ -29,6 +30,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declare
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, flags, repositories, validation
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import snake
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 
 #: Ids of findings that are made here.
@@ -610,10 +612,14 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
             (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
             (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
         )
-    for name, repo in repositories.not_listed(profile, {**profile["serve"], **arguments}).items():
+    given = snake({**profile["serve"], **arguments})
+    for name, repo in repositories.not_listed(profile, given).items():
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
-        yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="warn")
+        if given.get(TRUST):
+            # Whatever revision of it somebody put into the cache would run, and nothing compares it.
+            what, remedy = f"{what}; {TRUST} runs code from there, which no commit pins", f"{remedy}, with its revision"
+        yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="block" if given.get(TRUST) else "warn")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
     if isinstance(shutdown, int) and grace is not None and 0 < grace <= shutdown:
         what = f"{grace} s is not more than the engine's own shutdown_timeout of {shutdown} s; it would be killed, and may leak memory"
@@ -695,9 +701,9 @@ def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> 
         return
     if one_word and len(words) != 1:
         yield wrong(f"{path} holds {f'{len(words)} words' if words else 'nothing'}", "one word", f"put the secret alone into {path}")
-    elif one_word and len(words[0]) < SHORTEST_SECRET:
+    elif one_word and (length := len(words[0].decode("utf-8", "replace"))) < SHORTEST_SECRET:
         # So short a text is not taken out of logs, where it may stand by chance.
         least = f"{SHORTEST_SECRET} or more"
-        yield wrong(f"{path} holds {len(words[0])} characters", least, f"put a longer secret into {path}", measured=len(words[0]), needed=SHORTEST_SECRET)
+        yield wrong(f"{path} holds {length} characters", least, f"put a longer secret into {path}", measured=length, needed=SHORTEST_SECRET)
     elif mode & 0o077:
         yield wrong(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")

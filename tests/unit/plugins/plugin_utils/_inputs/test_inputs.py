@@ -286,6 +286,12 @@ def test_a_credential_is_shown_by_no_finding():
     assert "s3cr3t" not in str(judged({"gb10_env": {"A": "https://me:s3cr3t@x", "s3_token": "s3cr3t"}, "gb10_build_pip_env": {"P": "https://s3cr3t@x"}}))
 
 
+def test_code_of_a_repository_that_nobody_listed_runs_nowhere():
+    given = {"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": True}}
+    (found,) = [one for one in judged(given) if one["id"] == "input.offline"]
+    assert found["verdict"] == "block" and "runs code from there, which no commit pins" in found["message"] and "with its revision" in found["remedy"]
+
+
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
     ({"gb10_tenants": [{"name": "a", "gib": 1, "node": "spark-9"}]}, "input.tenants", "gb10_tenants[0].node: spark-9 is no node of this cluster"),
@@ -759,6 +765,7 @@ def test_the_readme_explains_every_check():
         (b"\n", 0o600, "holds nothing; expected one word"),
         (b"two hf_planted", 0o600, "holds 2 words; expected one word"),
         (b"plantd1\n", 0o600, "holds 7 characters; expected 8 or more"),
+        ("äöüß\n".encode(), 0o600, "holds 4 characters; expected 8 or more"),
         (b"hf_planted", 0o644, "can be read by others (mode 0644)"),
     ],
 )
