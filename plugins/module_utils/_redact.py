@@ -81,7 +81,8 @@ _SHAPES = (
     re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
     # In JSON, a line's beginning follows the letter of an escaped line break.
     re.compile(
-        r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[oprsu]_|github_pat_|glpat-|dckr_pat_|pypi-AgE|xox[abp]-|xapp-|AIza|[sr]k_live_|hvs\.|tskey-|dop_v1_|shpat_))"
+        r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[oprsu]_|github_pat_|glpat-|dckr_pat_|pypi-AgE|xox[abp]-|xapp-|AIza"
+        r"|[sr]k_live_|hvs\.|tskey-|dop_v1_|shpat_))"
         r"[A-Za-z0-9_-]{16,}"
     ),
     re.compile(r"(?P<kept>(?<![\w-])npm_)[A-Za-z0-9]{36}(?![\w-])"),
