@@ -192,6 +192,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, lease_files, record
@@ -239,6 +240,7 @@ def present(params: Params, check_mode: bool) -> list[str]:
     """Begin a lease; return what was done."""
     state_dir, unit, seconds = params["state_dir"], lease_files.unit_of(params["roots"]["etc_root"]), params["tool_timeout"]
     unit.require_ours()
+    private.check(record.folder_of(state_dir), setup.PROGRAMS)
     lease = begun(params)
     text = lease_files.unit_text(state_dir, python.of_units()).encode()
     if not check_mode:

@@ -33,6 +33,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import files, 
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note, read_run, read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: Most bytes of log that one reading returns, and most characters of one line.
@@ -246,7 +247,8 @@ def last_end(engine: dict[str, t.Any]) -> str:
         return engine["start_error"]
     how = end_text(engine)
     try:
-        line = last_line(engine["log_path"]) if how else ""
+        # Before it is cut: a part of a secret looks like none.
+        line = redacted(last_line(engine["log_path"]), secrets_of({})) if how else ""
     except ClusterError as error:
         line = f"({error})"
     return f"run {engine['run_id']} {how}" + (f", its log ends: {line[:SHOWN_LINE]}" if line else "") if how else ""

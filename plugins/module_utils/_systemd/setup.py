@@ -15,11 +15,14 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import file_error
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import plain_content, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
+#: What lies beside a unit file, for a message.
+PROGRAMS = "the programs of root's units"
 #: How the name of a program ends, which is an archive of Python's.
 ARCHIVE = ".pyz"
 
@@ -34,11 +37,13 @@ def shown(path: str, found: bytes | None) -> str:
 class Files:
     """The files that a unit is to have, by their paths, in the order in which they are written, its unit files among them. ``mode`` is that of the others.
 
-    Raises :class:`ClusterError` where a unit file is somebody else's, or was edited.
+    Raises :class:`ClusterError` where a unit file is somebody else's, or was edited, and where another account could put another program in the place of one.
     """
 
     def __init__(self, unit: Unit, wanted: t.Mapping[str, bytes], mode: int = 0o600) -> None:
         unit.require_ours()
+        for folder in {os.path.dirname(path) for path in wanted if path not in unit.paths}:
+            private.check(folder, PROGRAMS)
         self._unit, self._wanted, self._mode = unit, wanted, mode
         self._before = {path: plain_content(path) for path in wanted}
         self.differing = [path for path in wanted if self._before[path] != wanted[path]]
