@@ -332,10 +332,10 @@ def survey_lease(params: Params, now: float) -> list[prune.Candidate]:
 
 def survey_sweep(params: Params, now: float) -> list[prune.Candidate]:
     """Return what a node's sweep left whose timer is gone: without that nothing reads its files and the secrets of its channels."""
-    if os.path.lexists(sweep_look.unit_paths("/etc")[1]):
+    if os.path.lexists(sweep_look.unit_of(params["state_dir"], "/etc").path):
         return []
     found = []
-    for folder in sweep_look.folders(params["state_dir"], params["secrets_dir"]):
+    for folder in sweep_look.left(params["state_dir"], params["secrets_dir"]):
         size = sum(status.st_blocks * 512 for _path, status in prune.files_below(folder))
         found.append(prune.Candidate("sweep", folder, (folder,), prune.age_of(os.lstat(folder).st_mtime, now), size, "left of a sweep that is gone"))
     return found

@@ -14,6 +14,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 
 #: Name of the unit, and the files below the state directory.
@@ -25,9 +26,9 @@ LIMIT, TOLD_SECONDS = 64 * 1024, 86400.0
 MARK = "# Written by gb10.cluster (playbook guard), "
 
 
-def unit_of(etc_root: str) -> Unit:
+def unit_of(state_dir: str, etc_root: str) -> Unit:
     """Return the unit."""
-    return Unit(UNIT, (path_of(UNIT, etc_root),), MARK)
+    return Unit(UNIT, (path_of(UNIT, etc_root),), os.path.join(state_dir, FOLDER), PROGRAM, MARK)
 
 
 def ring_group() -> int:
@@ -68,10 +69,11 @@ def _said(path: str) -> dict[str, t.Any] | None:
 
 
 def guard(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is: ``installed``, what systemd says of it (None where it does not), ``ring`` and ``ring_bytes`` (None where it may not be read),
+    """Return what there is (see ``installed.look``), ``ring`` and ``ring_bytes`` (None where it may not be read),
     ``older`` (an older version set it up, which knows no expected level), and what it did, or would have done, within a day (``said``)."""
-    folder, unit = os.path.join(state_dir, FOLDER), unit_of(etc_root)
-    settings = _record(os.path.join(folder, CONFIG))
-    rings = os.path.join(folder, RING)
-    about = {"installed": os.path.lexists(unit.path), **unit.state(timeout)._asdict(), "ring": rings, "ring_bytes": ring_bytes(rings)}
-    return {**about, "older": settings is not None and "state_dir" not in settings, "said": _said(os.path.join(folder, SAID))}
+    unit = unit_of(state_dir, etc_root)
+    settings, rings = _record(os.path.join(unit.folder, CONFIG)), os.path.join(unit.folder, RING)
+    older = settings is not None and "state_dir" not in settings
+    return {
+        **installed.look(unit, timeout), "ring": rings, "ring_bytes": ring_bytes(rings), "older": older, "said": _said(os.path.join(unit.folder, SAID)),
+    }  # fmt: skip

@@ -275,7 +275,7 @@ class Keeper:
 
     def missing(self, lease: record.Lease, name: str) -> list[str]:
         """Return what is said of memory that did not come back, none when it did, or when nothing noted what there was."""
-        program = os.path.join(unit_files.of_engine(self.state_dir, name).folder, unit_files.PROGRAM)
+        program = unit_files.of_engine(self.state_dir, name).program
         if not os.path.exists(program):
             return []
         asked = {"state": "back", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}

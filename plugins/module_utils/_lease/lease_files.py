@@ -26,9 +26,9 @@ def archive() -> bytes:
     return pack(_MAIN, sources([keeper.__name__]))
 
 
-def unit_of(etc_root: str) -> Unit:
+def unit_of(state_dir: str, etc_root: str) -> Unit:
     """Return the unit."""
-    return Unit(UNIT, (path_of(UNIT, etc_root),))
+    return Unit(UNIT, (path_of(UNIT, etc_root),), record.folder_of(state_dir), record.PROGRAM)
 
 
 def unit_text(state_dir: str, python: str) -> str:
@@ -57,16 +57,12 @@ WantedBy=multi-user.target
 """)
 
 
-def left(state_dir: str, etc_root: str) -> list[str]:
-    """Return the paths that there are of a lease."""
-    return [path for path in (*unit_of(etc_root).paths, record.folder_of(state_dir)) if os.path.lexists(path)]
-
-
 def remove(state_dir: str, etc_root: str, seconds: float) -> None:
     """Take away what there is of a lease. What the nodes serve is not touched. Raises :class:`ClusterError` and OSError."""
-    setup.remove(unit_of(etc_root), seconds)
-    if os.path.lexists(record.folder_of(state_dir)):
-        shutil.rmtree(record.folder_of(state_dir))
+    unit = unit_of(state_dir, etc_root)
+    setup.remove(unit, seconds)
+    if os.path.lexists(unit.folder):
+        shutil.rmtree(unit.folder)
 
 
 def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:

@@ -13,6 +13,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 
@@ -22,7 +23,7 @@ class StopAsked(Exception):
 
 
 class Service:
-    """The main process of the unit ``place``, which does what the specification ``given`` says. ``run`` runs a module.
+    """The main process of ``unit``, which does what the specification ``given`` says. ``run`` runs a module.
 
     ``leaves`` is what goes on without it when the unit is released, ``writer`` the play that installs it.
     """
@@ -30,9 +31,9 @@ class Service:
     leaves: t.ClassVar[str]
     writer: t.ClassVar[str]
 
-    def __init__(self, given: t.Mapping[str, t.Any], place: unit_files.Place, run: steps.Run) -> None:
+    def __init__(self, given: t.Mapping[str, t.Any], unit: Unit, run: steps.Run) -> None:
         self.given = given
-        self.unit, self.folder = place.name, place.folder
+        self.unit, self.folder = unit.name, unit.folder
         self.run = run
         self.boot = boot_id(given["roots"]["proc_root"])
         self.asked = False

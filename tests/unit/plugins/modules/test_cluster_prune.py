@@ -449,7 +449,7 @@ def test_what_gives_an_image_out_is_ended(node, monkeypatch):
 
 def test_what_a_sweep_left_goes_once_its_timer_is_gone(node, monkeypatch):
     timer = node.root / "etc/gb10-sweep.timer"
-    monkeypatch.setattr(cluster_prune.sweep_look, "unit_paths", lambda _etc: ("", str(timer)))
+    monkeypatch.setattr(cluster_prune.sweep_look, "unit_of", lambda _state, _etc: types.SimpleNamespace(path=str(timer)))
     places = [node.root / "state/_sweep", node.root / "secrets/_sweep"]
     for place in places:
         place.mkdir(parents=True)

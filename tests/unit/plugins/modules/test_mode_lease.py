@@ -59,7 +59,7 @@ def test_a_lease_begins_with_a_unit_that_watches_it(node):
     assert begun["changed"] and begun["lease"]["state"] == "live" and begun["lease"]["left_seconds"] in (299, 300)
     assert node.asked == ["daemon-reload", "enable --quiet gb10-lease.service", "restart gb10-lease.service"]
     assert os.stat(os.path.join(record.folder_of(node.state), record.PROGRAM)).st_mode & 0o777 == 0o600
-    assert unit.whose(open(lease_files.unit_of(str(node.place / "etc")).path, "rb").read()) == "ours"
+    assert unit.whose(open(lease_files.unit_of(node.state, str(node.place / "etc")).path, "rb").read()) == "ours"
 
 
 def test_check_mode_writes_nothing(node):
@@ -103,7 +103,7 @@ def test_without_a_lease_renewing_fails_and_giving_up_does_nothing(node):
 def test_nothing_of_a_lease_is_left_and_units_that_nobody_needs_are_named(node):
     say(node)
     ended = say(node, "absent")
-    assert ended["changed"] and ended["kept"] == ["spark-1"] and lease_files.left(node.state, str(node.place / "etc")) == []
+    assert ended["changed"] and ended["kept"] == ["spark-1"] and not any(map(os.path.lexists, (*lease_files.unit_of(node.state, str(node.place / "etc")).paths, record.folder_of(node.state))))
     assert "disable --quiet --now gb10-lease.service" in node.asked
     again = say(node, "absent")
     assert not again["changed"] and again["kept"] == []
@@ -117,7 +117,7 @@ def test_a_record_that_cannot_be_read_is_removed_like_any_other(node):
 
 
 def test_a_unit_of_that_name_that_is_not_ours_stays(node):
-    path = lease_files.unit_of(str(node.place / "etc")).path
+    path = lease_files.unit_of(node.state, str(node.place / "etc")).path
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("[Unit]\n")
     with pytest.raises(ClusterError, match="is not this collection's"):

@@ -30,7 +30,7 @@ class Node:
         self.awaited = 0
         self.broken = ""
         self.folder = root / "state" / guard_files.FOLDER
-        self.unit = Path(guard_files.unit_of(str(root / "etc")).path)
+        self.unit = Path(guard_files.unit_of(str(root / "state"), str(root / "etc")).path)
         self.unit.parent.mkdir(parents=True)
         (root / "state").mkdir()
         for module in (ask, setup, unit):

@@ -20,10 +20,11 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, journal, program, record, service, unit_files
 
 COLLECTIONS = str(Path(__file__).resolve().parents[5] / "collections")
-PLACE = unit_files.Place("gb10-x.service", "", "")
+PLACE = Unit("gb10-x.service", ())
 KEY = "theKeyOfThisCluster0123456789"
 
 
