@@ -22,6 +22,8 @@ UNIT = "gb10-guard.service"
 FOLDER, PROGRAM, CONFIG, RING, SERVED, SAID = "guard", "guard.pyz", "guard.json", "ring", "served.json", "said.json"
 #: Bytes that are read of its settings and of what it said, and seconds for which the latter is told.
 LIMIT, TOLD_SECONDS = 64 * 1024, 86400.0
+#: What takes it away.
+ABSENT = "-e gb10_guard=absent"
 #: The line by which a unit file is known to be ours; the digest of all lines after it follows.
 MARK = "# Written by gb10.cluster (playbook guard), "
 
@@ -77,3 +79,29 @@ def guard(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[s
     return {
         **installed.look(unit, timeout), "ring": rings, "ring_bytes": ring_bytes(rings), "older": older, "said": _said(os.path.join(unit.folder, SAID)),
     }  # fmt: skip
+
+
+def size(count: int) -> str:
+    """Return bytes in MiB."""
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def _ring(found: dict[str, t.Any]) -> str:
+    """Return how large the ring is and where; it holds lines of the kernel's log, which not everybody may read."""
+    known = found.get("ring_bytes")
+    return f"in {found['ring']}, of an unknown size: only root and its group may read it" if known is None else f"{size(known)} in {found['ring']}"
+
+
+def text(found: dict[str, t.Any]) -> str:
+    """Return what of the guard is on a node in a line, empty where there is nothing."""
+    if found.get("installed"):
+        state = {True: "active", False: "not active", None: "state not known"}[found.get("active")]
+        parts = [f"guard: {state}, ring {_ring(found)}, {ABSENT} takes it away"]
+        if found.get("older"):
+            parts.append("an older version set it up, which ends ranks by the trend alone; ansible-playbook -i inventories/NAME gb10.cluster.guard renews it")
+        if said := found.get("said"):
+            parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
+        return "; ".join(parts)
+    if found.get("ring_bytes", 0) != 0:
+        return f"guard: none, its ring is left ({_ring(found)}), {ABSENT} -e gb10_guard_forget=true removes it"
+    return ""

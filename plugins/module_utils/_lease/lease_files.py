@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
 # What is packed has to be what a module carries to the node.
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import UNIT
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
@@ -57,12 +57,14 @@ WantedBy=multi-user.target
 """)
 
 
-def remove(state_dir: str, etc_root: str, seconds: float) -> None:
-    """Take away what there is of a lease. What the nodes serve is not touched. Raises :class:`ClusterError` and OSError."""
-    unit = unit_of(state_dir, etc_root)
-    setup.remove(unit, seconds)
-    if os.path.lexists(unit.folder):
-        shutil.rmtree(unit.folder)
+def over(state_dir: str) -> dict[str, str]:
+    """Return what is left of a lease that the node ended by itself, and why, by path: until another mode run, it says what it was."""
+    try:
+        lease = record.read(state_dir)
+    except UnknownState:
+        return {}
+    ended = lease is not None and lease["state"] == record.ENDED
+    return {record.folder_of(state_dir): f"of the lease for {lease['program']}, which is over"} if lease and ended else {}
 
 
 def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:

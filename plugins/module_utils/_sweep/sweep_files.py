@@ -92,3 +92,26 @@ def sweep(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[s
 def left(state_dir: str, secrets_dir: str) -> list[str]:
     """Return the directories of a sweep that are there: that of its files, and that of its channels' secrets."""
     return [path for path in (folder_of(state_dir), os.path.join(secrets_dir, FOLDER)) if os.path.isdir(path)]
+
+
+def found_text(found: t.Mapping[str, t.Any]) -> str:
+    """Return what the last sweep found, in words."""
+    if found.get("error"):
+        return str(found["error"])
+    if not found["last_sweep"]:
+        return "none was done yet"
+    if found["quiet"]:
+        return f"last {found['last_sweep']}: silent, {found['quiet']}"
+    problems = "; ".join(f"{one['id']}: {one['text']}" for one in found["problems"])
+    return f"last {found['last_sweep']}: {problems or 'all is well'}"
+
+
+def text(found: t.Mapping[str, t.Any]) -> str:
+    """Return what of the sweep is on a node in a line, empty where there is nothing."""
+    if not found.get("installed"):
+        return ""
+    state = {True: "active", False: "not active", None: "state not known"}[found["active"]]
+    undelivered = "; ".join(f"{name} did not take the last message: {why}" for name, why in found["undelivered"].items())
+    ended = "" if undelivered or not found["failed"] else "the last one failed, see journalctl -u gb10-sweep"
+    last = f"last alert {found['last_alert']}" if found["last_alert"] else "no alert yet"
+    return f"sweep: {'; '.join(filter(None, (state, found_text(found), ended, undelivered, last)))}"

@@ -24,7 +24,7 @@ import through_ansible
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, packing, sweep_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import sweep as sweeping
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
 from listener import Listener, listening
 
 MEMINFO = "MemTotal: 127600640 kB\nMemFree: 2048 kB\nMemAvailable: 44142592 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
@@ -353,8 +353,8 @@ FOUND = {
     ],
 )
 def test_one_line_for_status(more: dict[str, t.Any], line: str):
-    assert sweeping.text({**FOUND, **more}) == line
+    assert sweep_files.text({**FOUND, **more}) == line
 
 
 def test_a_teardown_says_where_it_stays():
-    assert sweeping.stays({"spark-1": FOUND, "spark-2": {}})[0].startswith("The sweep stays on spark-1; ") and sweeping.stays({"spark-2": {}}) == []
+    assert units.stays({"spark-1": {"sweep": FOUND}, "spark-2": {}})[0].startswith("The sweep stays on spark-1; ") and units.stays({"spark-2": {}}) == []
