@@ -21,8 +21,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 #: Where the collection keeps what its modules import.
 OWN = "ansible_collections.gb10.cluster.plugins.module_utils"
 
-#: Where Ansible keeps what modules import.
-ANSIBLE = "ansible.module_utils"
 
 #: What every file of an archive is dated to.
 _DATE = (2026, 1, 1, 0, 0, 0)
@@ -35,21 +33,8 @@ class Source(t.NamedTuple):
     package: bool
 
 
-def _of_ansible(name: str) -> Source | None:
-    """Return the source of one of Ansible's own from its file: what is imported there may stand in for another module of the controller."""
-    (place,) = t.cast(t.Any, importlib.util.find_spec(ANSIBLE)).submodule_search_locations
-    path = os.path.join(place, *name.split(".")[ANSIBLE.count(".") + 1 :])
-    for candidate, package in ((os.path.join(path, "__init__.py"), True), (f"{path}.py", False)):
-        if os.path.isfile(candidate):
-            with open(candidate, encoding="utf-8") as stream:
-                return Source(stream.read(), package)
-    return None
-
-
 def _source(name: str) -> Source | None:
     """Return the source of a module, None when there is none of that name, or when it is a package without any."""
-    if f"{name}.".startswith(f"{ANSIBLE}."):
-        return _of_ansible(name)
     try:
         spec = importlib.util.find_spec(name)
     except (ModuleNotFoundError, ValueError):

@@ -563,7 +563,7 @@ def main(argv: t.Sequence[str] | None = None) -> int:
         say("usage: run SPECIFICATION | companions SPECIFICATION | module NAME")
         return 2
     if words[0] == "module":
-        steps.run_here(words[1], sys.stdin.buffer.read())
+        steps.run_here(words[1])
         return 0
     say_faults()
     run = steps.runner(sys.argv[0])
