@@ -27,6 +27,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.start
   - gb10.cluster._unit.program
 attributes:
   check_mode:

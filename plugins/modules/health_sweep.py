@@ -25,6 +25,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
@@ -309,6 +310,11 @@ answers:
   returned: with O(test=true), not in check mode
   type: dict
   sample: {"telegram": ""}
+needs_program:
+  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  returned: with O(state=present) or O(state=absent)
+  type: bool
+  sample: false
 """
 
 import contextlib
@@ -323,7 +329,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_secret
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, packing, sweep_files
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, sweep_files, unit_text
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install, python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
@@ -338,10 +344,9 @@ def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
     """Return the files of the sweep by their paths, in the order in which they are written."""
     service, timer = unit.paths
     return {
-        unit.program: packing.archive(),
-        os.path.join(unit.folder, sweep_files.CONFIG): packing.config(params).encode(),
-        service: packing.service(unit.folder, python.of_units(), params).encode(),
-        timer: packing.timer(params["minutes"]).encode(),
+        os.path.join(unit.folder, sweep_files.CONFIG): unit_text.config(params).encode(),
+        service: unit_text.service(unit.folder, python.of_units(), params).encode(),
+        timer: unit_text.timer(params["minutes"]).encode(),
     }
 
 
@@ -426,7 +431,7 @@ def test(params: Params) -> dict[str, str]:
     # A sweep that is under way just now is waited for, and has not seen the request: the second start is the test then.
     for _time in range(2):
         # It fails where a channel did not take the test, which its answers say.
-        run_tool(["systemctl", "start", sweep_files.SERVICE], packing.LONGEST_SECONDS + MARGIN)
+        run_tool(["systemctl", "start", sweep_files.SERVICE], unit_text.LONGEST_SECONDS + MARGIN)
         if not os.path.lexists(request):
             break
     try:
@@ -457,7 +462,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             require_secrets(params)
     done = install.bring(module, job(params, unit), "sweep")
     with setup.failures(unit.folder):
-        answers = {"answers": test(params)} if params["test"] and not module.check_mode else {}
+        answers = {"answers": test(params)} if params["test"] and not module.check_mode and not install.waits(params, done) else {}
     tested = f"; a test went through {', '.join(answers['answers'])}" if answers else "; a test would be sent" if params["test"] else ""
     return {
         **done,
@@ -509,6 +514,7 @@ def main() -> None:
             "ca_file": {"type": "str", "default": ""},
             "test": {"type": "bool", "default": False},
             "tool_timeout": {"type": "int", "default": 30},
+            **install.PROGRAM_SPEC,
             "roots": ROOTS,
         },
         required_if=[("state", "present", ["node"])],

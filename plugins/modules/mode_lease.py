@@ -24,6 +24,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
@@ -184,6 +185,11 @@ kept:
   type: list
   elements: str
   sample: []
+needs_program:
+  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  returned: with O(state=present) or O(state=absent)
+  type: bool
+  sample: false
 """
 
 import os
@@ -194,11 +200,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, lease_files, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install, python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units_record
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as units
 
 Params = dict[str, t.Any]
@@ -220,7 +227,7 @@ def begun(params: Params) -> record.Lease:
         "holder": params["holder"],
         "program": params["program"],
         "mode": params["mode"],
-        "began_at": keeper.utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began_at": units_record.utc_now(),
         "lost_seconds": params["lost_seconds"],
         "state": record.LIVE,
         "reason": "",
@@ -247,7 +254,7 @@ def job(params: Params, unit: Unit) -> install.Job:
 
 def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
     """Return the files of a lease beside its record."""
-    return {unit.program: lease_files.archive(), unit.path: lease_files.unit_text(params["state_dir"], python.of_units()).encode()}
+    return {unit.path: lease_files.unit_text(params["state_dir"], python.of_units()).encode()}
 
 
 def spoken(params: Params, check_mode: bool) -> list[str]:
@@ -294,7 +301,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         if params["state"] in ("present", "absent"):
             lease = readable(state_dir) if params["state"] == "absent" else None
             kept = {"kept": lease_files.kept_units(lease, state_dir, etc_root, params["tool_timeout"]) if lease else []}
-            done = {**install.bring(module, job(params, unit), "lease"), **(kept if params["state"] == "absent" else {})}
+            done = {**install.bring(module, job(params, unit), "lease"), "diff": {}, **(kept if params["state"] == "absent" else {})}
         else:
             done = setup.said(spoken(params, module.check_mode), module.check_mode, "the lease is as it should be")
     return {**done, "lease": record.summary(readable(state_dir), boot_id(params["roots"]["proc_root"]))}
@@ -318,6 +325,7 @@ def main() -> None:
             "wait_timeout": {"type": "int", "default": 180},
             "companions": {"type": "bool", "default": False},
             "tool_timeout": {"type": "int", "default": 60},
+            **install.PROGRAM_SPEC,
             "roots": ROOTS,
         },
         required_if=[

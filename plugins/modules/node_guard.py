@@ -26,6 +26,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
@@ -138,11 +139,15 @@ serving:
   type: list
   elements: list
   sample: [[41270, 812345]]
+needs_program:
+  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  returned: with O(state=present) or O(state=absent)
+  type: bool
+  sample: false
 """
 
 import os
 import stat
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -150,7 +155,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, packing, ring, trend
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, ring, trend, unit_text
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
@@ -166,11 +171,10 @@ Params = dict[str, t.Any]
 
 def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
     """Return the files of the guard by their paths, in the order in which they are written."""
-    settings = packing.config(unit.folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
+    settings = unit_text.config(unit.folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
     return {
-        unit.program: packing.archive(),
         os.path.join(unit.folder, guard_files.CONFIG): settings.encode(),
-        unit.path: packing.unit(unit.folder, python.of_units()).encode(),
+        unit.path: unit_text.unit(unit.folder, python.of_units()).encode(),
     }
 
 
@@ -252,6 +256,7 @@ def main() -> None:
             "addresses": {"type": "list", "elements": "str", "default": []},
             "forget_ring": {"type": "bool", "default": False},
             "tool_timeout": {"type": "int", "default": 30},
+            **install.PROGRAM_SPEC,
             "roots": ROOTS,
         },
         supports_check_mode=True,

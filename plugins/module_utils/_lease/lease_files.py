@@ -10,25 +10,14 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-
-# What is packed has to be what a module carries to the node.
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, record
-from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import UNIT
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
-
-_MAIN = f"from {keeper.__name__} import main\nraise SystemExit(main())\n"
-
-
-def archive() -> bytes:
-    """Return the program: an archive that Python runs."""
-    return pack(_MAIN, sources([keeper.__name__]))
 
 
 def unit_of(state_dir: str, etc_root: str) -> Unit:
     """Return the unit."""
-    return Unit(UNIT, (path_of(UNIT, etc_root),), record.folder_of(state_dir), record.PROGRAM)
+    return Unit(record.UNIT, (path_of(record.UNIT, etc_root),), record.folder_of(state_dir), record.PROGRAM)
 
 
 def unit_text(state_dir: str, python: str) -> str:
@@ -43,7 +32,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={python} -I {program} {state_dir}
+ExecStart={python} -I {program} lease {state_dir}
 Restart=on-failure
 RestartSec=10
 TimeoutStopSec=20

@@ -44,7 +44,8 @@ def sweep_left(unit: Unit, where: Where) -> dict[str, str]:
 
 
 class Service(t.NamedTuple):
-    """One of them. ``key`` is its name in results, ``unit`` returns it. ``does``, ``read_by`` and ``leaves`` are for a page.
+    """One of them. ``key`` is its name in results, and the command of the units' program; ``main`` has what runs then. ``unit`` returns the unit itself.
+    ``does``, ``read_by`` and ``leaves`` are for a page.
 
     ``look`` returns what there is of it on a node, and ``text`` says that in a line. ``absent`` is the variable that takes it away, for one that stays when
     its cluster goes and has a playbook of that name; one with ``goes`` goes with its cluster. ``left`` returns by path what nobody needs of it, and why;
@@ -52,6 +53,7 @@ class Service(t.NamedTuple):
     """
 
     key: str
+    main: str
     unit: t.Callable[[Where], Unit]
     does: str
     read_by: str
@@ -67,6 +69,7 @@ class Service(t.NamedTuple):
 SERVICES = (
     Service(
         key="guard",
+        main="_guard.recorder",
         unit=lambda where: guard_files.unit_of(where.state_dir, where.etc_root),
         does="samples the node every second, and ends ranks before memory is gone",
         read_by="status, postmortem, ladder",
@@ -78,6 +81,7 @@ SERVICES = (
     ),
     Service(
         key="sweep",
+        main="_sweep.program",
         unit=lambda where: sweep_files.unit_of(where.state_dir, where.etc_root),
         does="compares the node with what is declared, and sends alerts",
         read_by="status",
@@ -90,6 +94,7 @@ SERVICES = (
     ),
     Service(
         key="engine",
+        main="_unit.program",
         unit=lambda where: unit_files.of_engine(where.state_dir, where.cluster, where.etc_root),
         does="brings the engine back after a reboot, and stops it gently",
         read_by="status, mode, sweep, lease",
@@ -99,6 +104,7 @@ SERVICES = (
     ),
     Service(
         key="companions",
+        main="_unit.beside",
         unit=lambda where: unit_files.of_companions(where.state_dir, where.etc_root),
         does="brings the companions back after a reboot, before the engine",
         read_by="status, mode",
@@ -107,6 +113,7 @@ SERVICES = (
     ),
     Service(
         key="lease",
+        main="_lease.keeper",
         unit=lambda where: lease_files.unit_of(where.state_dir, where.etc_root),
         does="ends a lease whose caller is silent",
         read_by="status (tag glance), mode",

@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import 
 Params = dict[str, t.Any]
 
 #: By which a module knows the program that the controller makes, and where it lies once it was sent.
-PROGRAM_SPEC: dict[str, t.Any] = {"program_digest": {"type": "str", "default": ""}, "program": {"type": "path"}}
+PROGRAM_SPEC: dict[str, t.Any] = {"program_digest": {"type": "str", "default": ""}, "program_file": {"type": "path"}}
 
 
 class Job(t.NamedTuple):
@@ -69,13 +69,17 @@ def present(module: AnsibleModule, job: Job) -> dict[str, t.Any]:
     """Write what differs of the files, the unit itself among them, and have the unit run."""
     params, ours = module.params, job.unit
     files = setup.Files(ours, job.texts(), job.mode)
-    needs_program = "program_digest" in params and digest(ours.program) != params["program_digest"]
+    had, wanted = digest(ours.program), params["program_digest"]
+    needs_program = had != wanted
     differing = [*([ours.program] if needs_program else []), *files.differing]
     # One that is only starting may wait for the lock of the run that asks: it begins again, and finds what that run brought up.
     start = setup.Start(ours, params["tool_timeout"], job.stale(differing), params.get("enabled", True), job.leaves, job.locks)
     actions = [*(words for words, _do in job.first), *(f"write {path}" for path in differing), *start.actions]
-    result = {"actions": actions, "needs_program": needs_program, "diff": files.diff}
-    if not actions or module.check_mode or (needs_program and not params["program"]):
+    diff = files.diff
+    if needs_program:
+        diff = {side: {ours.program: sha and f"sha256 {sha}\n", **diff[side]} for side, sha in (("before", had), ("after", wanted))}
+    result = {"actions": actions, "needs_program": needs_program, "diff": diff}
+    if not actions or module.check_mode or waits(params, result):
         return result
     job.check_held()
     for _words, do in job.first:
@@ -95,12 +99,17 @@ def present(module: AnsibleModule, job: Job) -> dict[str, t.Any]:
     return result
 
 
+def waits(params: Params, done: t.Mapping[str, t.Any]) -> bool:
+    """Return whether nothing was done yet, since the controller has to send the program first."""
+    return done["needs_program"] and not params["program_file"]
+
+
 def bring_program(params: Params, path: str, mode: int = 0o600) -> None:
     """Put the program that the controller sent into its place. Raises :class:`ClusterError` when it is another."""
-    with open(params["program"], "rb") as stream:
+    with open(params["program_file"], "rb") as stream:
         sent = stream.read()
     if hashlib.sha256(sent).hexdigest() != params["program_digest"]:
-        raise ClusterError(f"{params['program']} is not the program that the controller made", remedy="Run again.", reason="program")
+        raise ClusterError(f"{params['program_file']} is not the program that the controller made", remedy="Run again.", reason="program")
     write_whole(path, sent, mode)
 
 

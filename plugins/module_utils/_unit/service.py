@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
 import types
 import typing as t
 
@@ -15,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, steps, unit_files
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say, say_faults
 
 
 class StopAsked(Exception):
@@ -126,3 +128,19 @@ class Service:
         self.note(record.STOPPED, "stopped by systemd")
         say("stopped")
         return 0
+
+
+def run(argv: t.Sequence[str], make: t.Callable[[str, steps.Run], Service]) -> int:
+    """Run a unit by the specification that the command line names, and return the exit code. ``make`` makes it of that path, and of what runs modules."""
+    if len(argv) != 1:
+        say("usage: SPECIFICATION")
+        return 2
+    say_faults()
+    try:
+        service = make(argv[0], steps.runner(sys.argv[0]))
+    except ClusterError as error:
+        say(error.with_remedy())
+        return 1
+    signal.signal(signal.SIGTERM, service.ask_to_stop)
+    signal.signal(signal.SIGINT, service.ask_to_stop)
+    return service.main()

@@ -23,13 +23,13 @@ Result = dict[str, t.Any]
 Run = t.Callable[[str, t.Mapping[str, t.Any], float, bool], Result]
 
 
-def run_here(name: str) -> None:
-    """Run a module in this process, as Ansible does; it reads its arguments, prints its result and ends the process.
-    Raises :class:`ClusterError` for an unknown name.
-    """
-    if name not in specification.MODULES:
-        raise ClusterError(f"{name} is no module that a unit runs")
-    runpy.run_module(f"{MODULES}.{name}", run_name="__main__", alter_sys=True)
+def main(argv: t.Sequence[str]) -> int:
+    """Run the module that the command line names in this process, as Ansible does: it reads its arguments, prints its result and ends the process."""
+    if len(argv) != 1 or argv[0] not in specification.MODULES:
+        sys.stderr.write(f"usage: module {' | '.join(specification.MODULES)}\n")
+        return 2
+    runpy.run_module(f"{MODULES}.{argv[0]}", run_name="__main__", alter_sys=True)
+    return 0
 
 
 def parse(name: str, answer: ToolResult) -> Result:

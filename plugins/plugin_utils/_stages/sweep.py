@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import typing as t
-
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import types
 
@@ -41,6 +42,7 @@ def node(tmp_path, monkeypatch):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(unit.marked("[Unit]\n"))
         os.makedirs(units.of_engine(str(tmp_path / "state"), name).folder)
+    (tmp_path / "sent").write_bytes(b"sent")
     return types.SimpleNamespace(place=tmp_path, asked=asked, state=str(tmp_path / "state"))
 
 
@@ -49,7 +51,7 @@ def say(node, state="present", check_mode=False, **more):
     params = {
         "state": state, "state_dir": node.state, "lease_id": "abc", "holder": {"user": "ada"}, "program": "judge.sh", "mode": "cluster", "lost_seconds": 300,
         "clusters": ["gb10"], "restore": ["spark-1"], "whole": True, "awaits": {}, "tolerance_mb": 4096, "wait_timeout": 180, "companions": False,
-        "tool_timeout": 60, "roots": roots, **more,
+        "tool_timeout": 60, "roots": roots, "program_digest": hashlib.sha256(b"sent").hexdigest(), "program_file": str(node.place / "sent"), **more,
     }  # fmt: skip
     return mode_lease.work(types.SimpleNamespace(params=params, check_mode=check_mode))
 
@@ -103,7 +105,8 @@ def test_without_a_lease_renewing_fails_and_giving_up_does_nothing(node):
 def test_nothing_of_a_lease_is_left_and_units_that_nobody_needs_are_named(node):
     say(node)
     ended = say(node, "absent")
-    assert ended["changed"] and ended["kept"] == ["spark-1"] and not any(map(os.path.lexists, (*lease_files.unit_of(node.state, str(node.place / "etc")).paths, record.folder_of(node.state))))
+    assert ended["changed"] and ended["kept"] == ["spark-1"]
+    assert not any(map(os.path.lexists, (*lease_files.unit_of(node.state, str(node.place / "etc")).paths, record.folder_of(node.state))))
     assert "disable --quiet --now gb10-lease.service" in node.asked
     again = say(node, "absent")
     assert not again["changed"] and again["kept"] == []

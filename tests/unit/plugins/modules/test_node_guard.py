@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import types
@@ -18,6 +19,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_f
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.modules import node_guard
+
+#: What the controller sends.
+PROGRAM = b"the program"
+PROGRAM_DIGEST = hashlib.sha256(PROGRAM).hexdigest()
 
 
 class Node:
@@ -32,6 +37,7 @@ class Node:
         self.unit = Path(guard_files.unit_of(str(root / "state"), str(root / "etc")).path)
         self.unit.parent.mkdir(parents=True)
         (root / "state").mkdir()
+        (root / "sent").write_bytes(PROGRAM)
         for module in (ask, setup, unit):
             monkeypatch.setattr(module, "run_tool", self.systemctl)
         monkeypatch.setattr(ask.shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -60,7 +66,7 @@ class Node:
         roots = {"proc_root": "/proc", "sysfs_root": "/sys", "etc_root": str(self.root / "etc"), "meminfo": None, "kernel_log": "auto", "nvidia_smi": "none"}
         params = {
             "state": state, "state_dir": str(self.root / "state"), "act": "loading", "load_seconds": 7200, "addresses": [], "forget_ring": False,
-            "tool_timeout": 30, "roots": roots, **more,
+            "tool_timeout": 30, "roots": roots, "program_digest": PROGRAM_DIGEST, "program_file": str(self.root / "sent"), **more,
         }  # fmt: skip
         return node_guard.work(types.SimpleNamespace(params=params, check_mode=check_mode))
 

@@ -172,7 +172,7 @@ def bundle_list(place: str, word: str) -> None:
 def sent_program(place: str, word: str) -> None:
     sent = os.path.join(os.path.dirname(place), "sent")
     Path(sent).write_text(word)
-    install.bring_program({"program": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"))
+    install.bring_program({"program_file": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"))
 
 
 def left_out(place: str, word: str) -> None:

@@ -25,8 +25,9 @@ def unit_of(where: table.Where) -> Unit:
 
 
 EXPORTER = table.Service(
-    key="exporter", unit=unit_of, does="", read_by="", leaves="", look=lambda where: installed.look(unit_of(where)), absent="gb10_exporter=absent"
-)
+    key="exporter", main="_exporter", unit=unit_of, does="", read_by="", leaves="", absent="gb10_exporter=absent",
+    look=lambda where: installed.look(unit_of(where)),
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class Node:
         return ToolResult(0, "", "")
 
     def bring(self, state: str, check_mode: bool = False, locks: bool = True, beside: tuple[str, ...] = (), **more: t.Any) -> dict[str, t.Any]:
-        params = {"state": state, "enabled": True, "program_digest": "", "program": None, "start_timeout": 60, "tool_timeout": 60, **more}
+        params = {"state": state, "enabled": True, "program_digest": "", "program_file": None, "start_timeout": 60, "tool_timeout": 60, **more}
         module = types.SimpleNamespace(params=params, check_mode=check_mode)
         job = install.Job(
             self.place, lambda: self.texts, (self.place.folder, *beside), closed=True, leaves="the engine", release=unit_files.release_path(self.place),
@@ -138,10 +138,10 @@ def test_a_program_is_asked_for_then_brought_and_known_by_its_digest(node, tmp_p
     (tmp_path / "sent").write_text(sent)
     if sent == "another one":
         with pytest.raises(ClusterError, match=f"{tmp_path}/sent is not the program that the controller made") as caught:
-            node.bring("present", program_digest=wanted, program=str(tmp_path / "sent"))
+            node.bring("present", program_digest=wanted, program_file=str(tmp_path / "sent"))
         assert caught.value.reason == "program" and not os.path.exists(node.place.program)
         return
-    done = node.bring("present", program_digest=wanted, program=str(tmp_path / "sent"))
+    done = node.bring("present", program_digest=wanted, program_file=str(tmp_path / "sent"))
     assert done["changed"] and node.asked == ["stop (released)", "start (released)"] and node.held == 1
     assert Path(node.place.program).read_text() == "the program" and mode_of(node.place.program) == 0o600
     again = node.bring("present", program_digest=wanted)

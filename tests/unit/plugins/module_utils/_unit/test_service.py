@@ -251,7 +251,7 @@ def test_a_fault_that_nobody_catches_is_said_without_secrets(tmp_path):
     code = f"from {journal.__name__} import say_faults\nsay_faults()\nraise KeyError('Bearer abcdefghijklmnop')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": COLLECTIONS})
     assert ran.returncode == 1 and ran.stderr == "" and "KeyError: 'Bearer <secret>'" in ran.stdout and "abcdefgh" not in ran.stdout
-    for main, words in ((program.main, ["run", str(tmp_path / "none")]), (keeper.main, [str(tmp_path)])):
+    for main, words in ((program.main, [str(tmp_path / "none")]), (keeper.main, [str(tmp_path)])):
         before, sys.excepthook = sys.excepthook, sys.__excepthook__
         main(words)
         set_up, sys.excepthook = sys.excepthook, before
