@@ -45,7 +45,7 @@ def sweep_left(unit: Unit, where: Where) -> dict[str, str]:
 
 class Service(t.NamedTuple):
     """One of them. ``key`` is its name in results, and the command of the units' program; ``main`` has what runs then. ``unit`` returns the unit itself.
-    ``does``, ``read_by`` and ``leaves`` are for a page.
+    ``page``, which says more, ``does``, ``read_by`` and ``leaves`` are for the documentation.
 
     ``look`` returns what there is of it on a node, and ``text`` says that in a line. ``absent`` is the variable that takes it away, for one that stays when
     its cluster goes and has a playbook of that name; one with ``goes`` goes with its cluster. ``left`` returns by path what nobody needs of it, and why;
@@ -55,6 +55,7 @@ class Service(t.NamedTuple):
     key: str
     main: str
     unit: t.Callable[[Where], Unit]
+    page: str
     does: str
     read_by: str
     leaves: str
@@ -71,6 +72,7 @@ SERVICES = (
         key="guard",
         main="_guard.recorder",
         unit=lambda where: guard_files.unit_of(where.state_dir, where.etc_root),
+        page="guard",
         does="samples the node every second, and ends ranks before memory is gone",
         read_by="status, postmortem, ladder",
         leaves="its ring, until gb10_guard_forget",
@@ -83,6 +85,7 @@ SERVICES = (
         key="sweep",
         main="_sweep.program",
         unit=lambda where: sweep_files.unit_of(where.state_dir, where.etc_root),
+        page="sweep",
         does="compares the node with what is declared, and sends alerts",
         read_by="status",
         leaves="nothing",
@@ -96,6 +99,7 @@ SERVICES = (
         key="engine",
         main="_unit.program",
         unit=lambda where: unit_files.of_engine(where.state_dir, where.cluster, where.etc_root),
+        page="unit",
         does="brings the engine back after a reboot, and stops it gently",
         read_by="status, mode, sweep, lease",
         leaves="nothing",
@@ -106,6 +110,7 @@ SERVICES = (
         key="companions",
         main="_unit.beside",
         unit=lambda where: unit_files.of_companions(where.state_dir, where.etc_root),
+        page="companions",
         does="brings the companions back after a reboot, before the engine",
         read_by="status, mode",
         leaves="nothing",
@@ -115,6 +120,7 @@ SERVICES = (
         key="lease",
         main="_lease.keeper",
         unit=lambda where: lease_files.unit_of(where.state_dir, where.etc_root),
+        page="lease",
         does="ends a lease whose caller is silent",
         read_by="status (tag glance), mode",
         leaves="its record, until the next mode run or prune",

@@ -18,6 +18,9 @@ from ansible_collections.gb10.cluster.plugins.modules import cluster_prune, node
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
 
 NAME = "gb10-exporter.service"
+#: Every file that a person writes or changes for such a unit; the lists write themselves.
+WRITTEN = ("module_utils/_exporter/program.py", "module_utils/_service/table.py", "modules/node_exporter.py", "action/node_exporter.py", "docs/exporter.md")
+MOST = 5
 
 
 def unit_of(where: table.Where) -> Unit:
@@ -25,7 +28,7 @@ def unit_of(where: table.Where) -> Unit:
 
 
 EXPORTER = table.Service(
-    key="exporter", main="_exporter", unit=unit_of, does="", read_by="", leaves="", absent="gb10_exporter=absent",
+    key="exporter", main="_exporter", unit=unit_of, page="exporter", does="exports", read_by="", leaves="", absent="gb10_exporter=absent",
     look=lambda where: installed.look(unit_of(where)),
 )  # fmt: skip
 
@@ -66,3 +69,24 @@ def test_what_goes_with_its_cluster_is_left_where_it_or_its_files_are_there():
     there = {"name": "gb10-engine-gb10.service", "installed": False, "files": False}
     assert units.left({"engine": there}) == units.left({"engine": {}}) == units.left({}) == []
     assert units.left({"engine": {**there, "files": True}, "guard": {**there, "installed": True}}) == ["gb10-engine-gb10.service"]
+
+
+def test_a_unit_costs_its_own_files_and_its_row():
+    """The files of those that are there are what the count rests on: a room, a module with its half on the controller, and a page."""
+    assert len(WRITTEN) <= MOST
+    root = Path(table.__file__).parents[3]
+    setters = [path.stem for path in (root / "plugins/modules").glob("*.py") if "install.bring(" in (text := path.read_text()) or "specified.bring(" in text]
+    assert len(setters) == len(table.SERVICES)
+    for name in setters:
+        assert (root / "plugins/action" / f"{name}.py").read_text().count("SendsProgram") == 2
+    for one in table.SERVICES:
+        assert (root / "plugins/module_utils" / f"{one.main.replace('.', '/')}.py").exists() and (root / "docs" / f"{one.page}.md").exists()
+
+
+def test_no_other_room_names_a_unit():
+    """Who looks at units, says what there is of them or prunes them asks the table."""
+    root = Path(table.__file__).parents[2]
+    files = ("modules/node_container_info.py", "modules/cluster_prune.py", "plugin_utils/_stages/status.py", "plugin_utils/_stages/teardown.py")
+    for name in files:
+        code = (root / name).read_text().partition('RETURN = r"""')[2].partition('\n"""\n')[2] or (root / name).read_text()
+        assert not [one.key for one in table.SERVICES if f"{one.key}_files" in code or f"gb10-{one.key}" in code], name
