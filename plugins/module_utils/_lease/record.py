@@ -19,6 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.documents impo
 
 #: What lies below the state directory: the folder, the record, and the program that watches it.
 FOLDER, FILE, PROGRAM = "lease", "lease.json", "lease.pyz"
+#: The unit of that program.
+UNIT = "gb10-lease.service"
 
 #: The caller renews it; the nodes end it by themselves; they did.
 LIVE, ENDING, ENDED = "live", "ending", "ended"

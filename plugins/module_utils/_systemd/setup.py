@@ -10,7 +10,6 @@ Each piece is decided when it is made, and done when its methods are called, so 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import typing as t
 
@@ -23,15 +22,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: What lies beside a unit file, for a message.
 PROGRAMS = "the programs of root's units"
-#: How the name of a program ends, which is an archive of Python's.
-ARCHIVE = ".pyz"
 
 
-def shown(path: str, found: bytes | None) -> str:
-    """Return a file's content for a diff; of a program the digest is enough."""
-    if found is None:
-        return ""
-    return f"sha256 {hashlib.sha256(found).hexdigest()}\n" if path.endswith(ARCHIVE) else found.decode("utf-8", "replace")
+def shown(found: bytes | None) -> str:
+    """Return a file's content for a diff."""
+    return (found or b"").decode("utf-8", "replace")
 
 
 class Files:
@@ -51,7 +46,7 @@ class Files:
 
     @property
     def diff(self) -> dict[str, dict[str, str]]:
-        before, after = ({path: shown(path, found[path]) for path in self.differing} for found in (self._before, self._wanted))
+        before, after = ({path: shown(found[path]) for path in self.differing} for found in (self._before, self._wanted))
         return {"before": before, "after": after}
 
     def write(self, timeout: float) -> None:
@@ -109,7 +104,7 @@ def remove(unit: Unit, timeout: float) -> None:
 
 def gone(there: t.Mapping[str, bytes]) -> dict[str, dict[str, str]]:
     """Return the diff of unit files that go."""
-    return {"before": {path: shown(path, there[path]) for path in there}, "after": {}}
+    return {"before": {path: shown(there[path]) for path in there}, "after": {}}
 
 
 @contextlib.contextmanager

@@ -2,16 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection.
-
-``run SPECIFICATION`` is the unit's main process, ``module NAME`` one of its steps with its arguments as input, and ``companions SPECIFICATION`` the main
-process of the unit of a node's companions.
-"""
+"""The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 import typing as t
 
@@ -25,8 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import accoun
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, meeting, place, record, specification, steps, unit_files
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say, say_faults
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, glance, meeting, place, record, service, specification, steps, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -556,23 +550,6 @@ class Supervisor(Service):
             say(f"drain: {error}; the engine is stopped all the same")
 
 
-def main(argv: t.Sequence[str] | None = None) -> int:
-    """Run what the command line asks for, and return the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) != 2 or words[0] not in ("run", "companions", "module"):
-        say("usage: run SPECIFICATION | companions SPECIFICATION | module NAME")
-        return 2
-    if words[0] == "module":
-        steps.run_here(words[1], sys.stdin.buffer.read())
-        return 0
-    say_faults()
-    run = steps.runner(sys.argv[0])
-    supervisor: Supervisor | beside.Companions
-    try:
-        supervisor = Supervisor(specification.read(words[1]), run) if words[0] == "run" else beside.Companions(beside.read(words[1]), run)
-    except ClusterError as error:
-        say(error.with_remedy())
-        return 1
-    signal.signal(signal.SIGTERM, supervisor.ask_to_stop)
-    signal.signal(signal.SIGINT, supervisor.ask_to_stop)
-    return supervisor.main()
+def main(argv: t.Sequence[str]) -> int:
+    """Run the unit of an engine by the specification that the command line names, and return the exit code."""
+    return service.run(argv, lambda path, run: Supervisor(specification.read(path), run))

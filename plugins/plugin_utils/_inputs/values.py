@@ -26,6 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import invento
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, holds_secret
+from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, declared_claims, planning
@@ -241,7 +242,7 @@ SECRET_PATH = Form(
 PORT = _whole(1024, 65535, "input.port")
 
 #: Directories of a node below gb10_state_dir and gb10_log_dir that belong to no cluster.
-RESERVED = ("companions", "guard", "image-contracts", "lease", "model-code", "wheels")
+RESERVED = sorted({*table.folders(), "image-contracts", "model-code", "wheels"})
 
 
 def _is_cluster_name(value: t.Any) -> bool:
