@@ -37,7 +37,7 @@ ID_LENGTH, ID_SHOWN = 64, 12
 
 
 #: What may stand between the two sides of a condition in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
-#: entry of the list does.
+#: entry of the list does. ``not_of_branch``: the versions begin with different numbers.
 RELATIONS: dict[str, t.Callable[..., bool]] = {
     "is": operator.eq,
     "is_not": operator.ne,
@@ -52,6 +52,7 @@ RELATIONS: dict[str, t.Callable[..., bool]] = {
     "has": lambda have, wanted: any(one in have for one in wanted),
     "lacks": lambda have, wanted: not any(one in have for one in wanted),
     "mentions": lambda have, wanted: any(one in item for item in have for one in wanted),
+    "not_of_branch": lambda have, wanted: have.partition(".")[0] != wanted.partition(".")[0],
     "known": lambda have: have is not None,
     "filled": bool,
     "empty": operator.not_,
@@ -126,14 +127,14 @@ def listing(node: Node, arguments: Arguments) -> t.Iterator[tuple[Entry, Look]]:
 def fault_of(entry: Entry, look: Look, node: Node, arguments: Arguments, limits: Arguments) -> Fault:
     """Return the fault that a row describes.
 
-    ``measures`` is the field that was measured, ``measured`` says it instead; ``needed`` may have limits in its text. Words are the fields
-    of the entry and ``words``; ``verdict`` takes the place of the rule's.
+    ``measures`` is the field that was measured, ``measured`` says it instead; ``needed`` may have limits and fields in its text. Words are the fields
+    of the entry, and further ones by ``words``; ``verdict`` takes the place of the rule's.
     """
     seen = functools.partial(optional, look)
     measured = arguments["measured"] if "measured" in arguments else operand(arguments["measures"], node, limits, seen)
     needed = arguments.get("needed")
-    needed = needed.format_map(limits) if isinstance(needed, str) else operand(needed, node, limits)
-    words = {name: operand(value, node, limits) for name, value in arguments.get("words", {}).items()}
+    needed = needed.format_map({**limits, **entry}) if isinstance(needed, str) else operand(needed, node, limits)
+    words = {name: operand(value, node, limits, seen) for name, value in arguments.get("words", {}).items()}
     return Fault(measured, needed, {**entry, **words}, verdict=arguments.get("verdict", ""))
 
 

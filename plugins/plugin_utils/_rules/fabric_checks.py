@@ -123,12 +123,10 @@ def firewall_open(node: Node, arguments: Arguments, limits: Arguments) -> Faults
         yield Fault(firewall["source"], closed, {"source": firewall["source"], "peers": ", ".join(closed), "interface": holder["name"] if holder else "?"})
 
 
-@check
-def probe_mtu(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Packets as large as the links' MTU come through undivided."""
-    for ping in node.get("probe.pings"):
-        if ping["passes"] is False:
-            yield Fault("lost", f"{ping['mtu']} bytes", {**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""})
+@derived("probe.pings")
+def pings(node: Node) -> list[Entry]:
+    """The pings of a node at the links' MTU, each with what is known of the way when it was lost."""
+    return [{**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""} for ping in node.get("probe.pings")]
 
 
 @check

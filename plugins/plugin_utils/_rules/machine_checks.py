@@ -32,15 +32,6 @@ def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults
 
 
 @check
-def of_the_drivers_branch(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The package nvidia-modprobe, where it is installed, is of the branch of the driver that is loaded."""
-    package, module = node.optional("kernel.nvidia_modprobe"), node.get("kernel.modules").get("nvidia")
-    driver = (module or {}).get("loaded")
-    if package and driver and package.partition(".")[0] != driver.partition(".")[0]:
-        yield Fault(package, driver)
-
-
-@check
 def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The kernel's log of this boot has no Xid; with ``fatal`` those of the limit ``codes`` count, without it all others do."""
     for event in node.get("kernel_log.events"):
