@@ -153,12 +153,12 @@ baseline:
 
 import os
 import platform
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -242,7 +242,7 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
     return {
         "schema": accounting.BASELINE_SCHEMA,
         "boot_id": boot,
-        "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "recorded_at": utc_text(),
         "uptime_s": uptime,
         "unexplained_mb": table["unexplained_mb"],
         "kernel": {"release": platform.release(), "arch": platform.machine()},

@@ -155,12 +155,12 @@ record:
 """
 
 import platform
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
@@ -205,7 +205,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "driver": next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), ""),
         "kernel": platform.release(),
         "boot_id": boot,
-        "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "recorded_at": utc_text(),
         "total_mb": meminfo["MemTotal"] // 1024,
         "before_mb": int(note["available_mb"]),
         "lowest_mb": now if params["lowest_mb"] is None else min(now, params["lowest_mb"]),

@@ -191,6 +191,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
@@ -219,7 +220,7 @@ def begun(params: Params) -> record.Lease:
         "holder": params["holder"],
         "program": params["program"],
         "mode": params["mode"],
-        "began_at": keeper.utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began_at": utc_text(),
         "lost_seconds": params["lost_seconds"],
         "state": record.LIVE,
         "reason": "",

@@ -82,12 +82,12 @@ record:
   sample: {"mode": "off", "phase": settled, "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": []}
 """
 
-import datetime
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 
@@ -105,7 +105,7 @@ def plan(params: dict[str, t.Any], before: modes.Record | None, now: str) -> mod
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     before = modes.read(params["state_dir"])
-    wanted = plan(params, before, datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    wanted = plan(params, before, utc_text())
     changed = before != wanted
     if changed and not module.check_mode:
         if wanted is None:

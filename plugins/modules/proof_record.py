@@ -83,12 +83,12 @@ record:
       sample: "2026-11-23T14:05:00Z"
 """
 
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._records import proofs
 
 
@@ -97,7 +97,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     path = proofs.FILE.path_of(params["state_dir"], params["cluster_name"])
     failed = sorted(set(params["failed"]))
     known = proofs.FILE.read(path)
-    record = {"run_id": params["run_id"], "failed": failed, "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    record = {"run_id": params["run_id"], "failed": failed, "recorded_at": utc_text()}
     if not module.check_mode:
         proofs.FILE.write(path, proofs.with_proof(known, record))
     what = f"failed {', '.join(failed)}" if failed else "passed its proof"

@@ -110,7 +110,7 @@ def free_bytes(path: str) -> int:
 
 def _file_or_nothing(path: str) -> os.stat_result | None:
     """Return the status of a file in the stage, None when there is none; what else has its name goes. Raises OSError."""
-    status = _lstat(path)
+    status = copying.status_of(path)
     if status is not None and not stat.S_ISREG(status.st_mode):
         os.unlink(path)
         return None
@@ -512,13 +512,6 @@ def _staged(hub: str) -> list[untrusted.Entry]:
         return list(untrusted.walk(hub, copying.STAGE))
     except (FileNotFoundError, NotADirectoryError, untrusted.Tampered):
         return []
-
-
-def _lstat(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except FileNotFoundError:
-        return None
 
 
 def drop_pages(paths: t.Sequence[str]) -> dict[str, int]:
