@@ -21,7 +21,7 @@ def call(place, run_id="r1", failed=(), check_mode=False):
 
 def test_the_last_proof_of_a_run_counts(tmp_path, monkeypatch):
     times = iter(["T1", "T2", "T3", "T4", "T5"])
-    monkeypatch.setattr(proof_record.time, "strftime", lambda *_given: next(times))
+    monkeypatch.setattr(proof_record, "utc_text", lambda: next(times))
     assert call(tmp_path)["record"] == {"run_id": "r1", "failed": [], "recorded_at": "T1"}
     assert call(tmp_path)["record"]["recorded_at"] == "T2" and "changed" not in call(tmp_path, check_mode=True)
     worse = call(tmp_path, failed=["proof.fabric", "proof.env", "proof.fabric"])
