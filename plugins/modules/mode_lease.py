@@ -197,6 +197,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
@@ -205,7 +206,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install, python, setup
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units_record
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as units
 
 Params = dict[str, t.Any]
@@ -227,7 +227,7 @@ def begun(params: Params) -> record.Lease:
         "holder": params["holder"],
         "program": params["program"],
         "mode": params["mode"],
-        "began_at": units_record.utc_now(),
+        "began_at": utc_text(),
         "lost_seconds": params["lost_seconds"],
         "state": record.LIVE,
         "reason": "",

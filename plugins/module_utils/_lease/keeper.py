@@ -17,6 +17,7 @@ import socket
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
@@ -194,7 +195,7 @@ class Keeper:
     def declare(self, wanted: dict[str, t.Any], event: str) -> None:
         """Write into the record of the mode what is so now."""
         said = {**wanted, "reason": clean(wanted["reason"])}
-        modes.write(self.state_dir, modes.following(self.mode(), said, utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), clean(event)))
+        modes.write(self.state_dir, modes.following(self.mode(), said, utc_text(), clean(event)))
 
     def insist(self, what: str, write: t.Callable[[], None]) -> None:
         """Write something, again and again until it is written, and say once why it is not."""

@@ -11,9 +11,9 @@ since the boot, which no correction of the clock moves. A reboot ends a lease, s
 from __future__ import annotations
 
 import os
-import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 
@@ -57,11 +57,6 @@ def folder_of(state_dir: str) -> str:
 def path_of(state_dir: str) -> str:
     """Return where the record of a lease lies on a node."""
     return os.path.join(folder_of(state_dir), FILE)
-
-
-def boot_seconds() -> float:
-    """Return the seconds since the boot, those of a suspended machine included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def read(state_dir: str) -> Lease | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
@@ -72,10 +73,10 @@ def shown(state: judging.State | None) -> dict[str, t.Any]:
     known = state or {"at": None, "quiet": "", "problems": [], "last": {}, "undelivered": {}}
     last = known["last"]
     return {
-        "last_sweep": judging.utc(known["at"]) if known["at"] is not None else "",
+        "last_sweep": utc_text(known["at"]) if known["at"] is not None else "",
         "quiet": known["quiet"],
         "problems": known["problems"],
-        "last_alert": f"{judging.utc(last['at'])} {last['subject']}" if last else "",
+        "last_alert": f"{utc_text(last['at'])} {last['subject']}" if last else "",
         "undelivered": known["undelivered"],
     }
 

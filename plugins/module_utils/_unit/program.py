@@ -10,6 +10,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import served_name
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
@@ -110,7 +111,7 @@ class Supervisor(Service):
                 "state": state,
                 "reason": reason,
                 "boot_id": self.boot,
-                "at": record.utc_now(),
+                "at": utc_text(),
                 "model": served_name(engine["model"], engine["arguments"]) if head else "",
                 "endpoint": f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/v1" if head else "",
                 "token": self.token if state == record.RUNNING else {},
@@ -342,7 +343,7 @@ class Supervisor(Service):
             found = steps.require("token", self.run(one["module"], one["arguments"], one["timeout"], False))
             if found["completion"]:
                 say(f"token: after {found['completion']['seconds']} s, vLLM {found['engine_version']}")
-                self.token = {"seconds": found["completion"]["seconds"], "at": record.utc_now()}
+                self.token = {"seconds": found["completion"]["seconds"], "at": utc_text()}
                 return
             if not found["engine"]["live"]:
                 raise did_not_come_up(found["last_end"], found["engine"])

@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims, planning, wording
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, gib
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, derived, gib
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
 #: The value of gb10_kv_cache that takes the size of the cache from the plan and the record.
@@ -86,6 +86,12 @@ def held_gib(one: Entry) -> float:
     return ((one["gpu_mib"] or 0) + one["anon_mb"]) / MIB_IN_GIB
 
 
+@derived("companions")
+def companions_seen(node: Node) -> list[Entry]:
+    """The companions of a node, each with the GiB that it holds."""
+    return [{**one, "held": round(held_gib(one), 1)} for one in companions(node)]
+
+
 def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[str]]:
     """What the companions of the mode have yet to take of a node, in GiB, and who holds what. One that holds more than it claims has taken all of it.
 
@@ -137,14 +143,6 @@ def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faul
             yield Fault("not found", one["unit"], one)
 
 
-@check
-def companions_declared(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No container of a companion runs that nobody declares."""
-    for one in companions(node):
-        if one["running"] and not one["declared"]:
-            yield Fault(one["container"], "declared", {**one, "held": round(held_gib(one), 1)})
-
-
 def records(node: Node) -> list[Entry]:
     """The starts on record of this very image, profile and driver. A node without that image has none, and older answers tell of none."""
     images, gpus = node.optional("images") or {}, node.optional("gpus") or []
@@ -174,14 +172,6 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         yield Fault(found["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
 
 
-@check
-def start_recorded(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A start of this very image, profile and driver is on record here, and the plan proposes a size of the KV cache."""
-    lacks = node.needs["pin"].lacks.get(node.name)
-    if lacks:
-        yield Fault(None, "a start on record", {"lacks": lacks})
-
-
 def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
     """The size of the KV cache that starts on record bear out on all nodes; None where nobody asked for it."""
     if not nodes or nodes[0].needs["kv_cache"] != RECORDED:
@@ -199,19 +189,3 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
         on.append(components.Node(node.name, total, sum(claimed)))
     pin = planning.pin(nodes[0].needs["plan"], on, found)
     return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
-
-
-@check
-def swap_unused(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Hardly anything lies in swap."""
-    used = node.get("memory.swap_total_mb") - node.get("memory.swap_free_mb")
-    if used > limits["most_mb"]:
-        yield Fault(used, limits["most_mb"], {"used": used})
-
-
-@check
-def pressure_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Processes hardly wait for memory. A kernel that does not count that is not judged by it."""
-    pressure = node.optional("memory.pressure")
-    if pressure and pressure["full"]["avg60"] > limits["most_percent"]:
-        yield Fault(pressure["full"]["avg60"], limits["most_percent"])
