@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-
 import pytest
 import through_ansible
 import yaml
+from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import plan_nodes, plan_text, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
@@ -85,16 +84,16 @@ def test_what_it_serves_goes_beside_its_companions(example: str, playbook: str, 
     claims = [
         {"name": f"companion {name}", "node": host, "gib": gib}
         for host in names
-        for name, gib in planning.companion_claims(hosts[host].get("gb10_companions", []), mode).items()
+        for name, gib in plan_nodes.companion_claims(hosts[host].get("gb10_companions", []), mode).items()
     ]
     given = [{"node": host} for host in names]
     plan = planning.memory_plan(profiles.load(id), given, shared.get("gb10_serve_arguments"), tenants=claims)
-    assert plan["verdict"] in ("fits", "tight"), planning.lines(plan)
+    assert plan["verdict"] in ("fits", "tight"), plan_text.lines(plan)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_claims_of_a_mode_go_on_a_node(example: str) -> None:
     for host, own in variables(example)[0].items():
         for mode in declared.MODES:
-            total = sum(planning.companion_claims(own.get("gb10_companions", []), mode).values())
+            total = sum(plan_nodes.companion_claims(own.get("gb10_companions", []), mode).values())
             assert total <= 112, f"{host} in {mode}: {total} GiB of the 117 that a Spark with 128 GB has available"

@@ -12,7 +12,7 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan_settings
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
@@ -69,7 +69,7 @@ def climbable(rungs: t.Sequence[int], rows: t.Mapping[int, dict[str, t.Any]], si
     """Return the rungs below the first one that the memory plan says does not fit; all of them where that rule is silenced."""
     if "plan.fits" in silenced:
         return list(rungs)
-    stop = next((number for number, rung in enumerate(rungs) if rows.get(rung, {}).get("verdict") == plan.NO), len(rungs))
+    stop = next((number for number, rung in enumerate(rungs) if rows.get(rung, {}).get("verdict") == plan_settings.NO), len(rungs))
     return list(rungs[:stop])
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import itertools
+import pytest
 import random
 import sys
 from pathlib import Path
 
-import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan, plan_parts, plan_settings
 
 ROOM = Path(plan.__file__).parent
 
@@ -47,11 +47,11 @@ MODELS = {"nemotron": NEMOTRON, "qwen": QWEN_235B, "minimax": MINIMAX_FP8, "dens
 
 
 def use(facts, tensor=2, **serve):
-    return plan.settings_of(serve, {"tensor": tensor}, facts)
+    return plan_settings.settings_of(serve, {"tensor": tensor}, facts)
 
 
 def pair(total=121.69, **more):
-    return [plan.Node("a", total, **more), plan.Node("b", total, **more)]
+    return [plan_settings.Node("a", total, **more), plan_settings.Node("b", total, **more)]
 
 
 def planned(facts, tensor=2, nodes=None, concurrency=1, declared=None, **serve):
@@ -74,7 +74,7 @@ def test_the_weights_of_qwen3_235b_in_gptq_are_those_reported():
 @pytest.mark.parametrize("serve", [{"gpu_memory_utilization": 0.85}, {"gpu_memory_utilization": 0.9}, {"kv_cache_memory_bytes": "5G"}, {}])
 def test_minimax_in_fp8_is_refused_on_two_nodes_because_its_weights_leave_nothing_for_the_cache(serve):
     found = planned(MINIMAX_FP8, kv_cache_dtype="fp8", max_model_len=196608, **serve)
-    assert found["verdict"] == plan.NO
+    assert found["verdict"] == plan_settings.NO
     assert part(found, "weights") == pytest.approx(107.2, rel=0.03)
     assert any("the weights take 108.8 GiB and leave 12.9" in reason for reason in found["reasons"]), found["reasons"]
     assert found["nodes"][0]["one_sequence_gib"] == pytest.approx(11.625)
@@ -83,21 +83,21 @@ def test_minimax_in_fp8_is_refused_on_two_nodes_because_its_weights_leave_nothin
 def test_a_refusal_says_what_would_go():
     serve = use(MINIMAX_FP8, kv_cache_dtype="fp8", max_model_len=196608, gpu_memory_utilization=0.8)
     found = plan.plan(MINIMAX_FP8, serve, pair())
-    assert found["verdict"] == plan.NO and {"change": "nodes", "to": 4} in [{name: one[name] for name in ("change", "to")} for one in found["would_fit"]]
+    assert found["verdict"] == plan_settings.NO and {"change": "nodes", "to": 4} in [{name: one[name] for name in ("change", "to")} for one in found["would_fit"]]
     longer = plan.plan(QWEN_235B, use(QWEN_235B, max_model_len=1048576, gpu_memory_utilization=0.8), pair())
-    assert longer["verdict"] == plan.NO and [one for one in longer["would_fit"] if one["change"] == "max_model_len"]
+    assert longer["verdict"] == plan_settings.NO and [one for one in longer["would_fit"] if one["change"] == "max_model_len"]
 
 
 def test_the_cache_of_nemotron_grows_by_one_gib_a_node_from_512k_to_1m():
-    sizes = [plan.kv_bytes(NEMOTRON, use(NEMOTRON, kv_cache_dtype="fp8", max_model_len=length)) for length in (524288, 1048576)]
-    assert (sizes[1] - sizes[0]) / plan.GIB == 1.0
+    sizes = [plan_parts.kv_bytes(NEMOTRON, use(NEMOTRON, kv_cache_dtype="fp8", max_model_len=length)) for length in (524288, 1048576)]
+    assert (sizes[1] - sizes[0]) / plan_settings.GIB == 1.0
 
 
 def test_a_request_takes_what_the_engine_said():
     """The log of one start: 36.25 GiB hold 27.81 sequences of 131072 tokens, with MTP of three tokens."""
     facts = {**NEMOTRON, "draft_layers": 1}
     one = use(facts, 1, kv_cache_dtype="fp8", max_model_len=131072, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
-    size = (plan.kv_bytes(facts, one) + plan.state_bytes(facts, one)) / plan.GIB * plan.CONSTANTS["page"].value
+    size = (plan_parts.kv_bytes(facts, one) + plan_parts.state_bytes(facts, one)) / plan_settings.GIB * plan_settings.CONSTANTS["page"].value
     assert size == pytest.approx(36.25 / 27.81, rel=0.1)
 
 
@@ -108,40 +108,40 @@ def test_a_start_that_was_measured_on_an_h100_is_planned_as_it_went():
         "num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151936, "num_attention_heads": 32, "num_key_value_heads": 8,
         "head_dim": 128, "weights_gib_per_rank": 15.27,
     }  # fmt: skip
-    found = planned(facts, 1, nodes=[plan.Node("h100", 79.18, free_at_start=78.66)], max_model_len=32768, max_num_seqs=64, gpu_memory_utilization=0.6)
+    found = planned(facts, 1, nodes=[plan_settings.Node("h100", 79.18, free_at_start=78.66)], max_model_len=32768, max_num_seqs=64, gpu_memory_utilization=0.6)
     (one,) = found["nodes"]
-    assert found["verdict"] == plan.FITS and one["one_sequence_gib"] == pytest.approx(30.73 / 6.83, abs=0.01)
+    assert found["verdict"] == plan_settings.FITS and one["one_sequence_gib"] == pytest.approx(30.73 / 6.83, abs=0.01)
     assert one["at_start"]["wanted_gib"] == 47.51 and one["pool_gib"] == pytest.approx(30.73, abs=4.0) and one["pool_gib"] < 30.73
 
 
 def test_a_sliding_layer_keeps_its_window_and_a_step():
     """The log of one start: 40.61 GiB hold 35.75 sequences of 8192 tokens at 4096 tokens a step."""
-    size = plan.kv_bytes(SLIDING, use(SLIDING, 1, max_model_len=8192, max_num_batched_tokens=4096)) / plan.GIB
+    size = plan_parts.kv_bytes(SLIDING, use(SLIDING, 1, max_model_len=8192, max_num_batched_tokens=4096)) / plan_settings.GIB
     assert size == pytest.approx(40.61 / 35.75, rel=0.01)
-    long = plan.kv_parts(SLIDING, use(SLIDING, 1, max_model_len=262144, max_num_batched_tokens=4096))
+    long = plan_parts.kv_parts(SLIDING, use(SLIDING, 1, max_model_len=262144, max_num_batched_tokens=4096))
     assert dict((kind, amount) for kind, amount, _text in long)["sliding"] == 2 * 25 * 8 * 256 * 2 * 5120
 
 
 def test_latent_rows_are_on_every_rank():
-    one, two = (plan.kv_bytes(LATENT, use(LATENT, tensor, max_model_len=1048576)) for tensor in (1, 2))
+    one, two = (plan_parts.kv_bytes(LATENT, use(LATENT, tensor, max_model_len=1048576)) for tensor in (1, 2))
     assert one == two == 6880 * 1048576 + 5636096
     split = use(LATENT, 2, max_model_len=1048576, decode_context_parallel_size=2)
-    assert plan.kv_bytes(LATENT, split) == 6880 * 1048576 / 2 + 5636096
+    assert plan_parts.kv_bytes(LATENT, split) == 6880 * 1048576 / 2 + 5636096
 
 
 def test_heads_are_never_split_below_one():
-    assert plan.kv_bytes(NEMOTRON, use(NEMOTRON, 2, max_model_len=1024)) == plan.kv_bytes(NEMOTRON, use(NEMOTRON, 4, max_model_len=1024))
+    assert plan_parts.kv_bytes(NEMOTRON, use(NEMOTRON, 2, max_model_len=1024)) == plan_parts.kv_bytes(NEMOTRON, use(NEMOTRON, 4, max_model_len=1024))
 
 
 # -- more is never less ------------------------------------------------------------------------------------------------
 
-WAYS = [{"gpu_memory_utilization": 0.7}, {"gpu_memory_utilization": 0.85}, {"kv_cache_memory_bytes": 8 * plan.GIB}, {}]
+WAYS = [{"gpu_memory_utilization": 0.7}, {"gpu_memory_utilization": 0.85}, {"kv_cache_memory_bytes": 8 * plan_settings.GIB}, {}]
 
 
 def rises(plans):
     """Whether nothing falls from one plan to the next: no figure of use, no verdict, no GiB that one sequence takes."""
     for before, after in itertools.pairwise(plans):
-        assert plan.ORDER.index(before["verdict"]) <= plan.ORDER.index(after["verdict"]), (before, after)
+        assert plan_settings.ORDER.index(before["verdict"]) <= plan_settings.ORDER.index(after["verdict"]), (before, after)
         for first, second in zip(before["nodes"], after["nodes"], strict=True):
             for when in ("loading", "serving"):
                 assert first[when]["used_gib"] <= second[when]["used_gib"] + 1e-9
@@ -154,7 +154,7 @@ def rises(plans):
 def test_a_longer_context_never_takes_less(name, way):
     lengths = [2**power for power in range(10, 23)]
     assert rises([planned(MODELS[name], max_model_len=length, max_num_seqs=8, **way) for length in lengths])
-    sizes = [plan.kv_bytes(MODELS[name], use(MODELS[name], max_model_len=length)) for length in lengths]
+    sizes = [plan_parts.kv_bytes(MODELS[name], use(MODELS[name], max_model_len=length)) for length in lengths]
     assert all(first < second for first, second in itertools.pairwise(sizes))
 
 
@@ -206,26 +206,26 @@ def test_others_never_make_it_better(measured):
 def test_more_memory_is_never_worse():
     for name, way in itertools.product(MODELS, WAYS[2:3]):
         plans = [planned(MODELS[name], nodes=pair(total), max_model_len=65536, max_num_seqs=8, **way) for total in (60.8, 119.6, 121.7, 243.0)]
-        assert [plan.ORDER.index(one["verdict"]) for one in plans] == sorted([plan.ORDER.index(one["verdict"]) for one in plans], reverse=True)
+        assert [plan_settings.ORDER.index(one["verdict"]) for one in plans] == sorted([plan_settings.ORDER.index(one["verdict"]) for one in plans], reverse=True)
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_worst_node_counts():
-    nodes = [plan.Node("a", 121.69), plan.Node("b", 121.69, tenants=40.0)]
+    nodes = [plan_settings.Node("a", 121.69), plan_settings.Node("b", 121.69, tenants=40.0)]
     found = planned(NEMOTRON, nodes=nodes, max_model_len=262144, max_num_seqs=8, gpu_memory_utilization=0.75)
-    assert [one["verdict"] for one in found["nodes"]] == [plan.FITS, plan.NO] and found["verdict"] == plan.NO
+    assert [one["verdict"] for one in found["nodes"]] == [plan_settings.FITS, plan_settings.NO] and found["verdict"] == plan_settings.NO
     assert all(reason.startswith("b: ") for reason in found["reasons"])
 
 
 def test_a_pinned_cache_is_tight_until_a_start_is_on_record():
     serve = {"max_model_len": 262144, "max_num_seqs": 8, "kv_cache_memory_bytes": "4G", "kv_cache_dtype": "fp8"}
-    assert planned(NEMOTRON, **serve)["verdict"] == plan.TIGHT
-    recorded = plan.settings_of(serve, {"tensor": 2}, NEMOTRON, recorded=True)
-    assert plan.plan(NEMOTRON, recorded, pair())["verdict"] == plan.FITS
+    assert planned(NEMOTRON, **serve)["verdict"] == plan_settings.TIGHT
+    recorded = plan_settings.settings_of(serve, {"tensor": 2}, NEMOTRON, recorded=True)
+    assert plan.plan(NEMOTRON, recorded, pair())["verdict"] == plan_settings.FITS
     small = planned(NEMOTRON, **{**serve, "kv_cache_memory_bytes": "100M"})
-    assert small["verdict"] == plan.NO and any("the engine would refuse" in reason for reason in small["reasons"])
+    assert small["verdict"] == plan_settings.NO and any("the engine would refuse" in reason for reason in small["reasons"])
 
 
 def test_a_pinned_cache_makes_the_share_a_check_at_the_start():
@@ -233,7 +233,7 @@ def test_a_pinned_cache_makes_the_share_a_check_at_the_start():
     low, high = (planned(NEMOTRON, **serve, gpu_memory_utilization=share) for share in (0.01, 0.85))
     assert low["nodes"][0]["serving"] == high["nodes"][0]["serving"]
     refused = planned(NEMOTRON, nodes=pair(free_at_start=90.0), **serve, gpu_memory_utilization=0.85)
-    assert refused["verdict"] == plan.NO and any("at its start the engine wants 103.4 GiB free" in reason for reason in refused["reasons"])
+    assert refused["verdict"] == plan_settings.NO and any("at its start the engine wants 103.4 GiB free" in reason for reason in refused["reasons"])
 
 
 def test_the_larger_of_plan_and_record_counts():
@@ -245,7 +245,7 @@ def test_the_larger_of_plan_and_record_counts():
     more = planned(NEMOTRON, nodes=pair(available=116.0, took=111.0, peak=112.0), **serve)["nodes"][0]
     assert more["serving"]["used_gib"] == pytest.approx(121.69 - 116 + 111, abs=0.01)
     assert more["loading"]["used_gib"] == pytest.approx(121.69 - 116 + 112, abs=0.01)
-    assert more["verdict"] == plan.TIGHT and plain["verdict"] == plan.FITS
+    assert more["verdict"] == plan_settings.TIGHT and plain["verdict"] == plan_settings.FITS
     parts = {one["id"]: one["gib"] for one in more["components"]}
     assert parts["recorded"] == pytest.approx(more["serving"]["used_gib"] - used, abs=0.01)
     # The worst case of either is the worst case of both.
@@ -262,12 +262,12 @@ def test_a_larger_record_is_never_better():
 
 def test_nothing_is_guessed_where_facts_are_missing():
     found = planned({"num_hidden_layers": 10})
-    assert found["verdict"] == plan.UNKNOWN and found["nodes"] == []
+    assert found["verdict"] == plan_settings.UNKNOWN and found["nodes"] == []
     assert "memory.config.hidden_size" in found["missing"] and any("weights_gb" in one for one in found["missing"])
     states = {name: value for name, value in NEMOTRON.items() if name != "mamba_state_bytes_per_sequence"}
     assert planned(states)["missing"] == ["memory.config.recurrent_state_bytes_per_sequence"]
     assert planned({**NEMOTRON, "head_dim": "128"})["missing"] == ["head_dim is '128', expected a whole number"]
-    assert planned({**LATENT, "latent_layers": [{"layers": 0, "width": 512}]})["verdict"] == plan.UNKNOWN
+    assert planned({**LATENT, "latent_layers": [{"layers": 0, "width": 512}]})["verdict"] == plan_settings.UNKNOWN
 
 
 def test_a_declared_size_counts_where_the_facts_say_nothing():
@@ -280,16 +280,16 @@ def test_a_drafter_is_on_the_bill():
     spec = {"method": "dflash", "model": "repository:drafter", "num_speculative_tokens": 8}
     plain = planned(DENSE, 1, nodes=pair()[:1], **serve)
     unknown = planned(DENSE, 1, nodes=pair()[:1], **serve, speculative_config=spec)
-    sized = plan.plan(DENSE, plan.settings_of({**serve, "speculative_config": spec}, {"tensor": 1}, DENSE, draft_gib=3.7), pair()[:1], search=False)
-    assert plain["verdict"] == plan.FITS and unknown["verdict"] == plan.TIGHT and any("drafter" in reason for reason in unknown["reasons"])
+    sized = plan.plan(DENSE, plan_settings.settings_of({**serve, "speculative_config": spec}, {"tensor": 1}, DENSE, draft_gib=3.7), pair()[:1], search=False)
+    assert plain["verdict"] == plan_settings.FITS and unknown["verdict"] == plan_settings.TIGHT and any("drafter" in reason for reason in unknown["reasons"])
     assert part(sized, "drafter") > 3.7 and sized["nodes"][0]["pool_gib"] < plain["nodes"][0]["pool_gib"]
 
 
 def test_what_a_table_in_a_file_wants_of_the_page_cache_makes_it_tight():
     serve = {"max_model_len": 65536, "max_num_seqs": 4, "gpu_memory_utilization": 0.8}
-    assert planned({**QWEN_235B, "checkpoint_gb": 120}, **serve)["verdict"] == plan.FITS
+    assert planned({**QWEN_235B, "checkpoint_gb": 120}, **serve)["verdict"] == plan_settings.FITS
     mapped = planned({**QWEN_235B, "checkpoint_gb": 150, "file_backed_gib": 26.8}, **serve)
-    assert mapped["verdict"] == plan.TIGHT and any("mapped file" in reason for reason in mapped["reasons"])
+    assert mapped["verdict"] == plan_settings.TIGHT and any("mapped file" in reason for reason in mapped["reasons"])
 
 
 def test_sums_are_those_of_the_parts():
@@ -304,7 +304,7 @@ def test_sums_are_those_of_the_parts():
 
 
 def test_every_constant_has_a_source():
-    assert all(one.source and one.within >= 0 for one in plan.CONSTANTS.values())
+    assert all(one.source and one.within >= 0 for one in plan_settings.CONSTANTS.values())
 
 
 @pytest.mark.parametrize("name", ["plan.py", "model_facts.py"])
@@ -317,7 +317,7 @@ def test_a_node_needs_nothing_but_the_standard_library(name):
 
 def test_advice_has_published_figures():
     facts = {**NEMOTRON, "parameters": 123611012096, "parameters_active": 12000000000}
-    text = " ".join(plan.advice(facts, use(facts), plan.FITS))
+    text = " ".join(plan.advice(facts, use(facts), plan_settings.FITS))
     assert "experts" in text and "22.97 against 16.43" in text and "kubis.ai" in text
     assert "dense" in " ".join(plan.advice(DENSE, use(DENSE), None))
     assert all(one["source"] for one in plan.PUBLISHED)
@@ -329,9 +329,9 @@ def test_a_token_reads_all_of_a_dense_model_and_the_active_experts_of_others():
     # 22 B of 235 B by the shape alone.
     assert model_facts.read_share(QWEN_235B) == pytest.approx(22.2 / 235.1, rel=0.02)
     assert model_facts.read_share({"num_experts": 8}) is None
-    text = " ".join(plan.advice(DENSE, use(DENSE), plan.TIGHT))
+    text = " ".join(plan.advice(DENSE, use(DENSE), plan_settings.TIGHT))
     assert "a dense model: a step reads about" in text and "two replicas outlive the death of one node" in text
-    assert "no choice between" in " ".join(plan.advice(NEMOTRON, use(NEMOTRON), plan.NO))
+    assert "no choice between" in " ".join(plan.advice(NEMOTRON, use(NEMOTRON), plan_settings.NO))
 
 
 # -- config.json -------------------------------------------------------------------------------------------------------

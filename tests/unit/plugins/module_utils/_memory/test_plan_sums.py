@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import math
-
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan, plan_parts, plan_settings
 
 GIB = 1024**3
 #: A made-up dense model with round numbers: 32 GiB of files.
@@ -23,15 +23,15 @@ HYBRID = {
     "moe_intermediate_size": 2048, "moe_latent_size": 512, "draft_layers": 2,
 }  # fmt: skip
 TOTAL = 121.69
-C = plan.CONSTANTS
+C = plan_settings.CONSTANTS
 
 
 def use(facts=None, tensor=1, pipeline=1, data=1, **serve):
-    return plan.settings_of(serve, {"tensor": tensor, "pipeline": pipeline, "data": data}, DENSE if facts is None else facts)
+    return plan_settings.settings_of(serve, {"tensor": tensor, "pipeline": pipeline, "data": data}, DENSE if facts is None else facts)
 
 
 def node(total=TOTAL, **more):
-    return plan.Node("a", total, **more)
+    return plan_settings.Node("a", total, **more)
 
 
 def planned(facts=None, on=None, settings=None, declared=None, concurrency=1, search=False, reports=(), **serve):
@@ -53,7 +53,7 @@ def root(*values):
 
 # -- settings ----------------------------------------------------------------------------------------------------------
 
-DEFAULT = plan.Settings(
+DEFAULT = plan_settings.Settings(
     tensor=1, pipeline=1, data=1, context_ranks=1, expert=False, ray=False, context=8192, seqs=None, batched=8192, utilization=None, default_share=0.92,
     kv_bytes=None, kv_value=2.0, drafts=0, draft_gib=0.0, draft_split=False, own_draft=False, unsized_draft=False, graphs=True, vision=False,
     online_fp8=False, loader="auto", pinned_gib=0.0, recorded=False, unread=(),
@@ -108,11 +108,11 @@ DEFAULT = plan.Settings(
     ],
 )  # fmt: skip
 def test_settings_follow_from_arguments(serve, facts, changes):
-    assert plan.settings_of(serve, {}, facts) == DEFAULT._replace(**changes)
+    assert plan_settings.settings_of(serve, {}, facts) == DEFAULT._replace(**changes)
 
 
 def test_what_is_asked_for_wins_over_arguments():
-    given = plan.settings_of(
+    given = plan_settings.settings_of(
         {"max_model_len": 4096, "max_num_seqs": 2, "speculative_config": {"model": "a/b"}},
         {"tensor": 2, "pipeline": 3, "data": 4, "expert": True},
         {},
@@ -120,7 +120,7 @@ def test_what_is_asked_for_wins_over_arguments():
     )  # fmt: skip
     expected = DEFAULT._replace(tensor=2, pipeline=3, data=4, expert=True, ray=True, context=1024, seqs=7, recorded=True, default_share=0.9)
     assert given == expected._replace(draft_gib=3.5, drafts=1)
-    whole = plan.settings_of({"speculative_config": {"model": "a/b"}}, {}, {}, draft_in_weights=True)
+    whole = plan_settings.settings_of({"speculative_config": {"model": "a/b"}}, {}, {}, draft_in_weights=True)
     assert (whole.unsized_draft, whole.draft_gib) == (False, 0.0)
 
 
@@ -135,22 +135,22 @@ def test_shares_and_sequences_that_nobody_says_are_the_engines():
 
 
 def test_the_cache_of_each_kind_of_layer_is_counted():
-    parts = {kind: (size, words) for kind, size, words in plan.kv_parts(DENSE, use(max_model_len=1000))}
+    parts = {kind: (size, words) for kind, size, words in plan_parts.kv_parts(DENSE, use(max_model_len=1000))}
     assert parts == {"full": (2 * 32 * 8 * 128 * 2 * 1000, "2 x 32 layers x 8 head(s) x 128 x 2 B x 1000 tokens")}
-    staged = plan.kv_parts(DENSE, use(tensor=3, pipeline=3, max_model_len=1000, decode_context_parallel_size=2))
+    staged = plan_parts.kv_parts(DENSE, use(tensor=3, pipeline=3, max_model_len=1000, decode_context_parallel_size=2))
     assert staged == [("full", 2 * 11 * 3 * 128 * 2 * 1000 / 2, "2 x 11 layers x 3 head(s) x 128 x 2 B x 1000 tokens / 2 ranks of the context")]
     spec = {"method": "mtp", "num_speculative_tokens": 3}
-    drafted = plan.kv_parts(HYBRID, use(HYBRID, max_model_len=1000, speculative_config=spec))
+    drafted = plan_parts.kv_parts(HYBRID, use(HYBRID, max_model_len=1000, speculative_config=spec))
     assert drafted == [("full", 2 * 10 * 8 * 128 * 2 * 1000, "2 x (8 + 2 of the drafter) layers x 8 head(s) x 128 x 2 B x 1000 tokens")]
     plain = {name: value for name, value in HYBRID.items() if name != "draft_layers"}
-    assert plan.kv_parts(plain, use(HYBRID, max_model_len=1000, speculative_config=spec))[0][1] == 2 * 9 * 8 * 128 * 2 * 1000
-    stated = plan.kv_parts({"kv_bytes_per_token": 3000}, use(max_model_len=1000, decode_context_parallel_size=2))
+    assert plan_parts.kv_parts(plain, use(HYBRID, max_model_len=1000, speculative_config=spec))[0][1] == 2 * 9 * 8 * 128 * 2 * 1000
+    stated = plan_parts.kv_parts({"kv_bytes_per_token": 3000}, use(max_model_len=1000, decode_context_parallel_size=2))
     assert stated == [("stated", 1500000.0, "1500 B a token and rank, as stated, x 1000 tokens")]
 
 
 def test_windows_and_latent_rows_are_counted():
     facts = {**DENSE, "attention_layers": 2, "sliding_layers": 31, "sliding_window": 100, "global_num_key_value_heads": 4, "global_head_dim": 256}
-    found = plan.kv_parts(facts, use(facts, tensor=2, pipeline=2, max_model_len=50000, max_num_batched_tokens=400))
+    found = plan_parts.kv_parts(facts, use(facts, tensor=2, pipeline=2, max_model_len=50000, max_num_batched_tokens=400))
     assert found == [
         ("full", 2 * 1 * 2 * 256 * 2 * 50000, "2 x 1 layers x 2 head(s) x 256 x 2 B x 50000 tokens"),
         ("sliding", 2 * 16 * 4 * 128 * 2 * 500, "2 x 16 layers x 4 head(s) x 128 x 2 B x 500 tokens (window 100 + 400 of a step)"),
@@ -158,7 +158,7 @@ def test_windows_and_latent_rows_are_counted():
     latent = [{"layers": 9, "width": 512, "ratio": 4}, {"layers": 5, "width": 64, "window": 128}, {"layers": 1, "width": 8}]
     rows = {"num_hidden_layers": 9, "latent_layers": latent}
     spec = {"method": "mtp", "num_speculative_tokens": 1}
-    found = plan.kv_parts(rows, use(rows, pipeline=2, max_model_len=1000, decode_context_parallel_size=2, speculative_config=spec))
+    found = plan_parts.kv_parts(rows, use(rows, pipeline=2, max_model_len=1000, decode_context_parallel_size=2, speculative_config=spec))
     assert found == [
         ("latent", (5 + 1) * 512 * 2 * 1000 / 4 / 2, "6 layers x 512 x 2 B x 1000 tokens / 4 / 2 ranks of the context, on every rank"),
         ("window", 3 * 64 * 2 * 128, "3 layers x 64 x 2 B x 128 tokens of the window, on every rank"),
@@ -168,8 +168,8 @@ def test_windows_and_latent_rows_are_counted():
 
 def test_each_draft_keeps_a_state_of_its_own():
     spec = {"method": "mtp", "num_speculative_tokens": 3}
-    assert plan.state_bytes(HYBRID, use(HYBRID, tensor=2, pipeline=2, speculative_config=spec)) == 2**26 / 4 * 4
-    assert plan.state_bytes(DENSE, use()) == 0
+    assert plan_parts.state_bytes(HYBRID, use(HYBRID, tensor=2, pipeline=2, speculative_config=spec)) == 2**26 / 4 * 4
+    assert plan_parts.state_bytes(DENSE, use()) == 0
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_every_part_of_a_plain_start():
     assert (one["pool_gib"], one["one_sequence_gib"], one["sequences"]) == (round(pool, 2), kv, int(pool / kv))
     assert one["at_start"] == {"wanted_gib": round(0.8 * TOTAL, 2), "free_gib": 114.69, "within_gib": round(root(2, 3), 2), "cuda_gib": 102.0}
     assert found["kv"] == {"context": 8192, "bytes_a_token": 2 * 32 * 8 * 128 * 2, "one_sequence_gib": kv, "state_bytes_a_sequence": 0}
-    assert (found["verdict"], found["reasons"], one["reported"]) == (plan.FITS, [], "")
+    assert (found["verdict"], found["reasons"], one["reported"]) == (plan_settings.FITS, [], "")
     words = {part["id"]: part["arithmetic"] for part in one["components"]}
     assert words["kv"] == "2 x 32 layers x 8 head(s) x 128 x 2 B x 8192 tokens" and words["page_cache"] == "the files, as far as there is room"
     uneven = planned({**DENSE, "checkpoint_gb": 33.333}, gpu_memory_utilization=0.8)["nodes"][0]["loading"]
@@ -224,7 +224,7 @@ def test_every_part_of_a_start_with_all_there_is():
         "max_model_len": 8192, "max_num_seqs": 4, "gpu_memory_utilization": 0.6, "speculative_config": spec, "quantization": "fp8", "cpu_offload_gb": 2,
         "load_format": "fastsafetensors", "max_num_batched_tokens": 4096,
     }  # fmt: skip
-    settings = plan.settings_of(serve, {"tensor": 2}, facts, ray=True, draft_gib=3.0)
+    settings = plan_settings.settings_of(serve, {"tensor": 2}, facts, ray=True, draft_gib=3.0)
     found = planned(facts, on=node(available=110.0, tenants=5.0), settings=settings)
     whole = 16 * 1.015
     plain = 4 * 131072 * 4096 / 2 / GIB * 1.015
@@ -286,14 +286,14 @@ def test_where_the_size_of_the_weights_comes_from():
     # Without a size of files the page cache fills with what is loaded.
     assert sheet(declared)["page_cache"][0] == 30 + 9.5 + 1
     with pytest.raises(ValueError, match="no size of the weights"):
-        plan.weights(unsized, use(), None)
+        plan_parts.weights(unsized, use(), None)
     loaded = {**DENSE, "weights_gib_per_rank": 20.0, "weights_bits": 16}
-    halved = plan.weights(loaded, use(loaded, tensor=2, quantization="fp8"), None)
+    halved = plan_parts.weights(loaded, use(loaded, tensor=2, quantization="fp8"), None)
     assert [one.gib for one in halved] == pytest.approx([10.5, 9.5]), "1 GiB of 20 is embeddings and head, on each of two ranks"
     ranks = [sheet(plan.plan(DENSE, use(tensor=2, data=2, gpu_memory_utilization=0.8, **more), [node()], search=False))["weights"][0]
              for more in ({}, {"enable_expert_parallel": True})]  # fmt: skip
     assert ranks == [16.24, 8.12]
-    split = [plan.weights(DENSE, use(tensor=2)._replace(draft_gib=3.0, draft_split=one), None)[1].gib for one in (False, True)]
+    split = [plan_parts.weights(DENSE, use(tensor=2)._replace(draft_gib=3.0, draft_split=one), None)[1].gib for one in (False, True)]
     assert split == pytest.approx([3.0 * 1.015, 1.5 * 1.015])
     assert plan.weights_gib(DENSE, use(tensor=2)._replace(draft_gib=3.0), None) == pytest.approx(19 * 1.015)
 
@@ -308,10 +308,10 @@ def test_a_page_cache_takes_what_room_there_is():
 
 def test_a_model_that_says_little_is_counted_with_usual_numbers():
     little = {"num_hidden_layers": 2, "hidden_size": 1000, "latent_layers": [{"layers": 2, "width": 64}], "checkpoint_gb": 1}
-    found = plan.activation(little, use(little, max_num_batched_tokens=1000))
+    found = plan_parts.activation(little, use(little, max_num_batched_tokens=1000))
     assert found.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5 + 1024 rows of logits"
     assert found.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and found.within == pytest.approx(1000 * 2 * 20000 * 0.5 / GIB)
-    experts = plan.activation({**little, "num_experts": 4, "num_attention_heads": 3}, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
+    experts = plan_parts.activation({**little, "num_experts": 4, "num_attention_heads": 3}, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
     assert experts.arithmetic == "1000 tokens x 2 B x (12000 + 16000 + 384) values x 1.5 + 1024 rows of logits"
 
 
@@ -398,12 +398,12 @@ def share_that_leaves(worst, on):
 @pytest.mark.parametrize(
     ("worst", "verdict", "borne", "said"),
     [
-        (8.02, plan.FITS, plan.FITS, ""),
-        (7.98, plan.TIGHT, plan.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
-        (0.02, plan.TIGHT, plan.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
-        (-0.02, plan.NO, plan.TIGHT, "GiB would be in use while it serves"),
-        (-7.05, plan.NO, plan.TIGHT, "GiB would be in use while it serves"),
-        (-7.1, plan.NO, plan.NO, "GiB would be in use while it serves"),
+        (8.02, plan_settings.FITS, plan_settings.FITS, ""),
+        (7.98, plan_settings.TIGHT, plan_settings.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
+        (0.02, plan_settings.TIGHT, plan_settings.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
+        (-0.02, plan_settings.NO, plan_settings.TIGHT, "GiB would be in use while it serves"),
+        (-7.05, plan_settings.NO, plan_settings.TIGHT, "GiB would be in use while it serves"),
+        (-7.1, plan_settings.NO, plan_settings.NO, "GiB would be in use while it serves"),
     ],
 )
 def test_the_worst_case_decides_and_with_a_record_the_best(worst, verdict, borne, said, recorded):
@@ -414,10 +414,10 @@ def test_the_worst_case_decides_and_with_a_record_the_best(worst, verdict, borne
     found = planned(small, on=on, settings=use(small, **FOUND, gpu_memory_utilization=share)._replace(recorded=recorded))
     assert found["verdict"] == (borne if recorded else verdict), found["reasons"]
     reasons = [one for one in found["reasons"] if "at its start" not in one]
-    if said and not (recorded and borne == plan.FITS):
+    if said and not (recorded and borne == plan_settings.FITS):
         assert said in reasons[0] and f"{worst + root(0.5, 3.5):.1f} +/- 3.5" in reasons[0], reasons
         rest = "a: the weights take 7.6 GiB and leave 52.4, of which the KV cache could have"
-        assert any(one.startswith(rest) for one in reasons) is (found["verdict"] == plan.NO)
+        assert any(one.startswith(rest) for one in reasons) is (found["verdict"] == plan_settings.NO)
     else:
         assert not any("while it serves" in one for one in reasons)
 
@@ -425,8 +425,8 @@ def test_the_worst_case_decides_and_with_a_record_the_best(worst, verdict, borne
 @pytest.mark.parametrize(
     ("size", "verdict", "borne"),
     [
-        (46.3, plan.FITS, plan.FITS), (46.7, plan.TIGHT, plan.FITS), (49.2, plan.TIGHT, plan.FITS), (49.6, plan.NO, plan.TIGHT), (57.6, plan.NO, plan.TIGHT),
-        (58.0, plan.NO, plan.NO),
+        (46.3, plan_settings.FITS, plan_settings.FITS), (46.7, plan_settings.TIGHT, plan_settings.FITS), (49.2, plan_settings.TIGHT, plan_settings.FITS), (49.6, plan_settings.NO, plan_settings.TIGHT), (57.6, plan_settings.NO, plan_settings.TIGHT),
+        (58.0, plan_settings.NO, plan_settings.NO),
     ],
 )
 def test_what_is_left_once_the_weights_are_loaded_decides_too(size, verdict, borne):
@@ -438,11 +438,11 @@ def test_what_is_left_once_the_weights_are_loaded_decides_too(size, verdict, bor
         assert found["verdict"] == expected, (size, recorded, found["reasons"])
         loaded = [one for one in found["reasons"] if one.endswith("GiB are left of 60 once the weights are loaded")]
         within = root(0.5, 3.5, size * 0.03, size * 0.015, 1.0)
-        assert loaded == ([] if expected == plan.FITS else [f"a: {60 - 6.5 - size:.1f} +/- {within:.1f} GiB are left of 60 once the weights are loaded"])
+        assert loaded == ([] if expected == plan_settings.FITS else [f"a: {60 - 6.5 - size:.1f} +/- {within:.1f} GiB are left of 60 once the weights are loaded"])
 
 
 @pytest.mark.parametrize(
-    ("free", "verdict", "borne"), [(61.2, plan.FITS, plan.FITS), (61.1, plan.TIGHT, plan.FITS), (60.6, plan.TIGHT, plan.FITS), (60.5, plan.NO, plan.NO)]
+    ("free", "verdict", "borne"), [(61.2, plan_settings.FITS, plan_settings.FITS), (61.1, plan_settings.TIGHT, plan_settings.FITS), (60.6, plan_settings.TIGHT, plan_settings.FITS), (60.5, plan_settings.NO, plan_settings.NO)]
 )
 def test_the_check_at_the_start_wants_the_share_free(free, verdict, borne):
     """0.5 of 121.69 is 60.85, and what the engine found may be 0.3 off."""
@@ -451,9 +451,9 @@ def test_the_check_at_the_start_wants_the_share_free(free, verdict, borne):
         # Ten GiB of what is in use goes once it has started: the figures themselves fit.
         found = planned(settings=settings, on=node(free_at_start=free), declared=None)
         start = [one for one in found["reasons"] if "at its start" in one]
-        assert start == ([] if expected == plan.FITS else [
+        assert start == ([] if expected == plan_settings.FITS else [
             f"a: at its start the engine wants 60.8 GiB free (0.5 of 121.69) and would find {free:.1f} +/- 0.3"
-        ]) and (found["verdict"] == plan.NO) >= (expected == plan.NO)  # fmt: skip
+        ]) and (found["verdict"] == plan_settings.NO) >= (expected == plan_settings.NO)  # fmt: skip
 
 
 def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_on_record():
@@ -475,10 +475,10 @@ def test_a_share_that_is_left_to_the_engine_is_no_plan():
     small = {**DENSE, "checkpoint_gb": 8}
     text = "a: gpu_memory_utilization is left to the engine, and its 0.5 is made for memory that the system does not share"
     plain = use(small, **FOUND)._replace(default_share=0.5)
-    assert (planned(small, settings=plain)["verdict"], planned(small, settings=plain)["reasons"]) == (plan.NO, [text])
+    assert (planned(small, settings=plain)["verdict"], planned(small, settings=plain)["reasons"]) == (plan_settings.NO, [text])
     borne = planned(small, settings=plain._replace(recorded=True))
-    assert (borne["verdict"], borne["reasons"]) == (plan.TIGHT, [text])
-    assert planned(small, settings=plain._replace(kv_bytes=GIB, recorded=True))["verdict"] == plan.FITS
+    assert (borne["verdict"], borne["reasons"]) == (plan_settings.TIGHT, [text])
+    assert planned(small, settings=plain._replace(kv_bytes=GIB, recorded=True))["verdict"] == plan_settings.FITS
 
 
 def test_a_cache_that_is_too_small_is_refused_and_one_that_may_be_is_doubted():
@@ -489,11 +489,11 @@ def test_a_cache_that_is_too_small_is_refused_and_one_that_may_be_is_doubted():
         found = planned(settings=settings)
         said[kv] = (found["verdict"], found["reasons"])
     refused = "a: the engine would refuse: one sequence of 16384 tokens takes 2.00 GiB and the KV cache has 1.{} +/- 0.20 GiB, as pinned"
-    assert said[2.5] == (plan.FITS, [])
-    assert said[2.1] == (plan.TIGHT, ["a: one sequence of 16384 tokens takes 2.00 GiB and the KV cache has 2.10 +/- 0.20 GiB"])
-    assert said[1.9][0] == plan.TIGHT
+    assert said[2.5] == (plan_settings.FITS, [])
+    assert said[2.1] == (plan_settings.TIGHT, ["a: one sequence of 16384 tokens takes 2.00 GiB and the KV cache has 2.10 +/- 0.20 GiB"])
+    assert said[1.9][0] == plan_settings.TIGHT
     less = planned(settings=settings._replace(kv_bytes=int(1.7 * GIB)))
-    assert less["verdict"] == plan.NO and less["reasons"][0] == refused.format("70")
+    assert less["verdict"] == plan_settings.NO and less["reasons"][0] == refused.format("70")
 
 
 def test_what_is_said_of_states_and_of_sequences_that_nobody_asked_for():
@@ -510,9 +510,9 @@ def test_what_is_said_of_states_and_of_sequences_that_nobody_asked_for():
     assert text.startswith(f"a: one sequence and the state of 1024 sequences (max_num_seqs is left to the engine) {takes}")
     some = planned(HYBRID, **shared, max_num_seqs=280)
     (text,) = some["reasons"]
-    assert some["verdict"] == plan.TIGHT and text.startswith(f"a: the state of 280 sequences takes {280 * state:.2f} GiB and the KV cache has ")
+    assert some["verdict"] == plan_settings.TIGHT and text.startswith(f"a: the state of 280 sequences takes {280 * state:.2f} GiB and the KV cache has ")
     few = planned(HYBRID, **shared, max_num_seqs=1)
-    assert (few["verdict"], few["reasons"]) == (plan.FITS, [])
+    assert (few["verdict"], few["reasons"]) == (plan_settings.FITS, [])
 
 
 def test_a_mapped_table_and_an_unsized_drafter_are_doubted():
@@ -520,28 +520,28 @@ def test_a_mapped_table_and_an_unsized_drafter_are_doubted():
     found = planned(mapped, **FOUND, gpu_memory_utilization=0.6)
     left = TOTAL - 9.5 - 0.6 * TOTAL
     assert found["reasons"] == [f"a: 50 GiB of tables are read from a mapped file, and only {left:.1f} GiB are left for its pages"]
-    assert planned({**mapped, "file_backed_gib": 30.0}, **FOUND, gpu_memory_utilization=0.6)["verdict"] == plan.FITS
+    assert planned({**mapped, "file_backed_gib": 30.0}, **FOUND, gpu_memory_utilization=0.6)["verdict"] == plan_settings.FITS
     spec = {"speculative_config": {"method": "dflash", "model": "a/b", "num_speculative_tokens": 2}}
     found = planned(**FOUND, **spec, gpu_memory_utilization=0.6)
     assert found["reasons"] == ["a: how large the drafter is is not known: give its repository a size_gb"]
-    assert planned(settings=use(**FOUND, **spec, gpu_memory_utilization=0.6)._replace(recorded=True))["verdict"] == plan.FITS
+    assert planned(settings=use(**FOUND, **spec, gpu_memory_utilization=0.6)._replace(recorded=True))["verdict"] == plan_settings.FITS
 
 
 def test_a_cache_for_fewer_sequences_than_are_wanted_is_tight_and_says_how_many():
     found = planned(max_model_len=131072, max_num_seqs=4, gpu_memory_utilization=0.8, concurrency=4)
     (one,) = found["nodes"]
     held = one["pool_gib"] / one["one_sequence_gib"]
-    assert found["verdict"] == plan.TIGHT and one["sequences"] == 3
+    assert found["verdict"] == plan_settings.TIGHT and one["sequences"] == 3
     assert found["reasons"] == [f"a: the cache holds {held:.1f} of 4 sequences of 131072 tokens at once; others wait or are computed again"]
     titles = {part["id"]: part["title"] for part in one["components"]}
     assert titles["kv"] == "KV cache, part of 4 x 131072 tokens" and sheet(found)["kv"][0] == pytest.approx(one["pool_gib"], abs=0.01)
     enough = planned(max_model_len=131072, max_num_seqs=4, gpu_memory_utilization=0.8, concurrency=3)
-    assert enough["verdict"] == plan.FITS and {part["title"] for part in enough["nodes"][0]["components"]} >= {"KV cache of 3 x 131072 tokens"}
+    assert enough["verdict"] == plan_settings.FITS and {part["title"] for part in enough["nodes"][0]["components"]} >= {"KV cache of 3 x 131072 tokens"}
 
 
 def test_without_nodes_or_facts_or_readable_values_there_is_no_plan():
     assert plan.plan(DENSE, use(gpu_memory_utilization=0.5), []) == {
-        "verdict": plan.UNKNOWN, "missing": ["nodes"], "nodes": [], "would_fit": [], "kv": {}, "reasons": ["unknown without nodes"],
+        "verdict": plan_settings.UNKNOWN, "missing": ["nodes"], "nodes": [], "would_fit": [], "kv": {}, "reasons": ["unknown without nodes"],
     }  # fmt: skip
     found = planned({"hidden_size": 1, "checkpoint_gb": 1, "kv_bytes_per_token": 1}, settings=use(max_num_seqs="many"))
     assert found["missing"] == ["max_num_seqs: is 'many'; expected a whole number of 1 or more", "memory.config.num_hidden_layers"]
@@ -557,28 +557,28 @@ def go(facts=None, on=None, declared=None, **serve):
 
 
 def test_single_changes_that_would_do_are_found():
-    assert go(max_model_len=500000, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan.TIGHT, [("max_model_len", 249856, plan.FITS), ("nodes", 2, plan.FITS)])
-    shares = [("gpu_memory_utilization", 0.82, plan.FITS), ("gpu_memory_utilization", 0.87, plan.TIGHT)]
-    assert go(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.99) == (plan.NO, shares)
-    assert go(max_model_len=8192, max_num_seqs=1) == (plan.NO, shares)
-    fewer = [("max_num_seqs", 256, plan.FITS), ("nodes", 2, plan.FITS)]
-    assert go(HYBRID, max_model_len=8192, max_num_seqs=600, gpu_memory_utilization=0.5) == (plan.NO, fewer)
-    assert go(HYBRID, max_model_len=8192, gpu_memory_utilization=0.5) == (plan.TIGHT, fewer)
-    half = [("kv_cache_memory_bytes", 40 * GIB, plan.TIGHT), ("nodes", 2, plan.TIGHT)]
-    assert go(max_model_len=8192, max_num_seqs=1, kv_cache_memory_bytes="80G", gpu_memory_utilization=0.5) == (plan.NO, half)
+    assert go(max_model_len=500000, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan_settings.TIGHT, [("max_model_len", 249856, plan_settings.FITS), ("nodes", 2, plan_settings.FITS)])
+    shares = [("gpu_memory_utilization", 0.82, plan_settings.FITS), ("gpu_memory_utilization", 0.87, plan_settings.TIGHT)]
+    assert go(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.99) == (plan_settings.NO, shares)
+    assert go(max_model_len=8192, max_num_seqs=1) == (plan_settings.NO, shares)
+    fewer = [("max_num_seqs", 256, plan_settings.FITS), ("nodes", 2, plan_settings.FITS)]
+    assert go(HYBRID, max_model_len=8192, max_num_seqs=600, gpu_memory_utilization=0.5) == (plan_settings.NO, fewer)
+    assert go(HYBRID, max_model_len=8192, gpu_memory_utilization=0.5) == (plan_settings.TIGHT, fewer)
+    half = [("kv_cache_memory_bytes", 40 * GIB, plan_settings.TIGHT), ("nodes", 2, plan_settings.TIGHT)]
+    assert go(max_model_len=8192, max_num_seqs=1, kv_cache_memory_bytes="80G", gpu_memory_utilization=0.5) == (plan_settings.NO, half)
     small = go(max_model_len=8192, max_num_seqs=1, kv_cache_memory_bytes=int(0.6 * GIB), gpu_memory_utilization=0.5)
-    assert small == (plan.NO, [("max_model_len", 4096, plan.TIGHT), ("nodes", 2, plan.TIGHT)])
+    assert small == (plan_settings.NO, [("max_model_len", 4096, plan_settings.TIGHT), ("nodes", 2, plan_settings.TIGHT)])
     single = go(HYBRID, max_model_len=64, max_num_seqs=2, kv_cache_memory_bytes="110m", gpu_memory_utilization=0.5)
-    assert single == (plan.NO, [("max_num_seqs", 1, plan.TIGHT), ("nodes", 2, plan.TIGHT)])
+    assert single == (plan_settings.NO, [("max_num_seqs", 1, plan_settings.TIGHT), ("nodes", 2, plan_settings.TIGHT)])
     large = {**DENSE, "checkpoint_gb": 200}
-    assert go(large, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan.NO, [("nodes", 4, plan.FITS), ("nodes", 2, plan.TIGHT)])
+    assert go(large, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan_settings.NO, [("nodes", 4, plan_settings.FITS), ("nodes", 2, plan_settings.TIGHT)])
     unsized = {name: value for name, value in DENSE.items() if name != "checkpoint_gb"}
-    assert go(unsized, declared=200.0, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan.NO, [("nodes", 4, plan.FITS)])
-    assert go(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.5) == (plan.FITS, [])
+    assert go(unsized, declared=200.0, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan_settings.NO, [("nodes", 4, plan_settings.FITS)])
+    assert go(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.5) == (plan_settings.FITS, [])
     short = plan.plan(large, use(large, max_model_len=8000, max_num_seqs=1, gpu_memory_utilization=0.8), [node()])
     assert {one["change"] for one in short["would_fit"]} == {"nodes"}, "less than 4096 tokens are no proposal"
     odd = {**large, "num_attention_heads": 6}
-    assert go(odd, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8)[1] == [("nodes", 2, plan.TIGHT)], "6 heads go on 2 ranks and not on 4"
+    assert go(odd, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8)[1] == [("nodes", 2, plan_settings.TIGHT)], "6 heads go on 2 ranks and not on 4"
     assert plan.plan(DENSE, use(max_model_len=8192, gpu_memory_utilization=0.99), [node()], search=False)["would_fit"] == []
 
 
@@ -605,10 +605,10 @@ def test_fewer_sequences_are_tried_in_steps(asked, first):
 
 def test_the_proposal_is_that_of_the_smallest_node():
     settings = use(max_model_len=2**20, max_num_seqs=1, gpu_memory_utilization=0.7, kv_cache_dtype="nvfp4")
-    both = [plan.Node("a", 121.69), plan.Node("b", 98.0)]
+    both = [plan_settings.Node("a", 121.69), plan_settings.Node("b", 98.0)]
     alone = [plan.plan(DENSE, settings, [one], search=False)["propose_kv_cache_memory_bytes"] for one in both]
     assert alone[1] < alone[0] and plan.plan(DENSE, settings, both, search=False)["propose_kv_cache_memory_bytes"] == alone[1]
-    assert plan.plan(DENSE, settings, [*both, plan.Node("c", 60.0)], search=False)["propose_kv_cache_memory_bytes"] is None
+    assert plan.plan(DENSE, settings, [*both, plan_settings.Node("c", 60.0)], search=False)["propose_kv_cache_memory_bytes"] is None
 
 
 # -- recipes that run --------------------------------------------------------------------------------------------------
@@ -633,7 +633,7 @@ PINNED = RUNS._replace(utilization=None, kv_bytes=4 * GIB)
     ],
 )  # fmt: skip
 def test_a_report_counts_for_what_takes_no_more(changes, covered):
-    reports = [plan.Report(RUNS, 32.0, TOTAL, 0.0, "somebody")]
+    reports = [plan_settings.Report(RUNS, 32.0, TOTAL, 0.0, "somebody")]
     assert plan.reported(RUNS._replace(**changes), 32.0, node(), reports) == ("somebody" if covered else "")
 
 
@@ -642,14 +642,14 @@ def test_a_report_counts_for_what_takes_no_more(changes, covered):
 )
 def test_a_report_without_something_counts_for_nothing_with_it(field, more):
     less = RUNS._replace(**{"graphs": False, "vision": False, "ray": False, "online_fp8": False, "loader": "auto"})
-    reports = [plan.Report(less, 32.0, TOTAL, 0.0, "somebody")]
+    reports = [plan_settings.Report(less, 32.0, TOTAL, 0.0, "somebody")]
     assert plan.reported(less, 32.0, node(), reports) == "somebody" and plan.reported(less._replace(**{field: more}), 32.0, node(), reports) == ""
-    with_it = [plan.Report(less._replace(**{field: more}), 32.0, TOTAL, 0.0, "somebody")]
+    with_it = [plan_settings.Report(less._replace(**{field: more}), 32.0, TOTAL, 0.0, "somebody")]
     assert plan.reported(less._replace(**{field: more}), 32.0, node(), with_it) == "somebody"
 
 
 def test_a_report_of_a_cache_in_bytes_counts_for_one_that_is_no_larger():
-    reports = [plan.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "nobody"), plan.Report(PINNED, 32.0, TOTAL, 0.0, "somebody")]
+    reports = [plan_settings.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "nobody"), plan_settings.Report(PINNED, 32.0, TOTAL, 0.0, "somebody")]
     for changes, who in (({}, "somebody"), ({"kv_bytes": 4 * GIB + 1}, ""), ({"kv_bytes": GIB}, "somebody"), ({"kv_bytes": None, "utilization": 0.1}, "")):
         assert plan.reported(PINNED._replace(**changes), 32.0, node(), reports) == who, changes
 
@@ -663,23 +663,23 @@ def test_a_report_of_a_cache_in_bytes_counts_for_one_that_is_no_larger():
     ],
 )  # fmt: skip
 def test_a_report_counts_for_a_node_like_those(loads, on, covered):
-    reports = [plan.Report(RUNS, 32.0, TOTAL, 2.0, "somebody")]
+    reports = [plan_settings.Report(RUNS, 32.0, TOTAL, 2.0, "somebody")]
     assert plan.reported(RUNS, loads, on, reports) == ("somebody" if covered else "")
 
 
 def test_a_report_keeps_from_no_and_makes_nothing_fit():
     settings = use(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.9)
-    reports = [plan.Report(settings, 40.0, TOTAL, 0.0, "somebody")]
+    reports = [plan_settings.Report(settings, 40.0, TOTAL, 0.0, "somebody")]
     found = planned(settings=settings, reports=reports, search=True)
     (one,) = found["nodes"]
-    assert (found["verdict"], one["reported"]) == (plan.TIGHT, "somebody") and found["reasons"][-1] == "a: it is reported to run: somebody"
+    assert (found["verdict"], one["reported"]) == (plan_settings.TIGHT, "somebody") and found["reasons"][-1] == "a: it is reported to run: somebody"
     assert found["reasons"][0] == "a: 119.0 GiB would be in use while it serves, 2.7 +/- 4.0 left of 121.69"
-    assert found["would_fit"] == [{"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan.FITS}]
-    assert planned(settings=settings)["verdict"] == plan.NO
+    assert found["would_fit"] == [{"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan_settings.FITS}]
+    assert planned(settings=settings)["verdict"] == plan_settings.NO
     fits = planned(settings=settings._replace(utilization=0.6), reports=reports)
-    assert (fits["verdict"], fits["reasons"]) == (plan.FITS, [])
+    assert (fits["verdict"], fits["reasons"]) == (plan_settings.FITS, [])
     large = planned({**DENSE, "checkpoint_gb": 150}, settings=settings, reports=[reports[0]._replace(weights=200.0)])
-    assert large["verdict"] == plan.NO and large["nodes"][0]["reported"] == "somebody" and "reported to run" not in str(large["reasons"])
+    assert large["verdict"] == plan_settings.NO and large["nodes"][0]["reported"] == "somebody" and "reported to run" not in str(large["reasons"])
 
 
 # -- advice ------------------------------------------------------------------------------------------------------------
@@ -694,7 +694,7 @@ def test_advice_to_the_letter():
     ]
     experts = {**HYBRID, "parameters": 16 * 10**9, "parameters_active": 10**9}
     spec = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}}
-    drafted = plan.advice(experts, use(experts, **spec), plan.NO)
+    drafted = plan.advice(experts, use(experts, **spec), plan_settings.NO)
     assert drafted == [
         "experts: a step reads about 2.1 GB of weights, so 1 node(s) make at most 84 to 89 steps/s for one user, each of up to 4 tokens with the drafter "
         "(180 to 192 GB/s of a Spark's memory; spark-training-gotchas)",
@@ -702,6 +702,6 @@ def test_advice_to_the_letter():
     ]
     slow = plan.advice({**DENSE, "checkpoint_gb": 100.0}, use(), None)[0]
     assert "1 node(s) make at most 2 tokens/s for one user" in slow
-    unknown = plan.advice({"num_experts": 4}, use(), plan.FITS)
+    unknown = plan.advice({"num_experts": 4}, use(), plan_settings.FITS)
     assert len(unknown) == 1 and unknown[0].startswith("it also goes on one node: over two nodes one user gets more")
-    assert plan.advice({"num_experts": 4}, use(), plan.TIGHT) == unknown and plan.advice({"num_experts": 4}, use(), None) == []
+    assert plan.advice({"num_experts": 4}, use(), plan_settings.TIGHT) == unknown and plan.advice({"num_experts": 4}, use(), None) == []

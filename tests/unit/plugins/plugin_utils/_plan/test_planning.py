@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
+import plan_records
+import pytest
 import re
 import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
-import plan_records
-import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending, model_facts, plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending, model_facts, plan_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, plan_text, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -38,7 +38,7 @@ def test_there_are_enough_records():
 @pytest.mark.parametrize("record", NAMED)
 def test_a_recipe_that_runs_is_not_refused_and_one_that_fails_is_not_said_to_fit(record):
     verdict = PLANNED[record["id"]]["verdict"]
-    assert verdict in ((plan.FITS, plan.TIGHT) if record["runs"] else (plan.TIGHT, plan.NO)), PLANNED[record["id"]]["reasons"]
+    assert verdict in ((plan_settings.FITS, plan_settings.TIGHT) if record["runs"] else (plan_settings.TIGHT, plan_settings.NO)), PLANNED[record["id"]]["reasons"]
 
 
 @pytest.mark.parametrize("record", [one for one in NAMED if "available" in one.values[0]])
@@ -113,7 +113,7 @@ def test_the_documentation_does_its_sums_as_the_plan_does():
 
 def test_the_documentation_names_every_constant_with_its_value():
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    for name, one in plan.CONSTANTS.items():
+    for name, one in plan_settings.CONSTANTS.items():
         assert f"| `{name}` | {one.value:g} ± {one.within:g} |" in text, name
 
 
@@ -141,9 +141,9 @@ def test_numbers_as_text_are_the_numbers():
 @pytest.mark.parametrize("name, value", [("max_model_len", "huge"), ("max_model_len", "1.5M"), ("gpu_memory_utilization", 95), ("max_num_seqs", "64k")])
 def test_a_value_that_the_engine_would_not_read_is_unknown_and_named(name, value):
     found = planning.memory_plan(profiles.load("gpt_oss_120b_one"), serve={name: value})
-    (row,) = planning.findings(found)
-    assert found["verdict"] == plan.UNKNOWN and row["verdict"] == "unknown" and f"{name}: is {value!r}; expected" in row["message"]
-    assert row["remedy"] == "Correct the value in gb10_serve_arguments, or in the profile." and f"{name}: is" in planning.lines(found)[1]
+    (row,) = plan_text.findings(found)
+    assert found["verdict"] == plan_settings.UNKNOWN and row["verdict"] == "unknown" and f"{name}: is {value!r}; expected" in row["message"]
+    assert row["remedy"] == "Correct the value in gb10_serve_arguments, or in the profile." and f"{name}: is" in plan_text.lines(found)[1]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_the_share_that_nobody_says_is_that_of_the_vllm_which_the_profile_allows
     profile = {**profiles.load("gpt_oss_120b_one"), "requires": {"vllm": requires} if requires else {}}
     found = planning.memory_plan(profile, serve={"gpu_memory_utilization": None})
     assert planning.default_share(profile) == share and found["nodes"][0]["at_start"]["wanted_gib"] == round(share * 121.69, 2)
-    assert found["verdict"] == plan.NO and f"its {share:g} is made for memory that the system does not share" in " ".join(found["reasons"])
-    assert found["would_fit"][0] == {"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan.FITS}
+    assert found["verdict"] == plan_settings.NO and f"its {share:g} is made for memory that the system does not share" in " ".join(found["reasons"])
+    assert found["would_fit"][0] == {"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan_settings.FITS}
 
 
 def test_a_quantized_repository_has_the_shape_of_its_base_and_the_size_of_its_files():
@@ -166,12 +166,12 @@ def test_a_quantized_repository_has_the_shape_of_its_base_and_the_size_of_its_fi
     memory = {"class_gb": 128, "weights_gb": None, "config": {}}
     profile = {**profiles.load("qwen3_6_35b_a3b_redhat_one"), "memory": memory, "model": {"repo": "nvidia/Qwen3.6-27B-NVFP4", "size_gb": 17.5}}
     found = planning.memory_plan(profile)
-    assert found["verdict"] == plan.FITS and found["facts"]["linear_layers"] == 48 and "(17.5 GB of files)" in str(found["nodes"])
+    assert found["verdict"] == plan_settings.FITS and found["facts"]["linear_layers"] == 48 and "(17.5 GB of files)" in str(found["nodes"])
     assert found["facts"]["source"].endswith("Qwen3.6-27B/blob/main/config.json, of which nvidia/Qwen3.6-27B-NVFP4 is a quantization by its name")
     unsized = planning.memory_plan({**profile, "model": {"repo": "nvidia/Qwen3.6-27B-NVFP4", "size_gb": None}})
-    assert unsized["verdict"] == plan.UNKNOWN and len(unsized["missing"]) == 1 and "memory.weights_gb" in unsized["missing"][0]
+    assert unsized["verdict"] == plan_settings.UNKNOWN and len(unsized["missing"]) == 1 and "memory.weights_gb" in unsized["missing"][0]
     pruned = planning.memory_plan({**profile, "model": {"repo": "org/Qwen3.6-27B-REAP-NVFP4", "size_gb": 12}})
-    assert pruned["verdict"] == plan.UNKNOWN and "memory.config.hidden_size" in pruned["missing"]
+    assert pruned["verdict"] == plan_settings.UNKNOWN and "memory.config.hidden_size" in pruned["missing"]
 
 
 def test_a_name_is_of_one_model_however_its_weights_are_stored():
@@ -191,7 +191,7 @@ def test_a_drafter_on_record_has_its_size(model):
     unsized = {"repositories": {"drafter": {**profile["repositories"]["drafter"], "size_gb": None}}}
     serve = {"speculative_config": {**profile["serve"]["speculative_config"], "model": model}}
     found = planning.memory_plan({**profile, **unsized}, serve=serve)
-    assert not found["settings"]["unsized_draft"] and found["settings"]["draft_gib"] == pytest.approx(4e9 / plan.GIB)
+    assert not found["settings"]["unsized_draft"] and found["settings"]["draft_gib"] == pytest.approx(4e9 / plan_settings.GIB)
     other = planning.memory_plan({**profile, "repositories": {}}, serve={"speculative_config": {"method": "dflash", "model": "org/other"}})
     assert other["settings"]["unsized_draft"]
 
@@ -201,18 +201,18 @@ def test_a_profile_is_planned_for_both_classes_side_by_side():
     found = planning.memory_plan(profiles.load("qwen3_8_27b_nvfp4_one"))
     assert [(one["class_gb"], one["total_gib"], one["verdict"]) for one in found["classes"]] == [(64, 60.84, "tight"), (128, 121.69, "fits")]
     assert found["classes"][0]["nodes"] == found["nodes"] and found["class_gb"] == 64
-    rows = planning.findings(found)
+    rows = plan_text.findings(found)
     assert [row["verdict"] for row in rows] == ["warn", "pass"]
     assert "of 60.84 on a Spark with 64 GB" in rows[0]["message"] and "of 121.69 on a Spark with 128 GB" in rows[1]["message"]
     larger = "On a Spark with 128 GB: fits (-e gb10_plan_nodes=121.69)."
     assert rows[0]["remedy"] == f"{larger} Nothing that was tried goes better, and it is reported to run as it is."
-    text = planning.lines(found)
+    text = plan_text.lines(found)
     assert text[0].endswith(": tight on a Spark with 64 GB, fits on a Spark with 128 GB")
     assert text[3].split("  ")[0] == "GiB on each node" and "Spark with 64 GB   Spark with 128 GB" in text[3]
     large = planning.memory_plan(profiles.load(NEMOTRON))
-    assert [(one["class_gb"], one["verdict"]) for one in large["classes"]] == [(64, "no"), (128, "fits")] and large["verdict"] == plan.FITS
-    assert [row["verdict"] for row in planning.findings(large)] == ["pass", "pass"], "of a Spark that it is not made for nothing stops"
-    assert planning.lines(large)[0].endswith(": no on a Spark with 64 GB, fits on a Spark with 128 GB")
+    assert [(one["class_gb"], one["verdict"]) for one in large["classes"]] == [(64, "no"), (128, "fits")] and large["verdict"] == plan_settings.FITS
+    assert [row["verdict"] for row in plan_text.findings(large)] == ["pass", "pass"], "of a Spark that it is not made for nothing stops"
+    assert plan_text.lines(large)[0].endswith(": no on a Spark with 64 GB, fits on a Spark with 128 GB")
 
 
 def test_nodes_of_the_inventory_count_where_it_says_their_memory():
@@ -229,7 +229,7 @@ def test_a_shipped_profile_with_a_recipe_on_record_says_so():
     said = {}
     for name in profiles.known():
         found = planning.memory_plan(profiles.load(name))
-        if found["verdict"] == plan.TIGHT:
+        if found["verdict"] == plan_settings.TIGHT:
             said[name] = "it is reported to run: https://" in " ".join(found["reasons"])
     assert said.pop("qwen3_30b_a3b_thinking_fp8_tp2") is False, "nobody reported that"
     assert len(said) == 7 and all(said.values()), said
@@ -241,8 +241,8 @@ def test_a_report_says_nothing_of_a_node_with_more_in_use_or_of_a_recipe_that_ta
     def verdict(node, serve=None):
         return planning.memory_plan(profile, nodes=[{"total_gib": 60.84, **node}], serve=serve)["verdict"]
 
-    assert verdict({}) == verdict({"available_gib": 56.0}) == plan.TIGHT
-    assert verdict({"available_gib": 54.0}) == verdict({"tenants_gib": 0.5}) == verdict({}, {"gpu_memory_utilization": 0.81}) == plan.NO
+    assert verdict({}) == verdict({"available_gib": 56.0}) == plan_settings.TIGHT
+    assert verdict({"available_gib": 54.0}) == verdict({"tenants_gib": 0.5}) == verdict({}, {"gpu_memory_utilization": 0.81}) == plan_settings.NO
 
 
 def test_lines_to_type_keep_what_was_given():
@@ -252,22 +252,22 @@ def test_lines_to_type_keep_what_was_given():
     line = '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.82, "kv_cache_dtype": "fp8", "max_model_len": 524288, "max_num_seqs": 40}}'
     change = {"change": "gpu_memory_utilization", "to": 0.82, "verdict": "fits"}
     more = {"change": "nodes", "to": 4, "verdict": "fits"}
-    assert planning.would_go([change, more], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
-    quoted = planning.would_go([change], {"chat_template": "it's"}, "")
+    assert plan_text.would_go([change, more], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
+    quoted = plan_text.would_go([change], {"chat_template": "it's"}, "")
     assert shlex.split(quoted.removeprefix("What would go: "))[1] == '{"gb10_serve_arguments": {"chat_template": "it\'s", "gpu_memory_utilization": 0.82}}'
-    assert planning.would_go([], {}, "").endswith("take smaller weights or more nodes")
+    assert plan_text.would_go([], {}, "").endswith("take smaller weights or more nodes")
 
 
 def test_equal_nodes_stand_in_the_table_once_and_a_short_cache_says_so():
     found = planning.memory_plan(profiles.load(NEMOTRON), nodes=121.69, context="1M", concurrency=64)
-    text = planning.lines(found)
-    assert [column.title for column in planning.columns(found)] == ["node-1, node-2"] and len([row for row in text if row.startswith("weights ")]) == 1
+    text = plan_text.lines(found)
+    assert [column.title for column in plan_text.columns(found)] == ["node-1, node-2"] and len([row for row in text if row.startswith("weights ")]) == 1
     for start in ("KV cache, part of 64 x 1048576 tokens ", "sequences that the cache holds "):
         assert len([row for row in text if row.startswith(start)]) == 1
     assert sum("the cache holds 21.3 of 64 sequences" in row for row in text) == 1
     claimed = planning.memory_plan(profiles.load(NEMOTRON), tenants=[{"name": "a", "node": "node-1", "gib": 1}])
     titles = ["Spark with 64 GB, node-1", "Spark with 64 GB, node-2", "Spark with 128 GB, node-1", "Spark with 128 GB, node-2"]
-    assert [column.title for column in planning.columns(claimed)] == titles
+    assert [column.title for column in plan_text.columns(claimed)] == titles
 
 
 def test_what_a_drafter_makes_of_a_step_is_said_and_no_range_has_one_number():
@@ -283,8 +283,8 @@ def test_what_a_drafter_makes_of_a_step_is_said_and_no_range_has_one_number():
 def test_every_shipped_profile_has_a_plan(name):
     profile = profiles.load(name)
     found = planning.memory_plan(profile)
-    assert found["verdict"] in (plan.FITS, plan.TIGHT), found["reasons"] or found["missing"]
-    assert len(found["nodes"]) == profile["parallel"]["tensor"] and planning.lines(found) and planning.findings(found)
+    assert found["verdict"] in (plan_settings.FITS, plan_settings.TIGHT), found["reasons"] or found["missing"]
+    assert len(found["nodes"]) == profile["parallel"]["tensor"] and plan_text.lines(found) and plan_text.findings(found)
 
 
 @pytest.mark.parametrize("name", profiles.known())
@@ -318,19 +318,19 @@ def test_nemotron_grows_by_a_gib_and_the_report_stands_beside_it():
 def test_a_profile_of_an_unknown_model_is_unknown_and_says_what_it_lacks():
     profile = {**profiles.load(NEMOTRON), "model": {"repo": "somebody/something"}, "memory": {"class_gb": 128, "weights_gb": None, "config": {}}}
     found = planning.memory_plan(profile)
-    assert found["verdict"] == plan.UNKNOWN and "memory.config.hidden_size" in found["missing"]
-    rows = planning.findings(found)
+    assert found["verdict"] == plan_settings.UNKNOWN and "memory.config.hidden_size" in found["missing"]
+    rows = plan_text.findings(found)
     assert [row["verdict"] for row in rows] == ["unknown"] and "memory.config" in rows[0]["remedy"]
-    assert "unknown" in planning.lines(found)[0] and picture.svg(found).startswith("<svg")
+    assert "unknown" in plan_text.lines(found)[0] and picture.svg(found).startswith("<svg")
     own = {"num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128}
-    assert planning.memory_plan({**profile, "memory": {**profile["memory"], "weights_gb": 20.0, "config": own}})["verdict"] == plan.FITS
+    assert planning.memory_plan({**profile, "memory": {**profile["memory"], "weights_gb": 20.0, "config": own}})["verdict"] == plan_settings.FITS
 
 
 def test_a_config_json_takes_the_place_of_the_table():
     profile = {**profiles.load(NEMOTRON), "model": {"repo": "somebody/something"}, "memory": {"class_gb": 128, "weights_gb": 40.0, "config": {}}}
     config = {"architectures": ["X"], "num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000}
     found = planning.memory_plan(profile, config=config)
-    assert found["verdict"] == plan.FITS and "config.json" in found["facts"]["source"] and found["facts"]["head_dim"] == 128
+    assert found["verdict"] == plan_settings.FITS and "config.json" in found["facts"]["source"] and found["facts"]["head_dim"] == 128
 
 
 def test_nodes_and_lengths_are_those_given():
@@ -362,7 +362,7 @@ def test_what_cannot_be_is_said_all_at_once(arguments, words):
 
 def test_a_plan_that_does_not_fit_stops_and_says_what_would():
     profile = profiles.load(NEMOTRON)
-    rows = planning.findings(planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.99}))
+    rows = plan_text.findings(planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.99}))
     assert {row["verdict"] for row in rows} == {"block"} and all(
         """-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.8}}' (fits)""" in row["remedy"] for row in rows
     )
@@ -372,11 +372,11 @@ def test_a_plan_that_does_not_fit_stops_and_says_what_would():
 def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]
-    rows = [one for one in planning.lines(found) if "kv-cache-memory-bytes" in one]
-    proposal = f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
+    rows = [one for one in plan_text.lines(found) if "kv-cache-memory-bytes" in one]
+    proposal = f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan_settings.GIB:.2f} GiB)"
     assert rows == ([proposal] if recorded else [])
     pinned = planning.memory_plan(profiles.load(NEMOTRON), serve={"kv_cache_memory_bytes": size}, recorded=recorded)
-    assert pinned["verdict"] == (plan.FITS if recorded else plan.TIGHT)
+    assert pinned["verdict"] == (plan_settings.FITS if recorded else plan_settings.TIGHT)
 
 
 def test_a_digest_is_of_what_memory_follows_from():
@@ -401,7 +401,7 @@ def test_a_start_is_told_from_another_by_all_that_its_memory_follows_from():
 def level_of(record, **more):
     """The level in GiB of a recipe on record, on a node where nothing else runs."""
     asked = planning.expected(planning.recorded_profile(record), **more)
-    total = plan.CLASS_TOTAL[record.get("class_gb", 128)]
+    total = plan_settings.CLASS_TOTAL[record.get("class_gb", 128)]
     return asked, ending.of_plan(asked, int(total * 1024), int((total - 4) * 1024)).mb
 
 
