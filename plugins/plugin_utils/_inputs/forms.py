@@ -16,8 +16,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import invento
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 
-#: Capabilities by which root of a container is root of the node, whatever else it lacks: the first is all of them.
-UNCONFINED = ("ALL", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
+#: Devices by which root of a container reads the memory of the node.
+MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port")
 SYSTEM_DIRECTORIES = frozenset(
     "/ /bin /boot /dev /etc /home /lib /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /usr/local /var /var/lib /var/log /var/run /var/tmp".split()
 )
@@ -91,8 +91,10 @@ def are_measures(text: str) -> bool:
     return bool(words) and set(words) <= set(measures.BY_ID)
 
 
-def is_confined(capability: str) -> bool:
-    return capability.upper().removeprefix("CAP_") not in UNCONFINED
+def is_device(text: str) -> bool:
+    # However it is spelled: Docker takes //dev/./mem for /dev/mem.
+    path = os.path.normpath(text.partition(":")[0])
+    return path.startswith("/dev/") and path not in MEMORY and not re.search(r"\s", text)
 
 
 def rungs(text: str) -> bool:

@@ -78,9 +78,9 @@ def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> 
         return
     if one_word and len(words) != 1:
         yield wrong(f"{path} holds {f'{len(words)} words' if words else 'nothing'}", "one word", f"put the secret alone into {path}")
-    elif one_word and len(words[0]) < SHORTEST_SECRET:
+    elif one_word and (length := len(words[0].decode("utf-8", "replace"))) < SHORTEST_SECRET:
         # So short a text is not taken out of logs, where it may stand by chance.
         least = f"{SHORTEST_SECRET} or more"
-        yield wrong(f"{path} holds {len(words[0])} characters", least, f"put a longer secret into {path}", measured=len(words[0]), needed=SHORTEST_SECRET)
+        yield wrong(f"{path} holds {length} characters", least, f"put a longer secret into {path}", measured=length, needed=SHORTEST_SECRET)
     elif mode & 0o077:
         yield wrong(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")

@@ -17,21 +17,23 @@ import re
 import typing as t
 from pathlib import Path
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import TRUST
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
-from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import SECRET_ENV, SECRET_LIKE, around_guard, build_env, env_of, off_fabric
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import per_host_env
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import ABSOLUTE, FILE_PATH, OWN_DIRECTORY, PORT, RESERVED, SECRET_PATH, UNCONFINED
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import Form, are_measures, concurrencies, is_absolute, is_confined, is_gpu_choice
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import ABSOLUTE, FILE_PATH, OWN_DIRECTORY, PORT, RESERVED, SECRET_PATH
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import Form, are_measures, concurrencies, is_absolute, is_device, is_gpu_choice
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_node_address, is_port_or_none, is_ray_version, like, removable, rungs, whole
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.secrets import SECRET_FILES, credentials, secret_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, declared_claims, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, repositories, validation
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import snake
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 
 #: Ids of findings that are made here.
@@ -136,12 +138,12 @@ FORMS: dict[str, Form] = {
     "gb10_bench_output": whole(2),
     "gb10_container_capabilities": Form(
         "input.format",
-        is_confined,
-        f"one by which a container stays confined: not {', '.join(UNCONFINED)}",
+        fields.is_confined,
+        f"one by which a container stays confined: not {', '.join(fields.UNCONFINED)}",
         "leave it out of gb10_container_capabilities",
         each=True,
     ),
-    "gb10_container_devices": Form("input.format", like(r"/dev/(?!(?:mem|kmem|port)(?:\Z|:))[^\s]+\Z"), "a path below /dev, not the memory's", each=True),
+    "gb10_container_devices": Form("input.format", is_device, "a path below /dev, not the memory's", each=True),
     "gb10_container_gpus": Form("input.format", is_gpu_choice, "all, none, or a list of GPU ids"),
     "gb10_copy_streams": whole(1, 32),
     "gb10_fabric_address": Form(
@@ -406,10 +408,14 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
             (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
             (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
         )
-    for name, repo in repositories.not_listed(profile, {**profile["serve"], **arguments}).items():
+    given = snake({**profile["serve"], **arguments})
+    for name, repo in repositories.not_listed(profile, given).items():
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
-        yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="warn")
+        if given.get(TRUST):
+            # Whatever revision of it somebody put into the cache would run, and nothing compares it.
+            what, remedy = f"{what}; {TRUST} runs code from there, which no commit pins", f"{remedy}, with its revision"
+        yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="block" if given.get(TRUST) else "warn")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
     if isinstance(shutdown, int) and grace is not None and 0 < grace <= shutdown:
         what = f"{grace} s is not more than the engine's own shutdown_timeout of {shutdown} s; it would be killed, and may leak memory"
