@@ -44,7 +44,7 @@ def require(*names: str) -> None:
 
 def as_user(owner: owners.Owner) -> list[str]:
     """Return what runs a program as a user, and ends it when this process is killed. Who is not root is who they are."""
-    who = [f"--reuid={owner.uid}", f"--regid={owner.gid}", f"--groups={','.join(map(str, owners.groups(owner)))}"]
+    who = [f"--reuid={owner.uid}", f"--regid={owner.gid}", f"--groups={','.join(map(str, owners.groups_of(owner)))}"]
     return ["setpriv", *(who if owner.uid and os.geteuid() == 0 else []), "--pdeathsig=KILL"]
 
 
