@@ -26,6 +26,7 @@ from copying_pair import COMMIT, blob, cache, tree
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, programs, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.modules import bundle
 
 NODE, BASE = "gb10/engine:ray", "r/vllm:1"
@@ -254,9 +255,13 @@ def test_a_program_ends_with_the_module_and_in_time(pair: Pair) -> None:
     argv = [sys.executable, "-c", source, next(path for path in sys.path if (Path(path) / "ansible_collections/gb10/cluster").exists())]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as running:
         assert running.stdout and running.stdout.read(1) == b"."
-        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        (child,) = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        about = Path(f"/proc/{child}/stat")
+        for _elapsed in clock(10, 0.05):
+            if "(sleep)" in about.read_text():
+                break
         running.kill()
-    assert children and not any(Path(f"/proc/{one}").exists() and "Z" not in Path(f"/proc/{one}/stat").read_text().split()[2] for one in children)
+    assert any(not about.exists() or ") Z" in about.read_text() for _elapsed in clock(10, 0.05))
 
 
 @pytest.mark.parametrize("program", ["rsync", "docker", "sha256sum"])
