@@ -385,6 +385,7 @@ class Plan(t.NamedTuple):
     """What a bundle is to have: the image, the files of models and packages, small texts; ``missing`` of them, and whether the image is."""
 
     image: image_part.Export
+    lock: list[str]
     about: content.About
     items: list[model_part.Item]
     texts: dict[str, bytes]
@@ -404,7 +405,7 @@ class Plan(t.NamedTuple):
 
 
 def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.Item]) -> Plan:
-    """Return what an export writes. Raises :class:`ClusterError` for what it would replace, OSError."""
+    """Return what an export writes, with packages that the bundle lacks. Raises :class:`ClusterError` for what it would replace, OSError."""
     api, path = engine_of(params), params["path"]
     before = content.about_of(path, seen) if seen.what == "whole" else {}
     image = image_part.exported(api, params["image"], params["base_image"] or "")
@@ -414,7 +415,9 @@ def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.It
     items += wheels
     image.about["base_digest"] = pulled or image.about["labels"].get("io.gb10.base_digest", "")
     # As it will be read again, to be compared with what is there.
-    about = json.loads(content.text_of({"format": content.FORMAT, "profile": params["profile"], "image": image.about, "models": models}))
+    lock = wheel_part.lock_of(image.about["labels"]) if params["wheels"] else []
+    about = {"format": content.FORMAT, "profile": params["profile"], "image": image.about, "models": models}
+    about = json.loads(content.text_of({**about, "wheels": wheel_part.entries_of(lock, seen, wheels)}))
     if {word: value for word, value in before.items() if word not in _OF_EXPORT} == about:
         about = before
     else:
@@ -435,7 +438,7 @@ def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.It
         )
     missing = [one for one in items if one.path not in seen.files]
     rewritten = sorted(name for name, text in texts.items() if name not in seen.files or seen.sums.get(name) != content.sha256_of(text))
-    return Plan(image, about, items, texts, missing, image.about["archive"] not in seen.files, rewritten)
+    return Plan(image, lock, about, items, texts, missing, image.about["archive"] not in seen.files, rewritten)
 
 
 def exported(module: AnsibleModule, note: Note) -> Result:
@@ -446,11 +449,9 @@ def exported(module: AnsibleModule, note: Note) -> Result:
         raise ClusterError(f"{above} is not there", expected="a directory, such as a mounted disk", remedy="Mount the disk, or make it.", reason="absent")
     seen, api = content.look(path), engine_of(params)
     plan = plan_of(params, seen, [])
-    lock = wheel_part.lock_of(plan.image.about["labels"]) if params["wheels"] else []
-    lost = wheel_part.lost(lock, seen.sums)
+    lost = wheel_part.lost(plan.lock, seen.sums)
     same = not plan.written and not lost and seen.what == "whole"
-    kept = {plan.image.about["archive"], *(one.path for one in plan.items), *plan.texts}
-    kept |= {name for name, digest in seen.sums.items() if name.startswith(f"{content.WHEELS}/") and digest in wheel_part.hashes(lock)}
+    kept = {plan.image.about["archive"], *(one.path for one in plan.items), *plan.texts, *(f"{content.WHEELS}/{one['path']}" for one in plan.about["wheels"])}
     own = [nearest_existing(one) for one in ("/", params["hf_home"], params["state_dir"])]
     floor = params["disk_floor_gib"] * GIB
     on_own = os.stat(nearest_existing(path)).st_dev in {os.stat(one).st_dev for one in own}
@@ -463,7 +464,7 @@ def exported(module: AnsibleModule, note: Note) -> Result:
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
         with wheel_part.downloaded(api, plan.image.about["id"], lost, params) if lost else contextlib.nullcontext([]) as wheels:
             plan = plan_of(params, seen, wheels) if wheels else plan
-            text = write(params, seen, plan, lock, programs.Watch(params["timeout"], note))
+            text = write(params, seen, plan, programs.Watch(params["timeout"], note))
         sums = content.sums_of(text, path)
     files = content.look(path).files if not module.check_mode else {}
     said = f"{len(plan.written)} file(s), {plan.size / GIB:.1f} GiB, {'would be written' if module.check_mode else 'written'} to {path}"
@@ -481,7 +482,7 @@ def exported(module: AnsibleModule, note: Note) -> Result:
     )  # fmt: skip
 
 
-def write(params: Params, seen: content.Seen, plan: Plan, lock: t.Sequence[str], watch: programs.Watch) -> bytes:
+def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch) -> bytes:
     """Write what a bundle lacks, and return its list, which comes last. Raises :class:`ClusterError`, OSError."""
     path, owner = params["path"], owners.owner_of(params["path"])
     content.write(path, content.UNFINISHED, b"", owner)
@@ -515,7 +516,7 @@ def write(params: Params, seen: content.Seen, plan: Plan, lock: t.Sequence[str],
             reason="wrong digest",
             files=spoiled,
         )
-    lost = wheel_part.lost(lock, sums)
+    lost = wheel_part.lost(plan.lock, sums)
     if lost:
         raise ClusterError(f"pip did not download {named(lost)}", remedy="Leave them out: -e gb10_bundle_wheels=false", reason="no packages")
     text = content.sums_text(sums)
@@ -539,18 +540,16 @@ class Lacks(t.NamedTuple):
     archive: str
     image: image_part.Wanted
     models: list[model_part.Wanted]
-    wheels: list[str]
 
     def files(self) -> list[str]:
         """Return the files of the bundle that come."""
         of_models = [f"{one.below}/{name}" for one in self.models for name in one.files()]
-        return list(dict.fromkeys([*([self.archive] if self.image.names else []), *of_models, *(f"{content.WHEELS}/{name}" for name in self.wheels)]))
+        return list(dict.fromkeys([*([self.archive] if self.image.names else []), *of_models]))
 
     def actions(self) -> list[str]:
         """Return what an import does, in words; nothing when all of it is here."""
-        said = [f"load {name}" for name in self.image.names]
-        said += [f"write {one.repository.repo}: {len(one.files())} file(s), {one.repository.lack.size} bytes" for one in self.models]
-        return [*said, *([f"write {len(self.wheels)} package(s)"] if self.wheels else [])]
+        said = [f"write {one.repository.repo}: {len(one.files())} file(s), {one.repository.lack.size} bytes" for one in self.models]
+        return [*(f"load {name}" for name in self.image.names), *said]
 
 
 def lacks_of(params: Params, about: content.About, seen: content.Seen) -> Lacks:
@@ -565,11 +564,12 @@ def lacks_of(params: Params, about: content.About, seen: content.Seen) -> Lacks:
     archive = about["image"]["archive"]
     if archive not in seen.sums:
         raise ClusterError(f"the bundle lists no {archive}, which is its image", remedy="Export the bundle again.", reason="foreign", files=[archive])
-    models = model_part.wanted(params["hf_home"], model_part.asked(about["models"], params["repositories"]), seen)
+    models = model_part.asked(about["models"], params["repositories"])
+    models += [wheel_part.model_of(params["state_dir"], about)] if params["wheels"] and about["wheels"] else []
     found = images_of(params["path"], about["image"])
     image_part.require_names(found, [params["base_image"] or "", params["image"]], f"the bundle {params['path']}")
     image = image_part.wanted(engine_of(params), about["image"], found, params["replace"])
-    return Lacks(archive, image, models, wheel_part.wanted(params["state_dir"] if params["wheels"] else None, seen))
+    return Lacks(archive, image, model_part.wanted(params["hf_home"], models, seen))
 
 
 def imported(module: AnsibleModule, note: Note) -> Result:
@@ -617,7 +617,7 @@ def imported(module: AnsibleModule, note: Note) -> Result:
 
 def act(params: Params, seen: content.Seen, lacks: Lacks, watch: programs.Watch) -> None:
     """Bring it: the image first, whose engine takes it whole or not at all."""
-    path, state_dir = params["path"], params["state_dir"]
+    path = params["path"]
     if lacks.image.names:
         place = (path, lacks.archive, seen.sums[lacks.archive])
         image_part.load(watch, engine_of(params), place, lacks.image, [params["base_image"] or "", params["image"]])
@@ -625,9 +625,6 @@ def act(params: Params, seen: content.Seen, lacks: Lacks, watch: programs.Watch)
         model_part.imported(watch, model, path, seen.sums)
         here = [os.path.join(model.repository.path, entry.path) for entry in model.repository.lack.files]
         watch.settle(model.repository.path, [*here, *(os.path.join(path, model.below, name) for name in model.files())])
-    if lacks.wheels:
-        sums = {name: seen.sums[f"{content.WHEELS}/{name}"] for name in lacks.wheels}
-        wheel_part.imported(watch, state_dir, os.path.join(state_dir, f"bundle-{params['cluster_name']}.wheels"), path, sums)
 
 
 # -- verify ----------------------------------------------------------------------------------------------------------

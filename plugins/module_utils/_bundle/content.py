@@ -221,8 +221,8 @@ def parsed(text: bytes, where: str) -> About:
             )
         image = found["image"]
         words = [found["profile"], image["tag"], image["archive"], image["store"]]
-        if not all(isinstance(one, str) for one in words) or not isinstance(found["models"], list) or not is_path(image["archive"]):
-            raise ValueError("image, models or profile")
+        if not all(isinstance(one, str) for one in words) or not isinstance(found["models"], list) or not isinstance(found["wheels"], list) or not is_path(image["archive"]):
+            raise ValueError("image, models, wheels or profile")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ClusterError(
             f"{where} does not describe a bundle: {error!r}", remedy="Take a bundle that this collection has written.", reason="foreign"

@@ -239,7 +239,13 @@ def imported(watch: programs.Watch, one: Wanted, path: str, sums: t.Mapping[str,
     repository, files = one.repository, one.files()
     with owners.acting_as(one.owner):
         os.makedirs(repository.stage, mode=0o700, exist_ok=True)
-    fetch(watch, path, one.below, repository.stage, {name: sums[f"{one.below}/{name}"] for name in files}, one.owner)
+    watch.rsync(os.path.join(path, one.below), repository.stage, files, programs.ROOT if os.geteuid() == 0 else one.owner, one.owner)
+    wrong = watch.wrong(repository.stage, {name: sums[f"{one.below}/{name}"] for name in files}, one.owner)
+    if wrong:
+        with owners.acting_as(one.owner):
+            for name in wrong:
+                os.unlink(os.path.join(repository.stage, name))
+        raise programs.damaged(path, [f"{one.below}/{name}" for name in wrong])
     with owners.acting_as(one.owner):
         for name, entry in files.items():
             staged = os.path.join(repository.stage, entry.path)
@@ -248,16 +254,3 @@ def imported(watch: programs.Watch, one: Wanted, path: str, sums: t.Mapping[str,
             os.utime(staged, ns=(entry.mtime, entry.mtime))
         copy_target.place(repository)
         copy_target.clear(os.path.dirname(os.path.dirname(repository.stage)), [repository])
-
-
-def fetch(watch: programs.Watch, path: str, below: str, stage: str, sums: t.Mapping[str, str], owner: owners.Owner) -> None:
-    """Copy files of a bundle into a directory, and compare them there. Raises :class:`ClusterError`, OSError."""
-    if not sums:
-        return
-    watch.rsync(os.path.join(path, below), stage, sums, programs.ROOT if os.geteuid() == 0 else owner, owner)
-    wrong = watch.wrong(stage, sums, owner)
-    if wrong:
-        with owners.acting_as(owner):
-            for name in wrong:
-                os.unlink(os.path.join(stage, name))
-        raise programs.damaged(path, [f"{below}/{name}" for name in wrong])

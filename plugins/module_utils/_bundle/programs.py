@@ -91,12 +91,14 @@ class Watch:
                         process.wait(KILL_SECONDS)
             return Done(process.returncode, _end(out, OUTPUT_LIMIT), _end(err, SHOWN).strip() or _end(out, SHOWN).strip())
 
-    def rsync(self, source: str, target: str, names: t.Iterable[str], reader: owners.Owner, writer: owners.Owner, *more: str) -> None:
+    def rsync(self, source: str, target: str, names: t.Collection[str], reader: owners.Owner, writer: owners.Owner, *more: str) -> None:
         """Copy files from a directory into another one, each whole or not at all, and none over another one. Raises :class:`ClusterError`.
 
         Where a user reads and root writes, or the other way round, each end of rsync runs as its own user: what rsync would start by a remote
         shell on the host ``env`` is started by env here.
         """
+        if not names:
+            return
         argv = ["rsync", "-s", "--times", "--perms", "--chmod=D755,F644", "--omit-dir-times", "--ignore-existing", "--info=progress2", *more]
         argv += ["--from0", "--files-from=-"]
         ends, local = [f"{source}/", f"{target}/"], writer
@@ -128,6 +130,8 @@ class Watch:
 
     def wrong(self, path: str, sums: t.Mapping[str, str], owner: owners.Owner) -> list[str]:
         """Return the files of a directory that do not have the sha256 that was listed. Raises :class:`ClusterError`."""
+        if not sums:
+            return []
         with tempfile.TemporaryFile() as listed:
             listed.write("".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode(errors="surrogateescape"))
             listed.seek(0)

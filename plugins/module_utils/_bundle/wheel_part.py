@@ -17,13 +17,13 @@ import shutil
 import stat
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, programs
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.model_part import Item, fetch
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle.model_part import Item
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, private, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
-from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 
 #: Where the packages of a bundle lie, below the directory of the collection's state.
 DIRECTORY = "wheels"
@@ -108,33 +108,13 @@ def _download(api: EngineApi, image: str, lock: t.Sequence[str], directory: str,
         )
 
 
-def wanted(state_dir: str | None, seen: content.Seen) -> list[str]:
-    """Return the wheels of a bundle that a node lacks, by name and size. Raises :class:`ClusterError` for one of that name and another size, OSError."""
-    found, other = [], []
-    for path in seen.sums if state_dir else ():
-        here = os.path.join(state_dir or "", DIRECTORY, os.path.basename(path))
-        if os.path.dirname(path) != content.WHEELS or not path.endswith(SUFFIX):
-            continue
-        if not os.path.lexists(here):
-            found.append(os.path.basename(path))
-        elif os.lstat(here).st_size != seen.files[path].st_size:
-            other.append(here)
-    if other:
-        raise ClusterError(
-            f"{len(other)} file(s) here have the name of a package of the bundle, and other content: {named(other)}; nothing was replaced",
-            remedy="Move them away, and import again.",
-            reason="other content",
-            files=other,
-        )
-    return found
+def entries_of(lock: t.Iterable[str], seen: content.Seen, items: t.Sequence[Item]) -> list[dict[str, t.Any]]:
+    """Return what a bundle says of its packages: those that it has of a lock, and these ones. None has a time: it is the same package whenever it came."""
+    of_lock, folder = hashes(lock), f"{content.WHEELS}/"
+    sizes = {path.removeprefix(folder): seen.files[path].st_size for path, digest in seen.sums.items() if path.startswith(folder) and digest in of_lock}
+    return copying.rows(copying.Entry(name, "file", size) for name, size in sorted((sizes | {one.name: one.size for one in items}).items()))
 
 
-def imported(watch: programs.Watch, state_dir: str, stage: str, path: str, sums: t.Mapping[str, str]) -> None:
-    """Bring wheels from a bundle into a directory of root's, over a ``stage`` there. Raises :class:`ClusterError`, OSError."""
-    directory = os.path.join(state_dir, DIRECTORY)
-    for one in (directory, stage):
-        os.makedirs(one, mode=0o755, exist_ok=True)
-    fetch(watch, path, content.WHEELS, stage, sums, owners.Owner(os.geteuid(), os.getegid()))
-    for name in sums:
-        os.rename(os.path.join(stage, name), os.path.join(directory, name))
-    os.rmdir(stage)
+def model_of(state_dir: str, about: content.About) -> dict[str, t.Any]:
+    """Return the packages of a bundle as a model in a plain directory, which is how they come to a node."""
+    return {"repo": os.path.join(state_dir, DIRECTORY), "below": content.WHEELS, "entries": about["wheels"]}

@@ -45,7 +45,6 @@ OTHERS = {
     "module_utils/_node/removal.py": "the log of a container that goes",
     "module_utils/_bundle/image_part.py": "the image of a bundle",
     "module_utils/_bundle/model_part.py": "a file of a bundle",
-    "module_utils/_bundle/wheel_part.py": "a wheel",
     "plugin_utils/_serve/run_board.py": "what the nodes of one run tell each other",
     "action/node_logs.py": "a log on the controller",
 }
