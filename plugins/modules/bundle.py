@@ -11,20 +11,23 @@ short_description: Carry a node's image and models to a cluster without Internet
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - With O(state=exported) a directory gets all that a profile needs of this node. Those are the node image with the base below it, the repositories that the
-    engine loads, the packages that pip added to the image, and C(bundle.json), which lists each file with its bytes and sha256.
+  - With O(state=exported) a directory gets all that a profile needs of this node. Those are the engine's own export of the node image with the base below it,
+    the repositories that the engine loads, in the hub's layout, the packages that pip added to the image, C(SHA256SUMS), and a C(README.md) that says how to
+    check and load it by hand.
   - With O(state=imported) this node gets from such a directory what it lacks, and the other nodes of its cluster copy that from here at the next bring-up.
     With O(state=verified) all of a bundle is read and compared.
-  - A bundle is made of plain files, so a disk with any file system but FAT32 carries it. Links and refs of the hub cache stand in its list.
-  - Each file is written under another name first, and gets its own once all of it was compared. An export or import that was killed goes on behind the last
-    whole file. The list of an export that has not ended is C(bundle.unfinished), and nobody imports that.
+  - A bundle is made of plain files, so a disk with any file system but FAT32 carries it. C(sha256sum --check SHA256SUMS) checks it.
+  - It is written and read with C(docker), C(rsync) and C(sha256sum). Each file gets its name once it is whole. An export or import that was killed goes on with
+    what is whole. As long as an export has not ended C(bundle.unfinished) is there, and nobody imports that.
   - The image moves between both kinds of Docker's image stores. The classic one calls an image by the sha256 of its configuration, that of containerd by the
-    sha256 of its manifest. So the ids differ, and an image is the same one when its configuration is, which names each layer by its content.
-  - Of a bundle nothing is imported but what O(image), O(base_image) and O(repositories) name. Links in it are refused.
-  - Files that are here with other content are never replaced. What is here by name and size is not read again, nor is the file of the bundle.
+    sha256 of its manifest. So the ids differ, and an image is the same one when its layers and its configuration are.
+  - Of a bundle nothing is imported but what O(image), O(base_image) and O(repositories) name. One with links, with files that C(SHA256SUMS) does not list, with
+    names that lead out of it, or with images of other names is refused.
+  - Files that are there with other content are never replaced, on either side. What is here by name and size is not read again, nor is the file of the bundle.
   - What was read and written leaves the page cache.
 requirements:
-  - A Docker engine 20.10 or newer, with the storage driver overlay2 or the image store of containerd where a bundle is exported.
+  - A Docker engine 20.10 or newer, and its program C(docker).
+  - C(rsync) (Debian's package of that name), and C(ssh-keygen) (openssh-client) with O(signers).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -136,6 +139,12 @@ options:
       - Whether the bundle's images get their names where another image of this node has them. That one stays without the name.
     type: bool
     default: false
+  signers:
+    description:
+      - Who may have signed the bundle, as the content of a file of allowed signers (C(ssh-keygen -Y)). An import and a verification fail for a bundle that none
+        of them signed, in C(SHA256SUMS.sig) with the namespace C(file). Empty, no signature is looked at.
+    type: str
+    default: ""
   disk_floor_gib:
     description:
       - GiB that stay free on the disks of the hub cache and of the Docker engine, from 0. A disk that carries the bundle alone may become full.
@@ -205,8 +214,8 @@ bundle:
       sample: /mnt/ssd/nemotron
     digest:
       description:
-        - The sha256 of its list, C(bundle.json), which has the sha256 of every file. Who exported it can tell it to who imports, by another way than the
-          disk. Empty in check mode for one that is not whole.
+        - The sha256 of its list, C(SHA256SUMS), which has the sha256 of every file. Who exported it can tell it to who imports, by another way than the disk.
+          Empty in check mode for one that is not whole.
       type: str
       sample: 5b1f0c3a9d2e4f60718293a4b5c6d7e8f901234567890abcdef0123456789abc
     profile:
@@ -226,7 +235,7 @@ bundle:
       type: str
       sample: gb10/engine:ray
     image_config:
-      description: The sha256 of its configuration, which is its id in an engine with the classic image store.
+      description: The sha256 of its configuration, which is its id in an engine with the classic image store. Empty in check mode for one that is not whole.
       type: str
       sample: sha256:8f1e0b5d0f4c4a5e
     base_digest:
@@ -259,12 +268,17 @@ written:
   returned: success
   type: list
   elements: str
-  sample: [hub/models--nvidia--Qwen3.8-27B-NVFP4/blobs/5b1f0c3a9d2e]
+  sample: [hub/models--nvidia--Qwen3.8-27B-NVFP4/snapshots/50307d4c4cde/config.json]
 bytes:
   description: The bytes of RV(written), or those that were read with O(state=verified).
   returned: success
   type: int
   sample: 80371298048
+signed_by:
+  description: Who of O(signers) signed the bundle, empty without any.
+  returned: success
+  type: str
+  sample: maker@example.org
 seconds:
   description: Seconds that it took.
   returned: success
@@ -288,7 +302,7 @@ other_texts:
   elements: str
   sample: []
 unlisted:
-  description: Files of an earlier export into the directory that this bundle does not have any more. They stay.
+  description: Files of an earlier export into the directory that this bundle does not need any more. They stay, and C(SHA256SUMS) lists them.
   returned: O(state=exported)
   type: list
   elements: str
@@ -508,8 +522,11 @@ def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch)
             for name in {*changed, *spoiled}:
                 untrusted.remove(path, name)
         if changed:
-            remedy = "See what writes there (a download, a person), let it end, and run again."
-            raise ClusterError(f"{named(changed)} was changed while it was exported", remedy=remedy, reason="source changed", files=changed)
+            raise ClusterError(
+                f"{named(changed)} was changed while it was exported",
+                remedy="See what writes there (a download, a person), let it end, and run again.",
+                reason="source changed", files=changed,
+            )
         raise ClusterError(
             f"{named(spoiled)} of this node is not what the hub names it",
             remedy="Read all of it on this node: --tags model -e gb10_model_verify=full names what is damaged and says how it is mended.",

@@ -165,7 +165,8 @@ def test_a_bundle_of_one_lab_carries_another_one_to_a_token(labs: Labs, tmp_path
 
     carry()
     # Anyone can check it, with coreutils alone.
-    assert two.run(HEAD, "sh", "-c", f"cd {CARRIED} && sha256sum --check --strict --quiet SHA256SUMS && sha256sum SHA256SUMS").split()[0] == about["bundle"]["digest"]
+    checked = two.run(HEAD, "sh", "-c", f"cd {CARRIED} && sha256sum --check --strict --quiet SHA256SUMS && sha256sum SHA256SUMS")
+    assert checked.split()[0] == about["bundle"]["digest"]
     signers = sign(two, tmp_path)
     assert image_id(two, HEAD) == image_id(two, WORKER) == image_id(two, HEAD, BASE) == ""
     assert two.run(HEAD, "ip", "route", "get", "192.0.2.1", check=False) == ""

@@ -192,8 +192,11 @@ def about_of(path: str, seen: Seen) -> About:
             reason="unfinished",
         )
     if seen.what != "whole":
-        remedy = "Copy or mount the bundle there, and name its directory in gb10_bundle_dir."
-        raise ClusterError(f"there is no bundle in {path}: it is {seen.what}", remedy=remedy, reason="absent")
+        raise ClusterError(
+            f"there is no bundle in {path}: it is {seen.what}",
+            remedy="Copy or mount the bundle there, and name its directory in gb10_bundle_dir.",
+            reason="absent",
+        )
     lost = sorted({ABOUT, *seen.sums} - set(seen.files))
     if lost:
         raise ClusterError(
@@ -220,8 +223,8 @@ def parsed(text: bytes, where: str) -> About:
                 reason="newer",
             )
         image = found["image"]
-        words = [found["profile"], image["tag"], image["archive"], image["store"]]
-        if not all(isinstance(one, str) for one in words) or not isinstance(found["models"], list) or not isinstance(found["wheels"], list) or not is_path(image["archive"]):
+        texts, lists = [found["profile"], image["tag"], image["archive"], image["store"]], [found["models"], found["wheels"]]
+        if [type(one) for one in [*texts, *lists]] != [str] * len(texts) + [list] * len(lists):
             raise ValueError("image, models, wheels or profile")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ClusterError(
@@ -231,7 +234,7 @@ def parsed(text: bytes, where: str) -> About:
 
 
 def signer(path: str, seen: Seen, signers: str) -> str:
-    """Return who of the allowed ``signers`` (a text as ssh-keygen reads it) signed the list of a bundle; empty without any. Raises :class:`ClusterError`."""
+    """Return who of the allowed ``signers`` (a text for ssh-keygen) signed the list of a bundle; empty without any. Raises :class:`ClusterError`."""
     if not signers:
         return ""
     programs.require("ssh-keygen")

@@ -188,8 +188,11 @@ def wanted(api: EngineApi, about: About, images: list[Image], replace: bool) -> 
     info = api.get("/info")
     image, own = str(about.get("architecture") or ""), str(info.get("Architecture") or "")
     if image and own and {"x86_64": "amd64", "aarch64": "arm64"}.get(own, own) != image:
-        remedy = "Export the bundle on a node of the same processor."
-        raise ClusterError(f"the bundle's image is for {image}, and this node has {own}", remedy=remedy, reason="architecture")
+        raise ClusterError(
+            f"the bundle's image is for {image}, and this node has {own}",
+            remedy="Export the bundle on a node of the same processor.",
+            reason="architecture",
+        )
     left_out = []
     if image_store.store_of(info) != about["store"]:
         labels, tag = about.get("labels") or {}, tagged(about["tag"])

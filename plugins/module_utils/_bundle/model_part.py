@@ -61,7 +61,7 @@ class Item(t.NamedTuple):
         return f"{self.below}/{self.name}"
 
     def is_at(self, status: os.stat_result, sha256: str) -> bool:
-        """Return whether a file of a bundle with this status and digest is this one. It is read only where neither its name nor its time says. Raises OSError."""
+        """Return whether a file of a bundle with this status and digest is this one, by reading it where neither name nor time says. Raises OSError."""
         if status.st_size != self.size or self.sha256:
             return status.st_size == self.size and sha256 in ("", self.sha256)
         if abs(status.st_mtime_ns - self.mtime) <= _TIMES * 10**9:
@@ -229,8 +229,11 @@ def _read(model: Model, seen: content.Seen) -> tuple[str, str, list[Entry]]:
     has = {path: seen.files[f"{below}/{path_of[path]}"].st_size for path in sizes}
     short = [f"{below}/{path_of[path]} ({has[path]} bytes instead of {size})" for path, size in sizes.items() if has[path] != size]
     if short:
-        remedy = "Copy the bundle again; nothing was imported."
-        raise ClusterError(f"{len(short)} file(s) of the bundle are not whole: {named(short)}", remedy=remedy, reason="incomplete", files=short)
+        raise ClusterError(
+            f"{len(short)} file(s) of the bundle are not whole: {named(short)}",
+            remedy="Copy the bundle again; nothing was imported.",
+            reason="incomplete", files=short,
+        )
     return repo, below, entries
 
 

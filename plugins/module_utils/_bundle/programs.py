@@ -158,13 +158,22 @@ def _end(stream: t.BinaryIO, most: int) -> str:
 def failed(name: str, words: str, path: str) -> ClusterError:
     """Return the error for a program that did not do what it was asked, by its own words."""
     if "no space left on device" in words.lower() or "disk quota exceeded" in words.lower():
-        remedy = "Free some, or take a larger disk, and run again: it goes on with what is whole."
-        return ClusterError(f"the disk of {path} is full: {words}", remedy=remedy, reason="disk full")
+        return ClusterError(
+            f"the disk of {path} is full: {words}",
+            remedy="Free some, or take a larger disk, and run again: it goes on with what is whole.",
+            reason="disk full",
+        )
     if "file too large" in words.lower():
-        remedy = "Format the disk with ext4, xfs or exFAT: FAT32 ends at 4 GiB a file."
-        return ClusterError(f"the file system of {path} cannot hold a file of this size: {words}", remedy=remedy, reason="file system")
-    remedy = "See what stands in its way (a mode, a disk: journalctl -k), and run again: it goes on with what is whole."
-    return ClusterError(f"{name} failed for {path}: {words}", remedy=remedy, reason="tool failed")
+        return ClusterError(
+            f"the file system of {path} cannot hold a file of this size: {words}",
+            remedy="Format the disk with ext4, xfs or exFAT: FAT32 ends at 4 GiB a file.",
+            reason="file system",
+        )
+    return ClusterError(
+        f"{name} failed for {path}: {words}",
+        remedy="See what stands in its way (a mode, a disk: journalctl -k), and run again: it goes on with what is whole.",
+        reason="tool failed",
+    )
 
 
 def damaged(path: str, files: list[str]) -> ClusterError:

@@ -196,7 +196,8 @@ def test_a_flipped_byte_is_named_with_its_file_and_has_no_name_here(pair: Pair, 
     data[2000] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert pair.call(pair.two, "verified")["bytes"] == sum(one.stat().st_size for one in pair.bundle.rglob("*") if one.is_file() and one.name != "SHA256SUMS")
+    size = sum(one.stat().st_size for one in pair.bundle.rglob("*") if one.is_file() and one.name != "SHA256SUMS")
+    assert pair.call(pair.two, "verified")["bytes"] == size
     assert pair.bring()["changed"] and tree(pair.target) == tree(pair.source)
     assert not (pair.target.parent / ".gb10-copy").exists()
 
@@ -287,7 +288,7 @@ def test_another_image_of_the_name_keeps_it_until_it_is_told_to_give_it(pair: Pa
     theirs = pair.two.build(NODE, None, {"opt/theirs": b"1"})
     with pytest.raises(ClusterError, match="gb10/engine:ray") as caught:
         pair.bring()
-    assert "gb10_bundle_replace=true" in caught.value.remedy and pair.two.tags == {NODE: pair.two.tags[NODE]} and pair.two.id_of(NODE) == theirs and not pair.target.exists()
+    assert "gb10_bundle_replace=true" in caught.value.remedy and list(pair.two.tags) == [NODE] and pair.two.id_of(NODE) == theirs and not pair.target.exists()
     assert pair.bring(replace=True)["changed"] and pair.two.id_of(NODE) == pair.image_id
 
 
@@ -582,8 +583,8 @@ def test_a_file_that_is_gone_or_shorter_is_named_before_anything_comes(pair: Pai
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format": 3}, "newer"), ({"format": "x"}, "newer"), ({"image": []}, "foreign"), ({"profile": "other"}, "other profile"), ({"models": []}, "other profile"),
-        ({"models": [{}]}, "other profile"), ({"models": {}}, "foreign"), ({"profile": 1}, "foreign"),
+        ({"format": 3}, "newer"), ({"format": "x"}, "newer"), ({"image": []}, "foreign"), ({"profile": "other"}, "other profile"),
+        ({"models": []}, "other profile"), ({"models": [{}]}, "other profile"), ({"models": {}}, "foreign"), ({"profile": 1}, "foreign"),
         ({"image": {"tag": NODE, "archive": "../x", "store": "classic"}}, "foreign"), ({"image": {"tag": NODE, "archive": "x", "store": "classic"}}, "foreign"),
     ],
 )  # fmt: skip
