@@ -578,15 +578,12 @@ def lacks_of(params: Params, about: content.About, seen: content.Seen) -> Lacks:
             remedy=f"Import it with -e gb10_profile={about['profile']}, or export one with the profile {params['profile']}.",
             reason="other profile",
         )
-    archive = about["image"]["archive"]
-    if archive not in seen.sums:
-        raise ClusterError(f"the bundle lists no {archive}, which is its image", remedy="Export the bundle again.", reason="foreign", files=[archive])
     models = model_part.asked(about["models"], params["repositories"])
     models += [wheel_part.model_of(params["state_dir"], about)] if params["wheels"] and about["wheels"] else []
     found = images_of(params["path"], about["image"])
     image_part.require_names(found, [params["base_image"] or "", params["image"]], f"the bundle {params['path']}")
     image = image_part.wanted(engine_of(params), about["image"], found, params["replace"])
-    return Lacks(archive, image, model_part.wanted(params["hf_home"], models, seen))
+    return Lacks(about["image"]["archive"], image, model_part.wanted(params["hf_home"], models, seen))
 
 
 def imported(module: AnsibleModule, note: Note) -> Result:

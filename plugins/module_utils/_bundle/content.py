@@ -208,7 +208,11 @@ def about_of(path: str, seen: Seen) -> About:
     text, where = _read(path, ABOUT), os.path.join(path, ABOUT)
     if sha256_of(text) != seen.sums.get(ABOUT):
         raise programs.damaged(path, [ABOUT])
-    return parsed(text, where)
+    found = parsed(text, where)
+    archive = found["image"]["archive"]
+    if archive not in seen.sums:
+        raise ClusterError(f"the bundle lists no {archive}, which is its image", remedy="Export the bundle again.", reason="foreign", files=[archive])
+    return found
 
 
 def parsed(text: bytes, where: str) -> About:

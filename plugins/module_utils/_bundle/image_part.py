@@ -155,7 +155,7 @@ def _member(tar: tarfile.TarFile, name: str) -> bytes:
     member = tar.getmember(name)
     stream = tar.extractfile(member) if member.size <= content.LIST_LIMIT else None
     if stream is None:
-        raise ValueError(f"{name} is no file, or has {member.size} bytes")
+        raise ValueError(f"{name} is not a file, or has {member.size} bytes")
     return stream.read()
 
 
