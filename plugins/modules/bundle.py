@@ -635,6 +635,7 @@ def act(params: Params, seen: content.Seen, lacks: Lacks, watch: programs.Watch)
     if lacks.image.names:
         place = (path, lacks.archive, seen.sums[lacks.archive])
         image_part.load(watch, engine_of(params), place, lacks.image, [params["base_image"] or "", params["image"]])
+        watch.settle(path, [os.path.join(path, lacks.archive)])
     for model in lacks.models:
         model_part.imported(watch, model, path, seen.sums)
         here = [os.path.join(model.repository.path, entry.path) for entry in model.repository.lack.files]
@@ -651,6 +652,7 @@ def verified(module: AnsibleModule, note: Note) -> Result:
     who = content.signer(path, seen, params["signers"])
     about = content.about_of(path, seen)
     wrong = watch.wrong(path, seen.sums, owners.owner_of(path))
+    watch.settle(path, [os.path.join(path, name) for name in seen.sums])
     if wrong:
         raise programs.damaged(path, wrong)
     size = sum(seen.files[name].st_size for name in seen.sums)
