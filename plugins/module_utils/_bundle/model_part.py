@@ -17,7 +17,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, programs
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_target, copying, digests, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_stage, copy_target, copying, digests, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry, named
 
 #: What lies only where an engine has run, or a download.
@@ -156,7 +156,7 @@ def spoiled(path: str, items: t.Sequence[Item], sums: t.Mapping[str, str], owner
 class Wanted(t.NamedTuple):
     """What a node lacks of a model of a bundle, whose files lie ``below`` there, each at a path (``sources``)."""
 
-    repository: copy_target.Repository
+    repository: copy_stage.Repository
     below: str
     sources: dict[str, str]
     owner: owners.Owner
@@ -177,7 +177,7 @@ def wanted(hf_home: str, models: t.Sequence[Model], seen: content.Seen) -> list[
         top = repo if plain else hf_home
         with owners.acting_as(owners.owner_of(top)):
             lack = copying.lacking(entries, path, str(model.get("ref") or ""))
-        repository = copy_target.Repository(repo, path, stage, entries, lack)
+        repository = copy_stage.Repository(repo, path, stage, entries, lack)
         found.append(Wanted(repository, below, sources(entries), owners.one_owner(top, repository.directories() if lack else ())))
     other = [name for one in found for name in one.repository.lack.other]
     if other:
