@@ -130,16 +130,8 @@ class Watch:
 
     def wrong(self, path: str, sums: t.Mapping[str, str], owner: owners.Owner) -> list[str]:
         """Return the files of a directory that do not have the sha256 that was listed. Raises :class:`ClusterError`."""
-        if not sums:
-            return []
-        with tempfile.TemporaryFile() as listed:
-            listed.write("".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode(errors="surrogateescape"))
-            listed.seek(0)
-            done = self.run(["sha256sum", "--check", "--strict"], owner, stdin=listed, cwd=path)
-        found = [name for name, _colon, word in (line.rpartition(": ") for line in done.stdout.splitlines()) if word.startswith("FAILED")]
-        if done.rc != 0 and not found:
-            raise failed("sha256sum", done.words, path)
-        return found
+        found = self.sha256(path, list(sums), owner)
+        return [name for name, digest in sums.items() if found.get(name) != digest]
 
     def settle(self, path: str, paths: t.Sequence[str]) -> None:
         """Have what was written to a file system on its disk, and these files out of the page cache. Raises :class:`ClusterError`."""
