@@ -310,7 +310,6 @@ unlisted:
 """
 
 import contextlib
-import datetime
 import json
 import os
 import time
@@ -319,6 +318,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, model_part, programs, wheel_part
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
@@ -435,7 +435,7 @@ def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.It
     if {word: value for word, value in before.items() if word not in _OF_EXPORT} == about:
         about = before
     else:
-        about |= {"made_at": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "made_by": params["made_by"]}
+        about |= {"made_at": utc_text(), "made_by": params["made_by"]}
     readme = content.README_TEXT.format(profile=params["profile"], archive=image.about["archive"])
     texts = {f"{content.PROFILE}/{name}": str(text).encode() for name, text in params["texts"].items()}
     texts |= {**refs, content.README: readme.encode(), content.ABOUT: content.text_of(about)}
