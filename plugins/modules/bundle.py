@@ -342,7 +342,7 @@ def engine_of(params: Params) -> EngineApi:
     return EngineApi(params["docker_socket"], params["docker_timeout"])
 
 
-def summary(path: str, about: content.About, sums: t.Mapping[str, str], size: int, digest: str) -> dict[str, t.Any]:
+def summary(path: str, about: content.About, names: t.Collection[str], size: int, digest: str) -> dict[str, t.Any]:
     """Return what a result says of a bundle with these files, which have ``size`` bytes, and whose list has this sha256."""
     image = about["image"]
     return {
@@ -352,12 +352,12 @@ def summary(path: str, about: content.About, sums: t.Mapping[str, str], size: in
         "made_by": str(about.get("made_by") or ""),
         "made_at": str(about.get("made_at") or ""),
         "image": image["tag"],
-        "image_config": next((one.config for one in images_of(path, image) if image_part.tagged(image["tag"]) in one.names), "") if sums else "",
+        "image_config": next((one.config for one in images_of(path, image) if image_part.tagged(image["tag"]) in one.names), "") if digest else "",
         "base_digest": str(image.get("base_digest") or ""),
         "recipe": str((image.get("labels") or {}).get(image_identity.LABEL_RECIPE) or ""),
         "models": [f"{model['repo']}@{str(model['revision'])[:12]}" if model["revision"] else str(model["repo"]) for model in about["models"]],
-        "wheels": sum(name.startswith(f"{content.WHEELS}/") for name in sums),
-        "files": len(sums),
+        "wheels": sum(name.startswith(f"{content.WHEELS}/") for name in names),
+        "files": len(names),
         "bytes": size,
     }
 
@@ -480,13 +480,13 @@ def exported(module: AnsibleModule, note: Note) -> Result:
             plan = plan_of(params, seen, wheels) if wheels else plan
             text = write(params, seen, plan, programs.Watch(params["timeout"], note))
         sums = content.sums_of(text, path)
-    files = content.look(path).files if not module.check_mode else {}
+    files = content.look(path).files if text and not same else seen.files
     said = f"{len(plan.written)} file(s), {plan.size / GIB:.1f} GiB, {'would be written' if module.check_mode else 'written'} to {path}"
-    size = sum(files[name].st_size for name in sums if name in files) or plan.image.size + sum(one.size for one in plan.items)
+    size = sum(files[name].st_size for name in sums) if text else plan.image.size + sum(one.size for one in plan.items)
     return result(
         module, began, plan.written, plan.size,
         changed=not same,
-        bundle=summary(path, plan.about, sums if text else {}, size, content.sha256_of(text) if text else ""),
+        bundle=summary(path, plan.about, sums if text else kept, size, content.sha256_of(text) if text else ""),
         image_id=plan.image.about["id"],
         unlisted=sorted(set(seen.sums) - kept),
         msg=f"{path} has all of it" if same else said,

@@ -93,6 +93,10 @@ def test_a_bundle_is_read_and_a_flipped_byte_named(machine: Machine) -> None:
     path = machine.bundle()
     ran = machine.play(gb10_bundle_dir=str(machine.place / "bundle"))
     assert ran.rc == 0 and "all 3 file(s) of" in ran.out and f"image gb10/engine:ray (sha256:{machine.config[:12]})" in ran.out, ran.out
+    signers = machine.place / "signers"
+    signers.write_text("maker@example.org ssh-ed25519 AAAA\n", encoding="utf-8")
+    ran = machine.play(gb10_bundle_dir=str(machine.place / "bundle"), gb10_bundle_signers=str(signers))
+    assert ran.rc != 0 and "is not signed: it has no SHA256SUMS.sig" in " ".join(ran.out.split()), ran.out
     path.write_bytes(b"id: lab_tiny_onf\n")
     ran = machine.play(gb10_bundle_dir=str(machine.place / "bundle"))
     assert ran.rc != 0 and "not what was exported: profile/lab_tiny_one.yml" in " ".join(ran.out.split()), ran.out
