@@ -20,6 +20,10 @@ FILES = {f"{NAMESPACE}.{'.'.join(path.relative_to(PLUGINS).with_suffix('').parts
 MOST_FOLDERS = 2
 #: Names that may stand in more folders, and why.
 EVERYWHERE: dict[str, str] = {}
+#: Lines that a file has at most. Of a module its documentation does not count.
+LONGEST = 500
+#: Files that may be longer, and why.
+LONG = {"module_utils/_launcher/launcher.py": "a program that travels as source, as one file"}
 
 
 def imported(tree: ast.Module) -> t.Iterator[str]:
@@ -78,3 +82,13 @@ def test_a_name_stands_in_at_most_two_folders() -> None:
         folders.setdefault(path.stem, set()).add(str(path.parent.relative_to(PLUGINS)).replace("action", "modules"))
     assert {name: sorted(found) for name, found in folders.items() if len(found) > MOST_FOLDERS and name not in EVERYWHERE} == {}
     assert [name for name in EVERYWHERE if len(folders.get(name, ())) <= MOST_FOLDERS] == [], "no exception is needed for these any more"
+
+
+def test_no_file_is_too_long() -> None:
+    found = {}
+    for path in FILES.values():
+        text = path.read_text(encoding="utf-8")
+        # What stands before a module's first import of code is its documentation.
+        of_docs = text.index("\nimport ") if "DOCUMENTATION = r" in text and "\nimport " in text else 0
+        found[str(path.relative_to(PLUGINS))] = text[of_docs:].count("\n")
+    assert {name for name, lines in found.items() if lines > LONGEST} == set(LONG)

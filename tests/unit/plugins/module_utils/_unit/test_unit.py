@@ -19,7 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, lock, meeting, place, program, record, service, specification, steps, text
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, bring_up, lock, meeting, place
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import program, record, service, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
 NODES = {"spark-1": "10.0.0.1", "spark-2": "10.0.0.2"}
@@ -219,19 +220,21 @@ class Node:
         self.locks: list[str] = []
         self.busy = 0
         self.engine = {"live": True, "run_id": "r1", "ordered": "r1", "unreadable": "", "stopped_by": "", "start_error": "", "log_path": "/l"}
-        for module in (program, service, lock):
+        for module in (program, bring_up, service, lock):
             monkeypatch.setattr(module, "say", self.said.append)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
-        monkeypatch.setattr(program, "EngineApi", lambda *_given: types.SimpleNamespace(image=lambda _name: {"Id": "sha256:1"}))
+        monkeypatch.setattr(bring_up, "EngineApi", lambda *_given: types.SimpleNamespace(image=lambda _name: {"Id": "sha256:1"}))
         monkeypatch.setattr(program.engine_state, "engine_state", lambda *_given, **_more: dict(self.engine))
         monkeypatch.setattr(program.engine_state, "last_end", lambda engine: f"run {engine['run_id']} ended")
         for name in ("LOOK_SECONDS", "ASK_SECONDS", "NETWORK_SECONDS"):
+            monkeypatch.setattr(bring_up, name, 0.01)
+        for name in ("LOOK_SECONDS", "ASK_SECONDS"):
             monkeypatch.setattr(program, name, 0.01)
         monkeypatch.setattr(program.ray, "FORGET_SECONDS", 0.05)
         self.connections: list[listeners.Connection] = []
         self.listens, self.silent = True, False
         monkeypatch.setattr(meeting.listeners, "connections", lambda: list(self.connections))
-        monkeypatch.setattr(program.listeners, "answers", lambda *_given: "" if self.listens else "refused")
+        monkeypatch.setattr(bring_up.listeners, "answers", lambda *_given: "" if self.listens else "refused")
         monkeypatch.setattr(meeting, "_answer", lambda *_given: meeting.SILENT if self.silent else meeting.LISTENS if self.listens else meeting.REFUSES)
         self.supervisor = program.Supervisor(self.given, self.run)
 
@@ -358,7 +361,7 @@ def test_a_stop_drains_then_stops_engine_and_container(node, drained, monkeypatc
     one.asked.clear()
     busy = {"failed": True, "msg": "it has 2 request(s)", "verdict": "block", "reason": "requests running", "requests_running": 2}
     times = iter([0.0, 1.0, 31.0, 61.0])
-    monkeypatch.setattr(program.interruption, "time", types.SimpleNamespace(monotonic=times.__next__))
+    monkeypatch.setattr(bring_up.interruption, "time", types.SimpleNamespace(monotonic=times.__next__))
     answers = iter([*([{"msg": "stopped"}] if drained else [busy] * 3), {"msg": "stopped"}])
     one.answers["vllm_serve", False] = lambda: next(answers)
     one.supervisor.ask_to_stop(15, None)
@@ -498,7 +501,7 @@ def waiting(node: t.Callable[..., Node], role: str, executor: str, monkeypatch: 
     one = node(role=role, executor=executor, pair=True)
     awaited = Waiting(one, comes)
     if executor == "ray" and role == "worker":
-        monkeypatch.setattr(program.listeners, "answers", lambda *_given: "" if awaited.look() else "refused")
+        monkeypatch.setattr(bring_up.listeners, "answers", lambda *_given: "" if awaited.look() else "refused")
     elif executor == "ray":
         monkeypatch.setattr(one.supervisor, "ray_nodes", lambda: one.nodes if awaited.look() else one.nodes[:1])
     elif role == "worker":
@@ -555,7 +558,7 @@ def test_a_unit_that_waits_ends_when_systemd_asks_and_has_no_lock_left(node, rol
 @pytest.mark.parametrize(("role", "executor"), PLACES[:3])
 def test_what_another_run_brought_up_meanwhile_is_taken_over(node, role, executor, monkeypatch):
     one, awaited = waiting(node, role, executor, monkeypatch)
-    monkeypatch.setattr(program.admission, "taken", lambda *_given: (80.0, 90.0))
+    monkeypatch.setattr(bring_up.admission, "taken", lambda *_given: (80.0, 90.0))
     held = "MemTotal: 127600748 kB\nMemAvailable: 20000000 kB\nCached: 1 kB\nBuffers: 1 kB\n"
 
     def brought_up():
@@ -636,7 +639,7 @@ def test_a_rank_that_is_stopped_while_it_waits_fails_the_unit_unless_a_run_works
 @pytest.mark.parametrize(("role", "executor"), PLACES[:3])
 def test_memory_is_judged_again_after_a_wait(node, role, executor, monkeypatch):
     one, awaited = waiting(node, role, executor, monkeypatch)
-    monkeypatch.setattr(program.admission, "taken", lambda *_given: (80.0, 90.0))
+    monkeypatch.setattr(bring_up.admission, "taken", lambda *_given: (80.0, 90.0))
     taken = "MemTotal: 127600748 kB\nMemAvailable: 20000000 kB\nCached: 1 kB\nBuffers: 1 kB\n"
     awaited.during = lambda: (one.path / "proc/meminfo").write_text(taken) and None
     assert one.supervisor.main() == 1 and "are available" in one.state["reason"] and "vllm_serve" not in one.asked
@@ -685,7 +688,7 @@ def test_ranks_that_have_met_are_taken_over_as_they_are(node, role, asked):
 def test_a_workers_rank_waits_for_that_of_the_head(node):
     one = node(role="worker", pair=True)
     one.listens = False
-    with pytest.raises(program.WaitTimeout, match="the rank of spark-1 did not join within 1 s"):
+    with pytest.raises(bring_up.WaitTimeout, match="the rank of spark-1 did not join within 1 s"):
         one.supervisor.begin()
     assert "vllm_serve" not in one.asked and any("waits for the rank of spark-1" in line for line in one.said)
 
@@ -693,7 +696,7 @@ def test_a_workers_rank_waits_for_that_of_the_head(node):
 def test_a_heads_rank_that_waits_in_vain_is_stopped_and_the_worker_named(node, monkeypatch):
     one = node(pair=True)
     monkeypatch.setattr(one, "meets", lambda: None)
-    with pytest.raises(program.WaitTimeout, match="the rank of spark-2 did not join within 1 s"):
+    with pytest.raises(bring_up.WaitTimeout, match="the rank of spark-2 did not join within 1 s"):
         one.supervisor.begin()
     assert one.asked.count("vllm_serve") == 2 and "vllm_serve_info" not in one.asked
 
