@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_loading, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image.image_identity import common, layers_in
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
@@ -73,16 +74,6 @@ def lock_path(state_dir: str) -> str:
 
 
 # -- what there is to copy -------------------------------------------------------------------------------------------
-
-
-def layers_in(answer: dict[str, t.Any]) -> list[str]:
-    """Return the layers of an image, as the engine describes it."""
-    return [str(one) for one in (answer.get("RootFS") or {}).get("Layers") or []]
-
-
-def common(first: t.Sequence[str], second: t.Sequence[str]) -> int:
-    """Return how many layers two images begin with together."""
-    return next((number for number, (one, other) in enumerate(zip(first, second)) if one != other), min(len(first), len(second)))
 
 
 def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: int) -> tuple[Offer, dict[str, t.Any]]:

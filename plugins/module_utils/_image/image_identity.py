@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One image whatever the engine's store: its configuration is its identity. This module util is PRIVATE to the collection.
+"""One image whatever the engine's store. This module util is PRIVATE to the collection.
 
 The classic store of Docker calls an image by the sha256 of its configuration, that of containerd by the sha256 of its manifest, which names the layers as
-they were compressed. The configuration has the labels and the digest of each unpacked layer, and moves unchanged from one to the other.
+they were compressed. The configuration has the labels and the digest of each unpacked layer, and moves unchanged from one to the other. An engine with
+containerd's store does not say its sha256: there labels, the base's id and the layers tell.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._image.image_copying import common, layers_in
-
 #: What the role image writes into an image: the id of what it was built on in the engine that built it, the sha256 of that one's configuration, by what
 #: recipe, what pip added, and which Ray had been wanted where its base kept that out.
 LABEL_BASE, LABEL_BASE_CONFIG, LABEL_RECIPE, LABEL_LOCK = "io.gb10.base", "io.gb10.base_config", "io.gb10.recipe", "io.gb10.lock"
 LABEL_RAY_WANTED = "io.gb10.ray_wanted"
+
+
+def layers_in(answer: dict[str, t.Any]) -> list[str]:
+    """Return the layers of an image, as the engine describes it."""
+    return [str(one) for one in (answer.get("RootFS") or {}).get("Layers") or []]
+
+
+def common(first: t.Sequence[str], second: t.Sequence[str]) -> int:
+    """Return how many layers two images begin with together."""
+    return next((number for number, (one, other) in enumerate(zip(first, second)) if one != other), min(len(first), len(second)))
 
 
 def base_of(labels: t.Mapping[str, str]) -> dict[str, t.Any] | None:
@@ -54,14 +63,7 @@ def stands_on(image: dict[str, t.Any], base: dict[str, t.Any], store: str) -> bo
     the same in both are the layers.
     """
     labels = (image.get("Config") or {}).get("Labels") or {}
-    if is_built_on(labels, base["Id"], None):
-        return True
+    below, named, config = layers_in(base), labels.get(LABEL_BASE), labels.get(LABEL_BASE_CONFIG)
     # Only the classic store calls an image by its configuration.
-    built_in = "classic" if labels.get(LABEL_BASE) == labels.get(LABEL_BASE_CONFIG) else "containerd"
-    below = layers_in(base)
-    return bool(labels.get(LABEL_BASE)) and built_in != store and common(below, layers_in(image)) == len(below)
-
-
-def config_digest(image: dict[str, t.Any], store: str) -> str:
-    """Return the sha256 of an image's configuration, empty for one of containerd's store: no engine says it there."""
-    return str(image["Id"]) if store == "classic" else ""
+    is_foreign = not config if store == "classic" else config == named
+    return is_built_on(labels, base["Id"], None) or bool(named and is_foreign) and common(below, layers_in(image)) == len(below)
