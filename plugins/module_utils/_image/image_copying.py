@@ -222,6 +222,11 @@ def lacks(api: EngineApi, offer: Offer, room: int) -> Lacks:
 # -- the node that gives ---------------------------------------------------------------------------------------------
 
 
+def program() -> bytes:
+    """Return the image server: an archive that Python runs."""
+    return pack(_MAIN, sources([image_server.__name__]))
+
+
 def start(cluster: str, order: dict[str, t.Any], address: str, port: int, clients: t.Sequence[str], seconds: int) -> str:
     """Serve the image, and return where the secret lies: see :func:`transient.serve`. Raises :class:`ClusterError`."""
     for one in clients:
@@ -230,17 +235,17 @@ def start(cluster: str, order: dict[str, t.Any], address: str, port: int, client
         except ValueError as error:
             raise ClusterError(f"clients: {one!r} is not an IP address", remedy="Set gb10_fabric_address of that host.", reason="input") from error
     place = run_dir(cluster)
-    program = transient.Program(
+    server = transient.Program(
         unit=unit_name(cluster),
         place=place,
         about=f"gb10.cluster: copy of an image to the other nodes of cluster {cluster}",
         command=[sys.executable, "-B", os.path.join(place, PROGRAM)],
-        files={PROGRAM: pack(_MAIN, sources([image_server.__name__]))},
+        files={PROGRAM: program()},
         setting="gb10_image_port",
         alone=ALONE,
         properties={"ProtectSystem": "strict", "ProtectHome": "yes"},
     )
-    return transient.serve(program, {**order, "address": address, "port": port, "clients": list(clients)}, seconds)
+    return transient.serve(server, {**order, "address": address, "port": port, "clients": list(clients)}, seconds)
 
 
 # -- the node that fetches -------------------------------------------------------------------------------------------
