@@ -163,7 +163,7 @@ class Engine:
                 # The layer at the top of an image has another name than the same one within another image.
                 place = hashlib.sha256(f"{chain}{one['Id'] if blob == one['packed'][-1] else ''}".encode()).hexdigest()
                 files |= {f"{place}/VERSION": b"1.0", f"{place}/json": json.dumps({"id": place, **below}).encode()}
-                if blob["digest"] in places:
+                if places.get(blob["digest"], place) != place:
                     links[f"{place}/layer.tar"] = f"../{places[blob['digest']]}/layer.tar"
                 else:
                     files[f"{place}/layer.tar"] = self.blobs[blob["digest"]]
