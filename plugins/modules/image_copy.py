@@ -43,9 +43,9 @@ attributes:
 options:
   state:
     description:
-      - V(served) gives the image out; what was left over of the same cluster is replaced.
+      - V(served) starts a server of the image; what was left over of the same cluster is replaced.
       - V(copied) fetches what this node's engine lacks of O(offer).
-      - V(stopped) ends what gives it out, and removes its files. In check mode it only says what there is.
+      - V(stopped) ends the server, and removes its files. In check mode it only says what there is.
     type: str
     choices: [served, copied, stopped]
     required: true

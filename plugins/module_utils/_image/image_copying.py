@@ -50,7 +50,6 @@ UNABLE = ("no systemd", "no address", "port taken", "unreachable", "no name", "o
 ALONE = "Let each node pull and build by itself: gb10_image_copy: preferred"
 
 Offer = dict[str, t.Any]
-Blob = tuple[str, int]
 
 
 def unit_name(cluster: str) -> str:
@@ -125,19 +124,22 @@ def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: i
 def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str], timeout: float) -> None:
     """Add to images of containerd's store what each consists of: ``kind``, and its blobs, ``about`` it and of its layers.
 
-    The manifest stands anywhere in an export, behind layers, too, so the export is read for it once, and once more for a copy. Raises :class:`ClusterError`.
+    The manifest stands anywhere in an export, behind layers, too, so the export is read up to it, and once more for a copy. Raises :class:`ClusterError`.
     """
-    sizes, texts = {}, {}
+    texts: dict[str, bytes] = {}
+    parts: list[Parts] = []
     try:
         with image_server.export(api.socket_path, [one["id"] for one in images], timeout) as tar:
             for member in image_server.files(tar):
                 digest = image_server.named(member.name)
-                sizes[digest] = member.size
                 if digest and member.size <= TEXT:
                     texts[digest] = t.cast("t.IO[bytes]", tar.extractfile(member)).read()
-        for one in images:
-            one["kind"], one["about"], one["blobs"] = parts_of(one["id"], sizes, texts)
-            if not one["blobs"] or not any(_unpacked(texts.get(digest)) == layers[:one["layers"]] for digest, _size in one["about"]):
+                    parts = [parts_of(one["id"], texts) for one in images]
+                    if not any(one.lacks for one in parts):
+                        break
+        for one, found in zip(images, parts):
+            one["kind"], one["about"], one["blobs"] = found.kind, list(found.about.items()), list(found.blobs.items())
+            if not any(_unpacked(texts[digest]) == layers[:one["layers"]] for digest in found.about):
                 raise image_server.Unreadable("its manifest names other layers than the engine")
     except (image_server.Unreadable, ValueError, KeyError, TypeError, tarfile.TarError, http.client.HTTPException) as error:
         raise ClusterError(
@@ -147,26 +149,38 @@ def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Seq
         ) from error
 
 
-def parts_of(image_id: str, sizes: t.Mapping[str, int], texts: t.Mapping[str, bytes]) -> tuple[str, list[Blob], list[Blob]]:
-    """Return an image's media type, the blobs about it, and its layers: of an image for many platforms, what is here of it. Raises ValueError, KeyError."""
-    first = json.loads(texts[image_id])
-    kind = str(first.get("mediaType") or f"application/vnd.oci.image.{'index' if 'manifests' in first else 'manifest'}.v1+json")
-    about, found, left = {}, {}, [(image_id, kind)]
+class Parts(t.NamedTuple):
+    """What an image of containerd's store consists of: its media type, the blobs about it and of its layers with their bytes, and what has not come yet."""
+
+    kind: str
+    about: dict[str, int]
+    blobs: dict[str, int]
+    lacks: list[str]
+
+
+def parts_of(image_id: str, texts: t.Mapping[str, bytes]) -> Parts:
+    """Return what an image consists of, from the blobs that are known; of one for many platforms, what is here of it. Raises ValueError, KeyError, TypeError."""
+    first = json.loads(texts.get(image_id, b"{}"))
+    found = Parts(str(first.get("mediaType") or f"application/vnd.oci.image.{'index' if 'manifests' in first else 'manifest'}.v1+json"), {}, {}, [])
+    left = [{"digest": image_id, "mediaType": found.kind}]
     while left:
-        digest, media = left.pop(0)
-        if digest in sizes:
-            (found if "layer" in media or "diff.tar" in media else about)[digest] = sizes[digest]
-        if digest in texts and media.endswith(_LISTS):
-            listed = json.loads(texts[digest])
-            each = [*(listed.get("manifests") or []), *([listed["config"]] if "config" in listed else []), *(listed.get("layers") or [])]
-            left += [(str(one["digest"]), str(one.get("mediaType"))) for one in each]
-    return kind, list(about.items()), list(found.items())
+        one = left.pop(0)
+        digest, media = str(one["digest"]), str(one.get("mediaType"))
+        if "layer" in media or "diff.tar" in media:
+            found.blobs[digest] = int(one["size"])
+        elif digest not in texts:
+            found.lacks.append(digest)
+        else:
+            found.about[digest] = len(texts[digest])
+            listed = json.loads(texts[digest]) if media.endswith(_LISTS) else {}
+            left += [*(listed.get("manifests") or []), *([listed["config"]] if "config" in listed else []), *(listed.get("layers") or [])]
+    return found
 
 
-def _unpacked(text: bytes | None) -> list[str]:
+def _unpacked(text: bytes) -> list[str]:
     """Return the layers that a configuration names, none for anything else."""
     try:
-        return list(json.loads(text or b"{}")["rootfs"]["diff_ids"])
+        return list(json.loads(text)["rootfs"]["diff_ids"])
     except (ValueError, KeyError, TypeError):
         return []
 

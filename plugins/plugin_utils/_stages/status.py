@@ -187,7 +187,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
     if answered(answer.get("copy")):
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
-        lines.append(f"gives an image out to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
+        lines.append(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
     if unit := units.text(info.get("companions_unit") or {}):
         lines.append(unit)
     if answered(answer.get("companions")):
