@@ -20,7 +20,7 @@ description:
     travel, each with its sha256, and no name. Engines before 25.0 name a layer only after all of them; one that cannot be told earlier is spooled in a
     private file.
   - Both ends prove that they know the secret, which never crosses the link. The node that fetches takes only blobs of RV(offer), which it has from the
-    controller, computes the sha256 of each, and ends the archive that it makes of them when all are right: an engine takes an archive whole or not at all.
+    controller, computes the sha256 of each, and ends the archive that it makes of them when all are right. An engine takes an archive whole or not at all.
     Names come from the offer alone.
   - Afterwards the engine has to create a container of the image (which is not started), since a load can succeed where the layers were not unpacked. An
     image of which it makes none loses its name again.

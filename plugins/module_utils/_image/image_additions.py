@@ -54,7 +54,7 @@ class _Hashed:
 
 
 def layers_of(tar: tarfile.TarFile) -> dict[str, Layer]:
-    """Return what the layers of an export have, each by the digest of its unpacked tar. Raises :class:`image_server.Unreadable`, TarError, OSError, EOFError."""
+    """Return what the layers of an export have, by the digests of their unpacked tars. Raises :class:`image_server.Unreadable`, TarError, OSError, EOFError."""
     found = {}
     for member in image_server.files(tar):
         stream = t.cast("t.IO[bytes]", tar.extractfile(member))

@@ -159,7 +159,10 @@ class Parts(t.NamedTuple):
 
 
 def parts_of(image_id: str, texts: t.Mapping[str, bytes]) -> Parts:
-    """Return what an image consists of, from the blobs that are known; of one for many platforms, what is here of it. Raises ValueError, KeyError, TypeError."""
+    """Return what an image consists of, from the blobs that are known; of one for many platforms, what is here of it.
+
+    Raises ValueError, KeyError, TypeError.
+    """
     first = json.loads(texts.get(image_id, b"{}"))
     found = Parts(str(first.get("mediaType") or f"application/vnd.oci.image.{'index' if 'manifests' in first else 'manifest'}.v1+json"), {}, {}, [])
     left = [{"digest": image_id, "mediaType": found.kind}]
@@ -188,7 +191,7 @@ def _unpacked(text: bytes) -> list[str]:
 def require_offer(offer: t.Any) -> Offer:
     """Return what a node that gives said. Raises :class:`ClusterError` when it is no such thing."""
     if not isinstance(offer, dict) or {"image", "image_id", "layers", "size", "store", "images"} - set(offer):
-        raise ClusterError("offer is not what the node that gives the image out returned", remedy="Give RETURN's offer of state=served.", reason="input")
+        raise ClusterError("offer is not what state=served returned", remedy="Give RETURN's offer of the node that has the image.", reason="input")
     return offer
 
 

@@ -152,7 +152,8 @@ def serve(program: Program, order: t.Mapping[str, t.Any], seconds: int) -> str:
     write_private(said, json.dumps({**order, "secret": secret}))
     for name, content in program.files.items():
         write_private(os.path.join(program.place, name), content)
-    answer = run_tool(unit_argv(systemd_run, program.unit, program.about, program.place, seconds, [*program.command, said], program.properties), SYSTEMD_SECONDS)
+    argv = unit_argv(systemd_run, program.unit, program.about, program.place, seconds, [*program.command, said], program.properties)
+    answer = run_tool(argv, SYSTEMD_SECONDS)
     if answer.rc != 0:
         shutil.rmtree(program.place)
         raise ClusterError(f"systemd cannot start the server: {answer.raw[:300]}", remedy="See on the node: journalctl --since -5min", reason="no systemd")
