@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning, wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, derived, executors, form, repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 
@@ -51,8 +51,8 @@ class FilterModule:
             "memory_expected": planning.expected,
             "memory_plan": memory_plan,
             "memory_plan_digest": planning.digest,
-            "memory_plan_findings": planning.findings,
-            "memory_plan_lines": planning.lines,
+            "memory_plan_findings": wording.findings,
+            "memory_plan_lines": wording.lines,
             "memory_plan_svg": picture.svg,
             "mod_digests": derived.mod_digests,
             "model_argument": repositories.model_argument,

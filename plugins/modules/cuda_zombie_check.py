@@ -136,7 +136,7 @@ options:
     default: {}
     version_added: 0.2.0
 seealso:
-  - module: gb10.cluster.memory_baseline
+  - module: gb10.cluster.cluster_record
   - module: gb10.cluster.memory_watch
 """
 

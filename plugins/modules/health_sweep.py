@@ -212,7 +212,7 @@ options:
 seealso:
   - module: gb10.cluster.node_guard
   - module: gb10.cluster.companion
-  - module: gb10.cluster.mode_record
+  - module: gb10.cluster.cluster_record
 """
 
 EXAMPLES = r"""

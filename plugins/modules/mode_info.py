@@ -11,7 +11,7 @@ short_description: Read which mode a node was declared to be in, and which clust
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Reads the record that M(gb10.cluster.mode_record) keeps, and what is on the node of the collection's clusters, whether it runs or not.
+  - Reads the record that M(gb10.cluster.cluster_record) keeps, and what is on the node of the collection's clusters, whether it runs or not.
   - It fails where Docker does not answer, or the record cannot be read; what is not known must not pass for nothing.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -30,7 +30,7 @@ options:
     type: path
     default: /var/log/gb10
 seealso:
-  - module: gb10.cluster.mode_record
+  - module: gb10.cluster.cluster_record
   - module: gb10.cluster.vllm_serve_info
 """
 

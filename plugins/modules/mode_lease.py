@@ -107,7 +107,7 @@ options:
     default: false
 seealso:
   - module: gb10.cluster.lease_command
-  - module: gb10.cluster.mode_record
+  - module: gb10.cluster.cluster_record
   - module: gb10.cluster.engine_unit
 """
 

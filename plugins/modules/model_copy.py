@@ -263,7 +263,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_source, copy_target, copying, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_source, copy_stage, copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 
@@ -331,14 +331,14 @@ def served(module: AnsibleModule) -> Result:
 # -- the node that fetches -------------------------------------------------------------------------------------------
 
 
-def wanted(params: Params) -> list[copy_target.Repository]:
+def wanted(params: Params) -> list[copy_stage.Repository]:
     """Return what this node lacks of each repository of the list. Raises :class:`ClusterError` for a file of the same name and other content."""
     found = []
     for one in params["listing"]:
         path = os.path.join(hub_of(params), model_files.repo_directory(one["repo"]))
         entries = copying.entries_of(one["entries"])
         lack = copying.lacking(entries, path, one["ref"])
-        found.append(copy_target.Repository(one["repo"], path, copying.stage_of(hub_of(params), one["repo"]), entries, lack))
+        found.append(copy_stage.Repository(one["repo"], path, copying.stage_of(hub_of(params), one["repo"]), entries, lack))
     other = [name for one in found for name in one.lack.other]
     if other:
         raise copy_target.refusal(other)
@@ -353,7 +353,7 @@ def way_of(params: Params) -> Way:
     return Way(params["address"], params["source"], params["port"], secret)
 
 
-def act(params: Params, found: list[copy_target.Repository], until: float, note: Note, given: copy_target.Given | None) -> float:
+def act(params: Params, found: list[copy_stage.Repository], until: float, note: Note, given: copy_target.Given | None) -> float:
     """Fetch it, give the files their names, and return the seconds that fetching took."""
     began, owner = time.monotonic(), owners.owner_of(params["hf_home"])
     copy_target.fetch(found, copying.numbered(params["listing"]), way_of(params), params["streams"], until, owner, note, given)
@@ -365,12 +365,12 @@ def act(params: Params, found: list[copy_target.Repository], until: float, note:
     return seconds
 
 
-def look(params: Params) -> tuple[list[copy_target.Repository], int]:
+def look(params: Params) -> tuple[list[copy_stage.Repository], int]:
     """Return what this node lacks, and the bytes of it that an earlier copy has fetched. Raises :class:`ClusterError` where its owner could not write it."""
     boot = boot_id("/proc")
     with owners.acting_as(owners.owner_of(params["hf_home"])):
         found = [one for one in wanted(params) if one.lack]
-        before = copy_target.resumed(found, boot)
+        before = copy_stage.resumed(found, boot)
     owners.one_owner(params["hf_home"], [path for one in found for path in one.directories()])
     return found, before
 
@@ -396,7 +396,7 @@ def copied(module: AnsibleModule) -> Result:
             if clients:
                 given = copy_target.Given(hub, params["listing"])
                 server = stack.enter_context(copy_target.giving_on(given, params["address"], params["port"], way_of(params).secret, clients, params["streams"]))
-            with copy_target.alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note):
+            with copy_stage.alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note):
                 # Another copy may have done it meanwhile.
                 found, before = look(params)
                 require_space(params, found, before)
@@ -413,13 +413,13 @@ def copied(module: AnsibleModule) -> Result:
         return {**told(found, before, seconds, False), **copy_target.drop_pages(files)}
 
 
-def require_space(params: Params, found: list[copy_target.Repository], before: int) -> None:
+def require_space(params: Params, found: list[copy_stage.Repository], before: int) -> None:
     """Raise :class:`ClusterError` when the disk has not room for what is missing."""
     hub = hub_of(params)
-    copying.require_space(copy_target.free_bytes(hub), sum(one.lack.size for one in found) - before, params["disk_floor_gib"], hub)
+    copying.require_space(copy_stage.free_bytes(hub), sum(one.lack.size for one in found) - before, params["disk_floor_gib"], hub)
 
 
-def told(found: list[copy_target.Repository], before: int, seconds: float, would: bool) -> Result:
+def told(found: list[copy_stage.Repository], before: int, seconds: float, would: bool) -> Result:
     """Return the result of a copy."""
     total = sum(one.lack.size for one in found)
     rate = f" in {seconds:.1f} s, {(total - before) / 1e6 / seconds:.0f} MB/s" if seconds else ""

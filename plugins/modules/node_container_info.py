@@ -297,7 +297,7 @@ open_directories:
   sample: []
 last_proof:
   description:
-    - The newest proof of the cluster that is on record on this node, the head's, by what M(gb10.cluster.proof_record) keeps. Empty without one, and unless
+    - The newest proof of the cluster that is on record on this node, the head's, by what M(gb10.cluster.cluster_record) keeps. Empty without one, and unless
       O(state_dir) was given.
   returned: success
   type: dict
@@ -319,7 +319,7 @@ last_proof:
   sample: {"run_id": 20261123T140000Z-1, "failed": [], "recorded_at": "2026-11-23T14:05:00Z", "error": ""}
 last_start:
   description:
-    - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.memory_record) keeps, in short. Empty without one, and unless
+    - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.cluster_record) keeps, in short. Empty without one, and unless
       O(state_dir) was given.
   returned: success
   type: dict
@@ -352,7 +352,7 @@ last_start:
     error: ""
 ladder:
   description:
-    - How far the playbook ladder raised this cluster's context on this node (M(gb10.cluster.ladder_record)). Empty unless O(state_dir) was given.
+    - How far the playbook ladder raised this cluster's context on this node (M(gb10.cluster.cluster_record)). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0

@@ -1086,7 +1086,7 @@ zombies:
       sample: false
 starts:
   description:
-    - What starts that went well took of this node's memory, by M(gb10.cluster.memory_record), whose RV(gb10.cluster.memory_record#module:record) says
+    - What starts that went well took of this node's memory, by M(gb10.cluster.cluster_record), whose RV(gb10.cluster.cluster_record#module:record) says
       what each has. Null when they could not be read.
   returned: when asked for
   type: list
@@ -1123,8 +1123,8 @@ held:
   sample: {gb10: {gpu_mib: 88211, anon_mb: 6120}}
 ladder:
   description:
-    - How far the playbook ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.ladder_record), whose
-      O(gb10.cluster.ladder_record#module:climb) says what each has. Null when they could not be read.
+    - How far the playbook ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.cluster_record), whose
+      O(gb10.cluster.cluster_record#module:climb) says what each has. Null when they could not be read.
   returned: when asked for
   type: list
   elements: dict

@@ -119,7 +119,7 @@ def test_run_while_the_engine_is_being_stopped(lab: Lab, live_cluster: None, fau
     """The engine is halted, so that the stop takes its whole grace: the run comes upon an engine that lives and answers nothing."""
     before = lab.json(HEAD, f"{STATE}/run/run.json")
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", f"import os; os.kill({before['pid']}, 19)")
-    stop = threading.Thread(target=lab.run, args=(HEAD, *LAUNCHER, "stop", *SPEC, "--grace", "60", "--by", "user bob"))
+    stop = threading.Thread(target=lab.run, args=(HEAD, *LAUNCHER, "stop", *SPEC, "--grace", "180", "--by", "user bob"))
     stop.start()
     lab.run(HEAD, "timeout", "30", "sh", "-c", 'until grep -qF "$1" "$2"; do :; done', "sh", before["run_id"], f"{STATE}/run/stop.json")
     played = fault.completes()

@@ -70,7 +70,7 @@ def upgrade(lab: Lab, tmp_path: Path) -> t.Iterator[Upgrade]:
     lab.clear()
     for host in NODES:
         # The older version never met what this one keeps.
-        lab.run(host, "rm", "-rf", f"/var/lib/gb10/{PAIR}", f"/var/log/gb10/{PAIR}", f"/etc/gb10/secrets/{PAIR}")
+        lab.run(host, "rm", "-rf", f"/var/lib/gb10/{PAIR}", f"/var/log/gb10/{PAIR}", f"/etc/gb10/secrets/{PAIR}", "/var/lib/gb10/model-code")
     made = Upgrade(lab, Lab(tmp_path / "runs", tree=tree))
     made.set_up()
     yield made

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content impor
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place, chunks_of, full, written
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_target, copying, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_stage, copy_target, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
 
 #: In a directory's stage, the one file that is being written.
@@ -128,7 +128,7 @@ def _changed(path: str) -> ClusterError:
 class Wanted(t.NamedTuple):
     """What a node lacks of a model of a bundle, whose files lie ``below`` there."""
 
-    repository: copy_target.Repository
+    repository: copy_stage.Repository
     below: str
     owner: owners.Owner
 
@@ -144,7 +144,7 @@ def wanted(hf_home: str, models: t.Sequence[Model], rows: t.Mapping[str, Row]) -
         top = repo if plain else hf_home
         with owners.acting_as(owners.owner_of(top)):
             lack = copying.lacking(entries, path, str(model.get("ref") or ""))
-        repository = copy_target.Repository(repo, path, stage, entries, lack)
+        repository = copy_stage.Repository(repo, path, stage, entries, lack)
         found.append(Wanted(repository, below, owners.one_owner(top, repository.directories() if lack else ())))
     other = [name for one in found for name in one.repository.lack.other]
     if other:

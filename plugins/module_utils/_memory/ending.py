@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan, recipe
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.note import Level
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 #: GiB by which a healthy start may end lower than expected: what the kernel keeps from MemAvailable for minutes after a load (up to 0.87 GiB were
 #: reported), and what other programs take meanwhile. The plan allows the same to a start's own record.
-MARGIN = plan.CONSTANTS["recorded"].within
+MARGIN = components.CONSTANTS["recorded"].within
 
 
 def of_starts(known: t.Sequence[starts.Start], image_id: str, start_digest: str, available_mb: int) -> Level | None:
@@ -40,8 +40,8 @@ def of_plan(asked: t.Mapping[str, t.Any], total_mb: int, available_mb: int) -> L
     """Return the level by the memory plan of what is asked (``facts``, ``use``, ``declared_gib``, ``claims_gib``, ``lacks``), at the worst of its error."""
     if asked["lacks"]:
         return Level(None, f"no such start is on record, and there is no memory plan without {', '.join(asked['lacks'])}")
-    node = plan.Node("", total_mb / 1024, asked["claims_gib"], available=available_mb / 1024)
-    found = plan.node_plan(asked["facts"], plan.Settings(**asked["use"]), node, asked["declared_gib"], 1)
+    node = components.Node("", total_mb / 1024, asked["claims_gib"], available=available_mb / 1024)
+    found = plan.node_plan(asked["facts"], recipe.Settings(**asked["use"]), node, asked["declared_gib"], 1)
     figures = min((found["serving"], found["loading"]), key=lambda one: one["available_gib"] - one["within_gib"])
     why = f"the memory plan leaves {figures['available_gib']:.1f} +/- {figures['within_gib']:.1f} GiB"
     return below(figures["available_gib"] - figures["within_gib"], why)

@@ -12,11 +12,9 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import errno
 import os
 import shutil
-import stat
 import threading
 import time
 import typing as t
@@ -25,9 +23,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
-from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copying, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_stage, copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Connection, Stopped, Trouble, Way
-from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry, Lack
+from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
 
 #: Seconds between two looks at how far it is.
 LOOK_SECONDS = 0.5
@@ -35,134 +33,6 @@ LOOK_SECONDS = 0.5
 DROP_SECONDS = 600
 #: Most files whose pages are dropped.
 MAX_FILES = 100_000
-#: Most bytes of the note of the blocks that have come: some 150 for each 4 MiB.
-PROGRESS_LIMIT = 64 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Repository:
-    """A repository that is fetched: where it lies here, its files until they are whole, the list of the source, what is lacking."""
-
-    repo: str
-    path: str
-    stage: str
-    entries: list[Entry]
-    lack: Lack
-
-    def directories(self) -> list[str]:
-        """Return the directories that what is lacking is written to."""
-        found = dict.fromkeys([os.path.dirname(self.stage), self.stage, self.path])
-        for entry in [*self.lack.files, *self.lack.links, *self.lack.refs]:
-            for top in (self.stage, self.path):
-                below = entry.path.split("/")[:-1]
-                found.update(dict.fromkeys(os.path.join(top, *below[:number]) for number in range(1, len(below) + 1)))
-        return list(found)
-
-
-def alone(path: str, timeout: float, note: t.Callable[[str], None]) -> contextlib.AbstractContextManager[int]:
-    """Keep other copies into this cache out; one that a play left behind is waited for.
-
-    Raises :class:`WaitTimeout` after ``timeout`` seconds.
-    """
-    return copy_job.alone(path, timeout, note, "this cache", ": it goes on with what is there")
-
-
-# -- before the first byte -------------------------------------------------------------------------------------------
-
-
-def _status(one: Repository, entry: Entry) -> os.stat_result | None:
-    try:
-        return os.lstat(os.path.join(one.stage, entry.path))
-    except OSError:
-        return None
-
-
-def arrived(one: Repository, boot: str) -> dict[str, set[int]] | None:
-    """Return the blocks that an earlier copy fetched and compared, by file; None when it is unknown. Raises OSError."""
-    try:
-        text = untrusted.read(one.stage, copying.PROGRESS, PROGRESS_LIMIT)
-    except (FileNotFoundError, untrusted.Tampered):
-        # No note of ours is a link, a FIFO or that long.
-        return None
-    return copying.progress(text.decode("utf-8", "replace"), boot, one.lack.files)
-
-
-def resumed(found: t.Sequence[Repository], boot: str) -> int:
-    """Return the bytes that an earlier copy has fetched, and that are not fetched again unless a reboot spoiled them. Raises OSError."""
-    total = 0
-    for one in found:
-        there = arrived(one, boot)
-        for entry in one.lack.files:
-            if there is None:
-                total += copying.staged(entry.size, _status(one, entry))
-            elif _status(one, entry) is not None:
-                total += sum(min(blocks.BLOCK, entry.size - offset) for offset in there[entry.path] if offset < entry.size)
-    return total
-
-
-def free_bytes(path: str) -> int:
-    """Return the bytes that a user may still write where ``path`` lies, or the nearest directory above it that is there."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
-
-
-def _file_or_nothing(path: str) -> os.stat_result | None:
-    """Return the status of a file in the stage, None when there is none; what else has its name goes. Raises OSError."""
-    status = _lstat(path)
-    if status is not None and not stat.S_ISREG(status.st_mode):
-        os.unlink(path)
-        return None
-    return status
-
-
-class Staged:
-    """The files of a repository in the stage, open, and the blocks of them that are there."""
-
-    def __init__(self, one: Repository, boot: str) -> None:
-        self.one, self.descriptors, self.doubtful = one, {}, {}
-        there = arrived(one, boot)
-        try:
-            os.makedirs(one.stage, mode=0o700, exist_ok=True)
-            for entry in one.lack.files:
-                path = os.path.join(one.stage, entry.path)
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                status = _file_or_nothing(path)
-                self.descriptors[entry.path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-                # Of before a reboot, or of an older version: each block of it is compared before it counts.
-                self.doubtful[entry.path] = set(copying.offsets(status.st_size)) if status is not None and there is None else set()
-                os.ftruncate(self.descriptors[entry.path], entry.size)
-                if there is not None and status is None:
-                    there[entry.path] = set()
-            self.there = there or {entry.path: set() for entry in one.lack.files}
-            _file_or_nothing(os.path.join(one.stage, copying.PROGRESS))
-            mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_TRUNC if there is None else 0)
-            self._progress = os.open(os.path.join(one.stage, copying.PROGRESS), mode, 0o600)
-        except OSError:
-            self.close()
-            raise
-        # What a copy that was killed left of its last line must not swallow the next one.
-        os.write(self._progress, copying.progress_header(boot).encode() if there is None else b"\n")
-
-    def parts(self) -> list[tuple[Entry, int]]:
-        """Return the blocks that are to be fetched or compared, in the order of the files."""
-        return [(entry, offset) for entry in self.one.lack.files for offset in copying.offsets(entry.size) if offset not in self.there[entry.path]]
-
-    def note(self, entry: Entry, offset: int) -> None:
-        """Note that a block is there and was compared."""
-        os.write(self._progress, copying.progress_line(entry, offset).encode())
-        self.there[entry.path].add(offset)
-
-    def finish(self) -> None:
-        """Give the files, all of whose blocks are there, their times."""
-        for entry in self.one.lack.files:
-            os.utime(self.descriptors[entry.path], ns=(entry.mtime, entry.mtime))
-
-    def close(self) -> None:
-        """Close the files."""
-        for descriptor in [*self.descriptors.values(), *([self._progress] if hasattr(self, "_progress") else [])]:
-            os.close(descriptor)
 
 
 # -- for the next node of a chain ------------------------------------------------------------------------------------
@@ -182,7 +52,7 @@ class Given:
         #: Descriptors of files that are being fetched, and their blocks that are there; None until that is known.
         self._fetched: dict[int, tuple[int, set[int]]] | None = None
 
-    def begin(self, fetched: t.Sequence[Staged]) -> None:
+    def begin(self, fetched: t.Sequence[copy_stage.Staged]) -> None:
         """Say which files are being fetched; the others are there."""
         files = [(one, entry) for one in fetched for entry in one.one.lack.files]
         with self._changed:
@@ -258,7 +128,7 @@ def see_off(server: blocks.Server, until: float, note: t.Callable[[str], None]) 
 class Fetch:
     """Several connections that share the blocks to fetch."""
 
-    def __init__(self, files: t.Sequence[Staged], numbers: t.Mapping[tuple[str, str], int], way: Way, given: Given | None) -> None:
+    def __init__(self, files: t.Sequence[copy_stage.Staged], numbers: t.Mapping[tuple[str, str], int], way: Way, given: Given | None) -> None:
         self._way, self._numbers, self._given = way, numbers, given
         self._parts = collections.deque((one, entry, offset) for one in files for entry, offset in one.parts())
         self._first = self._parts[0][:2] if self._parts else ()
@@ -300,11 +170,11 @@ class Fetch:
                 if not self._running:
                     self.over.set()
 
-    def _next(self) -> tuple[Staged, Entry, int] | None:
+    def _next(self) -> tuple[copy_stage.Staged, Entry, int] | None:
         with self._lock:
             return self._parts.popleft() if self._parts and not self._stop.is_set() else None
 
-    def _one(self, connection: Connection, one: Staged, entry: Entry, offset: int) -> None:
+    def _one(self, connection: Connection, one: copy_stage.Staged, entry: Entry, offset: int) -> None:
         where = (self._numbers[one.one.repo, entry.path], one.descriptors[entry.path], offset, min(blocks.BLOCK, entry.size - offset))
         if offset not in one.doubtful[entry.path] or not connection.is_same(*where):
             connection.fetch(*where)
@@ -334,7 +204,7 @@ class Fetch:
 
 
 def fetch(
-    found: t.Sequence[Repository], numbers: t.Mapping[tuple[str, str], int], way: Way, most: int, until: float, owner: owners.Owner,
+    found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], way: Way, most: int, until: float, owner: owners.Owner,
     note: t.Callable[[str], None], given: Given | None = None,
 ) -> None:
     """Fetch what is not in the stage yet by at most ``most`` connections at once, until ``until`` (monotonic).
@@ -346,7 +216,7 @@ def fetch(
         files = []
         with owners.acting_as(owner):
             for one in found:
-                files.append(Staged(one, boot))
+                files.append(copy_stage.Staged(one, boot))
                 stack.callback(files[-1].close)
         if given:
             given.begin(files)
@@ -391,7 +261,7 @@ def failure(error: Trouble | OSError, repo: str, path: str, way: Way) -> Cluster
     )
 
 
-def compare(found: t.Sequence[Repository], numbers: t.Mapping[tuple[str, str], int], way: Way) -> None:
+def compare(found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], way: Way) -> None:
     """Raise :class:`ClusterError` when the source has changed a file since it listed it, and tell the source that this node is done."""
     files = [(one.repo, entry.path) for one in found for entry in one.lack.files]
     try:
@@ -418,7 +288,7 @@ def compare(found: t.Sequence[Repository], numbers: t.Mapping[tuple[str, str], i
 # -- giving the names ------------------------------------------------------------------------------------------------
 
 
-def place(one: Repository) -> None:
+def place(one: copy_stage.Repository) -> None:
     """Give the files their own names, then the links and refs theirs; what appeared there meanwhile stays. Raises :class:`ClusterError`, OSError."""
     for entry in one.lack.files:
         path = os.path.join(one.path, entry.path)
@@ -480,7 +350,7 @@ def refusal(paths: t.Sequence[str]) -> ClusterError:
     )
 
 
-def clear(hub: str, found: t.Sequence[Repository]) -> None:
+def clear(hub: str, found: t.Sequence[copy_stage.Repository]) -> None:
     """Remove what is left of the stage. Raises OSError."""
     stage = os.path.join(hub, copying.STAGE)
     for path in (one.stage for one in found):
@@ -512,13 +382,6 @@ def _staged(hub: str) -> list[untrusted.Entry]:
         return list(untrusted.walk(hub, copying.STAGE))
     except (FileNotFoundError, NotADirectoryError, untrusted.Tampered):
         return []
-
-
-def _lstat(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except FileNotFoundError:
-        return None
 
 
 def drop_pages(paths: t.Sequence[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 
 
@@ -25,7 +25,7 @@ def judge(found: tuple[float, float] | None, available_gib: float) -> str:
     """Return what to say of a start that may begin. Raises :class:`ClusterError` for one that does not fit."""
     if found is None:
         return f"no start of this image and profile is on record: {available_gib:.1f} GiB are available, and nothing more is known"
-    peak, floor = max(found), plan.CONSTANTS["floor"].value
+    peak, floor = max(found), components.CONSTANTS["floor"].value
     if available_gib - peak <= floor:
         raise ClusterError(
             f"the engine took {peak:.1f} GiB at its peak by the starts on record, and {available_gib:.1f} GiB are available",

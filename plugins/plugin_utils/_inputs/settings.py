@@ -35,13 +35,15 @@ OF_PROFILE = ("gb10_profile", "gb10_profile_dirs", "gb10_profile_switches", "gb1
 
 #: The roles, seen from this file, in a clone and in an installed collection alike.
 ROLES = Path(__file__).resolve().parents[3] / "roles"
+#: The stages: each is a file.
+STAGES = Path(__file__).resolve().parents[1] / "_stages"
 
 #: What the plays pass on with set_stats. A job controller hands it to the next job of a workflow as variables, where it means nothing.
 ARTIFACTS = frozenset(
     """
-    gb10_baseline gb10_bench gb10_bundled gb10_calibration gb10_companions_report gb10_doctor gb10_endpoint gb10_explanation gb10_fabric gb10_glance
-    gb10_guard_report gb10_health gb10_imported gb10_ladder_report gb10_mode_report gb10_models gb10_plan gb10_postmortem gb10_preflight gb10_profiles
-    gb10_protection gb10_report gb10_status gb10_sweep_report gb10_teardown gb10_verdict
+    gb10_baseline gb10_bench gb10_bundled gb10_calibration gb10_doctor gb10_endpoint gb10_explanation gb10_fabric gb10_glance
+    gb10_health gb10_imported gb10_models gb10_plan gb10_postmortem gb10_preflight gb10_profiles
+    gb10_protection gb10_report gb10_status gb10_teardown gb10_verdict
     """.split()
 )
 
@@ -70,6 +72,12 @@ def known_settings() -> frozenset[str]:
     return frozenset(name for path in ROLES.glob("*/meta/argument_specs.yml") for name in options(path.parents[1].name))
 
 
+@functools.cache
+def passed_on() -> frozenset[str]:
+    """The names of what jobs pass on. What a stage passes on beside its verdict is ``gb10_STAGE_report``, so a new one is known."""
+    return ARTIFACTS.union(f"{PREFIX}{path.stem}_report" for path in STAGES.glob("*.py"))
+
+
 def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = (), known: t.Collection[str] = ()) -> Problems:
     """Variables that begin like a setting and are none. One that is close to a setting is a slip, and so is one that was ``given`` for this run.
 
@@ -77,7 +85,7 @@ def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = (), know
     """
     everything = known_settings().union(known)
     for name in sorted(names):
-        if name.startswith(PREFIX) and name not in everything and name not in ARTIFACTS:
+        if name.startswith(PREFIX) and name not in everything and name not in passed_on():
             hint = near(name, sorted(everything), PREFIX)
             verdict = "block" if hint or name in given else "warn"
             yield Problem("input.unknown_setting", name, f"no role reads this variable{hint}", remedy="correct its name, or remove it", verdict=verdict)

@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._protect import measu
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, holds_secret
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, claims, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, flags, repositories, validation
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 
@@ -505,7 +505,7 @@ def _one_cache(kv_cache: str, arguments: dict[str, t.Any]) -> Problems:
 
 def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
     """Each declared tenant has a name and a size, and is on a node of this cluster."""
-    faults = planning.tenant_faults(tenants)
+    faults = claims.tenant_faults(tenants)
     for where, what, expected in faults:
         yield Problem("input.tenants", where, what, expected, "correct gb10_tenants")
     strange = [] if faults else [(index, one) for index, one in enumerate(tenants) if one.get("node") not in (None, head, *workers)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import typing as t
 from xml.sax.saxutils import escape
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory.plan import CONSTANTS
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.module_utils._memory.components import CONSTANTS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.drawing import frame, mark, text
 
 #: Widths and heights in pixels of the picture's own system.
@@ -28,7 +28,7 @@ _COLORS = {
 
 def svg(found: t.Mapping[str, t.Any]) -> str:
     """Return the picture of a plan as SVG. A plan that could not be made has none: its text says what is missing."""
-    nodes = [{**column.node, "node": column.title} for column in planning.columns(found)]
+    nodes = [{**column.node, "node": column.title} for column in wording.columns(found)]
     most = max((max(node["total_gib"], node["loading"]["driver_sees_gib"], node["serving"]["used_gib"]) for node in nodes), default=1.0) * 1.02
     scale = (_WIDTH - _LEFT - _RIGHT) / most
     legend = list(dict.fromkeys((part["id"], part["title"]) for node in nodes for part in node["components"]))

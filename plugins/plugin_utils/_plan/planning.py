@@ -13,18 +13,16 @@ import functools
 import hashlib
 import json
 import re
-import shlex
 import typing as t
 from pathlib import Path
 
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
-from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, sentence
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
-from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, model_facts, plan, recipe
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import claims, wording
 
 KIND = "gb10.cluster.plan"
 #: Ids of findings that are made here.
@@ -32,8 +30,6 @@ IDS = ("plan.profile",)
 
 _TABLE, _RECIPES = Path(__file__).with_name("models.yml"), Path(__file__).with_name("recipes.yml")
 _GB = 1e9
-#: How a finding says what a plan does.
-_VERDICTS = {plan.FITS: "pass", plan.TIGHT: "warn", plan.NO: "block", plan.UNKNOWN: "unknown"}
 #: Variables that leave a model's table in a file, with the values that do.
 _MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
 _REPOSITORY = "repository:"
@@ -41,14 +37,6 @@ _REPOSITORY = "repository:"
 _STORED = re.compile(r"[-_.](?:nvfp4(?:a16)?|mxfp[48]|fp[48]|w\d+a\d+|int[48]|gptq|awq|exl3|autoround|bf16|[348]-?bit)(?=[-_.]|$)", re.IGNORECASE)
 #: Builds that a fork counts by itself have lower numbers, and are as new as can be.
 _OLDEST = (0, 10)
-#: What is said of a tenant.
-_TENANT = ("name", "node", "gib")
-#: What a node may say of itself, with the least and the most of each, in GiB.
-_NODE = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib": (0, 4096), "free_at_start_gib": (0, 4096)}
-
-
-#: Where something is wrong, what, and what was expected.
-Fault = tuple[str, str, str]
 
 
 @functools.cache
@@ -110,7 +98,7 @@ def drafter(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any]) -> flo
     name = str(spec.get("model") or "") if isinstance(spec, dict) else ""
     known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/", maxsplit=1)[0], {}) if name.startswith(_REPOSITORY) else {"repo": name}
     listed = table()["drafters"].get(known.get("repo"), {})
-    return (known.get("size_gb") or listed.get("size_gb") or 0.0) * _GB / plan.GIB
+    return (known.get("size_gb") or listed.get("size_gb") or 0.0) * _GB / components.GIB
 
 
 def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
@@ -129,7 +117,7 @@ def default_share(profile: t.Mapping[str, t.Any]) -> float:
     ends = [(tuple(int(part) for part in one[2].split(".")), one[1] == "<") for one in found if one]
     newest = [(end, below) for end, below in ends if end >= _OLDEST]
     return next(
-        share for since, share in reversed(plan.DEFAULT_SHARES.items()) if all(since < end if below else since <= end for end, below in newest)
+        share for since, share in reversed(recipe.DEFAULT_SHARES.items()) if all(since < end if below else since <= end for end, below in newest)
     )
 
 
@@ -138,10 +126,10 @@ class Claim(t.NamedTuple):
     of the model that were reported to run; and the arguments that were given over the profile's."""
 
     facts: dict[str, t.Any]
-    use: plan.Settings
+    use: recipe.Settings
     declared_gib: float | None
     missing: list[str]
-    reports: tuple[plan.Report, ...]
+    reports: tuple[recipe.Report, ...]
     given: dict[str, t.Any]
 
 
@@ -169,13 +157,13 @@ def _asked(
     concurrency: int | None = None,
     config: t.Mapping[str, t.Any] | None = None,
     recorded: bool = False,
-) -> tuple[dict[str, t.Any], plan.Settings, float | None]:
+) -> tuple[dict[str, t.Any], recipe.Settings, float | None]:
     """Return the facts of a profile's model, its settings, and the GiB that it declares."""
     arguments = {name: value for name, value in {**profile["serve"], **serve}.items() if value is not None}
     facts = facts_of(profile, config)
     declared_gb = profile["memory"]["weights_gb"]
     from_facts = model_facts.weights_bytes(facts) is not None
-    use = plan.settings_of(
+    use = recipe.settings_of(
         arguments,
         profile["parallel"],
         facts,
@@ -188,7 +176,7 @@ def _asked(
     )
     if concurrency and use.seqs and concurrency > use.seqs:
         use = use._replace(seqs=concurrency)
-    return facts, use, declared_gb * _GB / plan.GIB if declared_gb else None
+    return facts, use, declared_gb * _GB / components.GIB if declared_gb else None
 
 
 def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -208,7 +196,7 @@ def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 @functools.cache
-def reports_of(repo: str) -> tuple[plan.Report, ...]:
+def reports_of(repo: str) -> tuple[recipe.Report, ...]:
     """Return the recipes of a repository that were reported to run, as a plan compares them."""
     found = []
     for record in recipes():
@@ -216,57 +204,13 @@ def reports_of(repo: str) -> tuple[plan.Report, ...]:
             profile, node = recorded_profile(record), record.get("node", {})
             facts, use, declared_gib = _asked(profile, {})
             total = node.get("total_gib", plan.CLASS_TOTAL[profile["memory"]["class_gb"]])
-            found.append(plan.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
+            found.append(recipe.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
     return tuple(found)
 
 
-def tenant_faults(tenants: t.Any) -> list[Fault]:
-    """Return what is wrong with declared tenants (``gb10_tenants``), as where, what, and what is expected."""
-    if not isinstance(tenants, list):
-        return [("gb10_tenants", f"is {tenants!r}", "a list of {name, node, gib}")]
-    found = []
-    for index, one in enumerate(tenants):
-        where = f"gb10_tenants[{index}]"
-        if not isinstance(one, dict):
-            found.append((where, f"is {one!r}", "{name, node, gib}"))
-            continue
-        name, on, size = one.get("name"), one.get("node"), one.get("gib")
-        found += [(f"{where}.{word}", "is not a known field", "name, node and gib") for word in one if word not in _TENANT]
-        if not isinstance(name, str) or not name.strip():
-            found.append((f"{where}.name", f"is {name!r}", "who it is, by the name of its container or program"))
-        if on is not None and (not isinstance(on, str) or not on):
-            found.append((f"{where}.node", f"is {on!r}", "the inventory's name of a node, or no node for one on each"))
-        if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 < size <= _NODE["tenants_gib"][1]:
-            found.append((f"{where}.gib", f"is {size!r}", f"GiB above 0, up to {_NODE['tenants_gib'][1]}"))
-    return found
-
-
-def claimed(tenants: t.Iterable[t.Mapping[str, t.Any]], node: str) -> dict[str, float]:
-    """Return what declared tenants claim of a node in GiB, by their names. One without a node claims it of every node."""
-    found: dict[str, float] = {}
-    for one in tenants:
-        if one.get("node") in (None, node):
-            found[one["name"]] = found.get(one["name"], 0.0) + one["gib"]
-    return found
-
-
-def companion_claims(companions: t.Iterable[t.Mapping[str, t.Any]], mode: str) -> dict[str, float]:
-    """Return what the companions of a node that are up in a mode claim of it in GiB, by name (``gb10_companions``)."""
-    return {one["name"]: one["memory_gib"] for one in declared.up_in(companions, mode)}
-
-
-def who(claims: t.Mapping[str, float], now: t.Mapping[str, float] | None = None) -> str:
-    """Return who holds what in words: what each claims, and what of that it holds ``now`` where that was measured."""
-    texts = []
-    for name, size in claims.items():
-        seen = (now or {}).get(name)
-        texts.append(f"{name} {size:g} GiB declared" + (f" ({seen:.1f} held now)" if seen else ""))
-    return ", ".join(texts)
-
-
-def _with_claims(nodes: list[plan.Node], tenants: t.Any) -> list[plan.Node]:
+def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[components.Node]:
     """Return nodes with what declared tenants claim of them. Raises :class:`ClusterError` for a claim that cannot be, or of a node that is not planned for."""
-    wrong = [f"{where}: {what}, expected {expected}" for where, what, expected in tenant_faults(tenants)]
+    wrong = [f"{where}: {what}, expected {expected}" for where, what, expected in claims.tenant_faults(tenants)]
     names = [node.name for node in nodes]
     if not wrong:
         strangers = [one for one in tenants if one.get("node") not in (None, *names)]
@@ -276,13 +220,13 @@ def _with_claims(nodes: list[plan.Node], tenants: t.Any) -> list[plan.Node]:
         raise ClusterError("; ".join(wrong), where="tenants of the plan", remedy=remedy, reason="input")
     found = []
     for node in nodes:
-        claims = claimed(tenants, node.name)
-        mine = {"others": node.tenants, **claims} if node.tenants and claims else claims
-        found.append(node._replace(tenants=node.tenants + sum(claims.values()), who=who(mine)))
+        claimed = claims.claimed(tenants, node.name)
+        mine = {"others": node.tenants, **claimed} if node.tenants and claimed else claimed
+        found.append(node._replace(tenants=node.tenants + sum(claimed.values()), who=claims.who(mine)))
     return found
 
 
-def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]:
+def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
     ``given`` is a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe
@@ -293,7 +237,7 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[plan.Node]
     return found
 
 
-def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[plan.Node], list[Fault]]:
+def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[components.Node], list[claims.Fault]]:
     """Return the nodes as :func:`nodes_of`, and what is wrong with those given."""
     usual = plan.CLASS_TOTAL[class_gb or 128]
     if given is None or given == [] or given == "":
@@ -302,14 +246,15 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[plan.N
         given = [one.strip() for one in given.split(",")]
     elif not isinstance(given, list):
         given = [given] * number
-    wrong: list[Fault] = []
+    wrong: list[claims.Fault] = []
     found = []
     for index, one in enumerate(given):
         row = one if isinstance(one, dict) else {"total_gib": one}
         where = f"nodes[{index}]"
-        wrong += [(f"{where}.{name}", "is not a known field", f"one of node, {', '.join(_NODE)}") for name in row if name not in ("node", *_NODE)]
+        known = ("node", *claims.NODE_RANGES)
+        wrong += [(f"{where}.{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
         values: dict[str, float | None] = {}
-        for name, (least, most) in _NODE.items():
+        for name, (least, most) in claims.NODE_RANGES.items():
             value = row.get(name, usual if name == "total_gib" else None)
             try:
                 number_of = None if value is None or isinstance(value, bool) else float(value)
@@ -319,21 +264,21 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[plan.N
                 wrong.append((f"{where}.{name}", f"is {value!r}", f"GiB from {least} to {most}"))
             values[name] = number_of
         name = str(row.get("node") or f"node-{index + 1}")
-        found.append(plan.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
+        found.append(components.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
     if len(given) != number:
         wrong.append(("nodes", f"names {len(given)}", f"{number}, as many as the profile has ranks"))
     return found, wrong
 
 
-def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[Fault]]:
+def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[claims.Fault]]:
     """Return context, concurrency and lengths as numbers, and what is wrong with them."""
-    wrong: list[Fault] = []
+    wrong: list[claims.Fault] = []
     listed = [] if lengths in (None, "") else lengths if isinstance(lengths, list) else str(lengths).split(",")
     steps = [one for one in (_whole("lengths", str(rung).strip(), wrong) for rung in listed) if one]
     return _whole("context", context, wrong), _whole("concurrency", concurrency, wrong, int), steps, wrong
 
 
-def _whole(name: str, value: t.Any, wrong: list[Fault], read: t.Callable[[str], int] = argument_values.size) -> int | None:
+def _whole(name: str, value: t.Any, wrong: list[claims.Fault], read: t.Callable[[str], int] = argument_values.size) -> int | None:
     """Return a whole number of 1 or more, also from a text, None for nothing; what is neither is noted in ``wrong``."""
     if value is None or value == "":
         return None
@@ -347,17 +292,17 @@ def _whole(name: str, value: t.Any, wrong: list[Fault], read: t.Callable[[str], 
     return number
 
 
-def _refuse(wrong: t.Sequence[Fault], remedy: str) -> None:
+def _refuse(wrong: t.Sequence[claims.Fault], remedy: str) -> None:
     if wrong:
         raise ClusterError("; ".join(sentence(*one) for one in wrong), where="the plan", remedy=remedy, reason="input")
 
 
-def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[Fault]:
+def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[claims.Fault]:
     """Return what is wrong with the settings of the playbook ``plan`` for ``number`` ranks, each with the setting's name."""
     context = given.get("gb10_plan_context")
     *_read, wrong = _numbers(None if context == "0" else context, given.get("gb10_plan_concurrency"), given.get("gb10_plan_lengths"))
     wrong += _nodes(given.get("gb10_plan_nodes"), number, None)[1]
-    return [*((f"gb10_plan_{where}", what, expected) for where, what, expected in wrong), *tenant_faults(given.get("gb10_tenants") or [])]
+    return [*((f"gb10_plan_{where}", what, expected) for where, what, expected in wrong), *claims.tenant_faults(given.get("gb10_tenants") or [])]
 
 
 def of_inventory(sizes: t.Mapping[str, t.Any], number: int) -> list[dict[str, t.Any]]:
@@ -395,7 +340,7 @@ def memory_plan(
     number, class_gb = use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"] or max(plan.CLASS_TOTAL)
     nodes = nodes or of_inventory(inventory or {}, number)
 
-    def planned(on: list[plan.Node], search: bool = True) -> dict[str, t.Any]:
+    def planned(on: list[components.Node], search: bool = True) -> dict[str, t.Any]:
         return plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1, search=search, reports=asked.reports)
 
     on = _with_claims(nodes_of(nodes, number, class_gb), list(tenants or []))
@@ -427,13 +372,13 @@ def memory_plan(
     }
 
 
-def _lengths(asked: Claim, nodes: list[plan.Node], steps: list[int], repo: str) -> list[dict[str, t.Any]]:
+def _lengths(asked: Claim, nodes: list[components.Node], steps: list[int], repo: str) -> list[dict[str, t.Any]]:
     """Return a row for each length: verdict, GiB of one sequence on a node, and how much more that is than the row before, with what was reported of it."""
     rows: list[dict[str, t.Any]] = []
     for tokens in sorted({*steps, asked.use.context}):
         changed = asked.use._replace(context=tokens)
         found = plan.plan(asked.facts, changed, nodes, declared_gib=asked.declared_gib, search=False, reports=asked.reports)
-        size = plan.kv_bytes(asked.facts, changed) / plan.GIB
+        size = components.kv_bytes(asked.facts, changed) / components.GIB
         before = rows[-1] if rows else None
         more = None if before is None else round(size - before["kv_gib"], 3)
         reported = [one for one in growth_of(repo) if before and (one["from"], one["to"]) == (before["context"], tokens)]
@@ -444,7 +389,7 @@ def _lengths(asked: Claim, nodes: list[plan.Node], steps: list[int], repo: str) 
     return rows
 
 
-def admission(asked: Claim, node: plan.Node, records: t.Sequence[starts.Start] = ()) -> dict[str, t.Any]:
+def admission(asked: Claim, node: components.Node, records: t.Sequence[starts.Start] = ()) -> dict[str, t.Any]:
     """Return what a plan says of one node as it is: ``verdict``, the node's figures (``node``), why, and what would go, in words. The facts must be whole.
 
     ``records`` are those of the same image, profile and driver: what they took counts where it is more than the plan's.
@@ -454,7 +399,7 @@ def admission(asked: Claim, node: plan.Node, records: t.Sequence[starts.Start] =
         node = node._replace(took=known[0], peak=known[1])
     use = use._replace(recorded=starts.bears(records, use.context))
     found = plan.plan(asked.facts, use, [node], declared_gib=asked.declared_gib, reports=asked.reports)
-    words = would_go(found["would_fit"], asked.given, found["nodes"][0]["reported"])
+    words = wording.would_go(found["would_fit"], asked.given, found["nodes"][0]["reported"])
     return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": words}
 
 
@@ -466,7 +411,7 @@ class Pin(t.NamedTuple):
     lacks: dict[str, str]
 
 
-def pin(asked: Claim, nodes: t.Sequence[plan.Node], records: t.Mapping[str, t.Sequence[starts.Start]]) -> Pin:
+def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str, t.Sequence[starts.Start]]) -> Pin:
     """Return the size that the plan proposes for the KV cache, where a start of the same image, profile and driver is on record on every node.
 
     ``nodes`` have their MemTotal and what others claim there, and nothing that was measured: the same nodes get the same size, whatever runs on them.
@@ -528,161 +473,12 @@ def expected(
     lacks = [*asked.missing, *(["the size of the drafter"] if asked.use.unsized_draft else [])]
     grown = [one["to"] for one in growth_of(profile["model"]["repo"]) if one["to"] <= asked.use.context]
     lacks += [f"an explanation of what {tokens} tokens were reported to take" for tokens in grown]
-    claims = sum([*claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
+    claimed = sum([*claims.claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
     return {
         "start_digest": _digest(profile, serve),
         "facts": asked.facts,
         "use": asked.use._asdict(),
         "declared_gib": asked.declared_gib,
-        "claims_gib": claims,
+        "claims_gib": claimed,
         "lacks": lacks,
     }
-
-
-# -- in words ----------------------------------------------------------------------------------------------------------
-
-
-def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
-    """Return one finding for each node of a plan, and of a plan for a class of Sparks those for each larger class on which it goes; one for no plan."""
-    if found["missing"]:
-        text = f"{found['profile']}: {'; '.join(found['reasons'])}"
-        remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
-        if found["settings"]["unread"]:
-            remedy = "Correct the value in gb10_serve_arguments, or in the profile."
-        return [finding("plan.profile", "controller", "unknown", text, measured=found["missing"], remedy=remedy)]
-    others = [one for one in found["classes"] if one["class_gb"] > found["class_gb"] and one["verdict"] in (plan.FITS, plan.TIGHT)]
-    go = "".join(f"On a Spark with {one['class_gb']} GB: {one['verdict']} (-e gb10_plan_nodes={one['total_gib']:g}). " for one in others)
-    rows = []
-    for node in found["nodes"]:
-        words = would_go(found["would_fit"], found["given"], node["reported"])
-        rows.append(_row(node, "" if node["verdict"] == plan.FITS else f"{go}{words}."))
-    return rows + [_row(node, "") for one in others for node in one["nodes"]]
-
-
-def _row(node: t.Mapping[str, t.Any], remedy: str) -> dict[str, t.Any]:
-    why = "".join(f"; {reason}" for reason in node["reasons"])
-    return finding(
-        "plan.profile",
-        node["node"],
-        _VERDICTS[node["verdict"]],
-        f"{node['verdict']}: {figures(node)}{why}",
-        measured=node["serving"]["available_gib"],
-        needed=plan.CONSTANTS["unproven"].value,
-        remedy=remedy,
-        source="docs/plan.md",
-    )
-
-
-def spark(total_gib: float) -> str:
-    """Return what kind of machine shows so much memory, in words."""
-    known = (size for size, usual in plan.CLASS_TOTAL.items() if 0.9 <= total_gib / usual <= 1.1)
-    return next((f"Spark with {size} GB" for size in known), f"node with {total_gib:g} GiB")
-
-
-def figures(node: t.Mapping[str, t.Any]) -> str:
-    """Return the two figures of a node in words."""
-    serving, loading = node["serving"], node["loading"]
-    return (
-        f"{serving['used_gib']:.1f} +/- {serving['within_gib']:.1f} GiB in use while it serves, "
-        f"{loading['used_gib']:.1f} +/- {loading['within_gib']:.1f} once it is loaded, of {node['total_gib']:g} on a {spark(node['total_gib'])}"
-    )
-
-
-def would_go(would_fit: t.Sequence[t.Mapping[str, t.Any]], given: t.Mapping[str, t.Any], reported: str) -> str:
-    """Return single changes that get a better verdict, as what to type; ``given`` are the arguments that the line has to keep."""
-    if not would_fit and reported:
-        return "Nothing that was tried goes better, and it is reported to run as it is"
-    if not would_fit:
-        return "Nothing that was tried goes better: take smaller weights or more nodes"
-    typed = []
-    for one in would_fit:
-        line = f"-e {shlex.quote(json.dumps({'gb10_serve_arguments': {**given, one['change']: one['to']}}))}"
-        typed.append(f"{one['to']} nodes ({one['verdict']})" if one["change"] == "nodes" else f"{line} ({one['verdict']})")
-    return f"What would go: {'; '.join(typed)}"
-
-
-class Column(t.NamedTuple):
-    """Nodes with one and the same plan, and what they are called together."""
-
-    title: str
-    node: dict[str, t.Any]
-
-
-def columns(found: t.Mapping[str, t.Any]) -> list[Column]:
-    """Return the nodes of a plan, equal ones once; of a plan for no nodes in particular those of each class of Sparks, side by side."""
-    groups: list[tuple[str, dict[str, t.Any], list[str]]] = []
-    for name, nodes in [(f"Spark with {one['class_gb']} GB", one["nodes"]) for one in found["classes"]] or [("", found["nodes"])]:
-        for node in nodes:
-            said = {key: value for key, value in node.items() if key != "node"}
-            known = next((names for where, other, names in groups if where == name and other == said), None)
-            if known is None:
-                groups.append((name, said, [node["node"]]))
-            else:
-                known.append(node["node"])
-    alone = [name for name, _said, _names in groups]
-    return [Column(name if name and alone.count(name) == 1 else ", ".join(filter(None, (name, *names))), said) for name, said, names in groups]
-
-
-#: Width of the first column of a plan's table.
-_NAMES = 44
-
-
-def lines(found: t.Mapping[str, t.Any]) -> list[str]:
-    """Return a plan as a table for people, with its arithmetic."""
-    if found["missing"]:
-        return [f"{found['profile']} ({found['repo']}): unknown", *(f"missing: {one}" for one in found["missing"])]
-    use = found["settings"]
-    pinned = f"KV cache of {use['kv_bytes']} bytes" if use["kv_bytes"] else f"utilization {use['utilization'] or 'left to the engine'}"
-    ranks = f"{use['tensor']} x {use['pipeline']} x {use['data']}"
-    verdicts = ", ".join(f"{one['verdict']} on a Spark with {one['class_gb']} GB" for one in found["classes"])
-    rows = [
-        f"{found['profile']} ({found['repo']}): {verdicts or found['verdict']}",
-        f"{use['context']} tokens, {use['seqs'] or 'default'} sequences, {use['batched']} tokens a step, {pinned}, ranks {ranks} (tensor x pipeline x data)",
-        "",
-        *_table(columns(found)),
-        "",
-    ]
-    rows += [f"why ({column.title}): {reason}" for column in columns(found) for reason in column.node["reasons"]]
-    if found["would_fit"]:
-        rows.append(would_go(found["would_fit"], found["given"], ""))
-    for one in found["lengths"]:
-        more = "" if one["more_gib"] is None else f", {one['more_gib']:g} more than the length before"
-        reported = f"; reported: {one['reported']}" if one["reported"] else ""
-        rows.append(f"length {one['context']}: {one['verdict']}, {one['kv_gib']:g} GiB a sequence{more}{reported}")
-    if found["propose_kv_cache_memory_bytes"] and use["recorded"]:
-        size = found["propose_kv_cache_memory_bytes"]
-        rows.append(f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)")
-    return [*rows, *(f"advice: {one}" for one in found["advice"])]
-
-
-def _table(nodes: t.Sequence[Column]) -> list[str]:
-    """Return parts, sums and verdicts of each column, in GiB."""
-    parts = dict.fromkeys(part["id"] for column in nodes for part in column.node["components"])
-    widths = [max(18, len(column.title)) for column in nodes]
-
-    def row(name: str, cells: t.Iterable[str], *more: str) -> str:
-        return "  ".join([name.ljust(_NAMES), *(cell.rjust(width) for cell, width in zip(cells, widths)), *more]).rstrip()
-
-    rows = [row("GiB on each node", (column.title for column in nodes), "when    ", "how")]
-    for name in parts:
-        found = [next((part for part in column.node["components"] if part["id"] == name), None) for column in nodes]
-        known = [(column.title, part) for column, part in zip(nodes, found) if part]
-        how = dict.fromkeys(part["arithmetic"] for _title, part in known)
-        words = next(iter(how)) if len(how) == 1 else "; ".join(f"{title}: {part['arithmetic']}" for title, part in known)
-        when = {"loading": "loading ", "serving": "serving "}.get("".join(known[0][1]["when"]), "both    ")
-        titles = dict.fromkeys(part["title"] for _title, part in known)
-        rows.append(row(" / ".join(titles), ("" if part is None else _amount(part["gib"], part["within"]) for part in found), when, words))
-    for name, words in (("loading", "once it is loaded"), ("serving", "while it serves")):
-        figures_of = [column.node[name] for column in nodes]
-        rows.append(row(f"= in use {words}", (_amount(one["used_gib"], one["within_gib"]) for one in figures_of)))
-        rows.append(row(f"  left {words}", (_amount(one["available_gib"], one["within_gib"]) for one in figures_of)))
-    start = [column.node["at_start"] for column in nodes]
-    rows.append(row("the engine wants free at its start", (f"{one['wanted_gib']:.2f}" for one in start)))
-    rows.append(row("  and would find, by MemAvailable", (_amount(one["free_gib"], one["within_gib"]) for one in start)))
-    rows.append(row("  where CUDA's own was reported to end", ("not known" if one["cuda_gib"] is None else f"{one['cuda_gib']:.2f}" for one in start)))
-    rows.append(row("sequences that the cache holds", (str(column.node["sequences"]) for column in nodes)))
-    return [*rows, row("verdict", (column.node["verdict"] for column in nodes))]
-
-
-def _amount(gib: float, within: float) -> str:
-    return f"{gib:.2f} +/- {within:5.2f}"

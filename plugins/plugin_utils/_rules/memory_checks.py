@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import claims, planning, wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, gib
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
 #: The value of gb10_kv_cache that takes the size of the cache from the plan and the record.
+
 RECORDED = "recorded"
 
 
@@ -91,17 +92,17 @@ def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[st
 
     With ``admitted``, those that run have nothing more to take: they were counted before the engine was started.
     """
-    claimed = {f"companion {name}": size for name, size in planning.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
+    claimed = {f"companion {name}": size for name, size in claims.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
     running = {f"companion {one['name']}": one for one in companions(node) if one["running"]}
     now = {name: held_gib(running[name]) if name in running else 0.0 for name in claimed}
     others = [f"{name} {held_gib(one):.1f} GiB held, not of this mode" for name, one in running.items() if name not in claimed]
     more = sum(max(0.0, size - now[name]) for name, size in claimed.items() if not (admitted and name in running))
-    return more, [*filter(None, [planning.who(claimed, now)]), *others]
+    return more, [*filter(None, [claims.who(claimed, now)]), *others]
 
 
 def claims(node: Node) -> tuple[float, str]:
     """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
-    claimed = planning.claimed(node.needs["tenants"], node.name)
+    claimed = claims.claimed(node.needs["tenants"], node.name)
     more, who = companion_claims(node)
     told = companion_pids(node)
     now = dict.fromkeys(claimed, 0.0)
@@ -116,7 +117,7 @@ def claims(node: Node) -> tuple[float, str]:
         elif tenant["gpu_mib"]:
             beside.append(f"{tenant['name']} {gib(tenant['gpu_mib'])} GiB undeclared")
     more += sum(max(0.0, size - now[name]) for name, size in claimed.items())
-    return more, ", ".join(filter(None, (*who, planning.who(claimed, now), *beside)))
+    return more, ", ".join(filter(None, (*who, claims.who(claimed, now), *beside)))
 
 
 @check
@@ -131,7 +132,7 @@ def companions_fit(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 @check
 def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The unit of each companion that is to be up is there."""
-    wanted = planning.companion_claims(node.needs["companions"], node.needs["mode"])
+    wanted = claims.companion_claims(node.needs["companions"], node.needs["mode"])
     for one in companions(node) if wanted else ():
         if one["declared"] and one["name"] in wanted and one["state"] == "not-found":
             yield Fault("not found", one["unit"], one)
@@ -165,13 +166,13 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
     more, who = claims(node)
     pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
-    on = plan.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
+    on = components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
     found = planning.admission(pinned, on, records(node))
     if found["verdict"] != plan.FITS:
         why = "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])])
-        words = {"says": found["verdict"], "figures": planning.figures(found["node"]), "why": why, "would_go": found["would_go"]}
+        words = {"says": found["verdict"], "figures": wording.figures(found["node"]), "why": why, "would_go": found["would_go"]}
         verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
-        yield Fault(found["node"]["serving"]["available_gib"], plan.CONSTANTS["unproven"].value, words, verdict=verdict)
+        yield Fault(found["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
 
 
 @check
@@ -194,9 +195,9 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
         except Unseen as missing:
             unseen[node.name] = f"what is on record is unknown: {missing}"
             continue
-        claimed = [*planning.claimed(node.needs["tenants"], node.name).values()]
-        claimed += planning.companion_claims(node.needs["companions"], node.needs["mode"]).values()
-        on.append(plan.Node(node.name, total, sum(claimed)))
+        claimed = [*claims.claimed(node.needs["tenants"], node.name).values()]
+        claimed += claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()
+        on.append(components.Node(node.name, total, sum(claimed)))
     pin = planning.pin(nodes[0].needs["plan"], on, found)
     return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
 

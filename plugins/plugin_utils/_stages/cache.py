@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, node_settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
@@ -22,5 +22,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
     if pin is None or pin.size is None:
         return Outcome("KV cache", found, returns={"arguments": {}, "told": ""})
     when = ", ".join(f"{node} {start['recorded_at'][:10]} with {start['context']} tokens" for node, start in pin.starts.items())
-    told = f"{pin.size} bytes ({pin.size / plan.GIB:.2f} GiB), proposed by the memory plan, borne out by starts on record ({when})"
+    told = f"{pin.size} bytes ({pin.size / components.GIB:.2f} GiB), proposed by the memory plan, borne out by starts on record ({when})"
     return Outcome("KV cache", lines=[f"KV cache: {told}"], returns={"arguments": {"kv_cache_memory_bytes": pin.size}, "told": told})

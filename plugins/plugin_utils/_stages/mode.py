@@ -144,7 +144,7 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what is declared now, and why it is not what was asked for where it is not.
 
-    Returns ``record``, the options of mode_record, and ``command``, how that of a lease failed, empty where it did not.
+    Returns ``record``, the suboptions of cluster_record's mode, and ``command``, how that of a lease failed, empty where it did not.
 
     The answer is ``answer`` (a ping): who is left.
     """

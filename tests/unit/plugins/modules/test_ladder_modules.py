@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
@@ -15,44 +14,10 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
-from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, records
-from ansible_collections.gb10.cluster.plugins.modules import ladder_record, rung_info, sshd_latency_info
+from ansible_collections.gb10.cluster.plugins.modules import rung_info, sshd_latency_info
 from node_roots import rooted
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
-CLIMB = {
-    "climb_id": "20261123T140000Z", "image_id": "sha256:1a", "profile": "mine", "profile_digest": "9f", "driver": "580.159.03", "kernel": "6.17",
-    "boot_id": BOOT, "began_at": "2026-11-23T14:00:00Z", "outcome": "climbing", "reason": "", "total_mb": 124610, "tenants_mb": 0, "rung": 0,
-    "trying": 262144, "tenants": [], "rungs": [],
-}  # fmt: skip
-
-
-# --- ladder_record ------------------------------------------------------------------------------------------------------
-
-
-def kept(tmp_path, climb, check_mode=False):
-    params = {"cluster_name": "gb10", "state_dir": str(tmp_path), "climb": climb}
-    return ladder_record.work(types.SimpleNamespace(params=params, check_mode=check_mode))
-
-
-def test_a_climb_is_kept_and_takes_its_own_place(tmp_path):
-    path = climbs.FILE.path_of(str(tmp_path), "gb10")
-    assert kept(tmp_path, CLIMB, check_mode=True)["path"] == path and climbs.FILE.read(path) == []
-    assert "262144 is tried" in kept(tmp_path, CLIMB)["msg"]
-    done = {**CLIMB, "trying": 0, "rung": 262144, "outcome": "top"}
-    kept(tmp_path, done)
-    assert climbs.FILE.read(path) == [done]
-
-
-def test_a_climb_that_lacks_something_is_refused(tmp_path):
-    for wrong in ({**CLIMB, "rung": "262144"}, {name: value for name, value in CLIMB.items() if name != "boot_id"}, {**CLIMB, "outcome": "done"}):
-        with pytest.raises(ClusterError, match="climb: "):
-            kept(tmp_path, wrong)
-    assert climbs.FILE.read(climbs.FILE.path_of(str(tmp_path), "gb10")) == []
-
-
-# --- rung_info ----------------------------------------------------------------------------------------------------------
-
 
 @pytest.fixture
 def node(tmp_path):
@@ -155,8 +120,3 @@ def test_the_first_address_that_takes_connections_is_asked(sshd, tmp_path):
 def test_more_seconds_than_a_watch_lasts_are_refused():
     with pytest.raises(ClusterError, match="seconds is 28801"):
         measured(22, seconds=28801)
-
-
-def test_what_a_node_keeps_is_json(tmp_path):
-    kept(tmp_path, CLIMB)
-    assert json.loads((tmp_path / "gb10" / "ladder.json").read_text())["schema"] == records.SCHEMA

@@ -23,7 +23,7 @@ from copying_pair import COMMIT, REPO, SECRET, Pair, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
-from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_source, copy_target, copying
+from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_source, copy_stage, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
 
@@ -255,7 +255,7 @@ def test_a_link_that_is_put_there_meanwhile_leads_nobody(theirs: Pair, monkeypat
     """Between the look and the files' names: whoever follows it is the user."""
     real, path = copy_target.place, theirs.path / "two" / swapped
 
-    def place(one: copy_target.Repository) -> None:
+    def place(one: copy_stage.Repository) -> None:
         if path.exists():
             path.rename(theirs.path / "two/gone")
         path.symlink_to(theirs.path / "etc")
@@ -415,10 +415,10 @@ def test_a_file_that_appears_while_it_is_copied_is_not_replaced(pair: Pair, monk
 
 
 def test_the_disk_is_asked_before_the_first_byte(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_target, "free_bytes", lambda _path: 7000)
+    monkeypatch.setattr(copy_stage, "free_bytes", lambda _path: 7000)
     error = refused(pair)
     assert error.reason == "disk full" and error.details["needed_bytes"] == 7102 and pair.wire.connections == 0
-    monkeypatch.setattr(copy_target, "free_bytes", lambda _path: copying.GIB)
+    monkeypatch.setattr(copy_stage, "free_bytes", lambda _path: copying.GIB)
     assert refused(pair, disk_floor_gib=1, check=True).reason == "disk full"
 
 

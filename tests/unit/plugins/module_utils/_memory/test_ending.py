@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, ending, plan, recipe
 
 GIB = 1024
 NOW = 110 * GIB
@@ -57,13 +57,13 @@ SERVE = {"gpu_memory_utilization": 0.7, "max_model_len": 8192, "max_num_seqs": 8
 
 
 def asked(claims=0.0, lacks=(), **serve):
-    use = plan.settings_of({**SERVE, **serve}, {"tensor": 1}, FACTS)
+    use = recipe.settings_of({**SERVE, **serve}, {"tensor": 1}, FACTS)
     return {"facts": FACTS, "use": use._asdict(), "declared_gib": 15.0, "claims_gib": claims, "lacks": list(lacks)}
 
 
 def node(tenants=0.0, **serve):
     found = asked(**serve)
-    return plan.node_plan(FACTS, plan.Settings(**found["use"]), plan.Node("", 121.0, tenants, available=110.0), 15.0, 1)
+    return plan.node_plan(FACTS, recipe.Settings(**found["use"]), components.Node("", 121.0, tenants, available=110.0), 15.0, 1)
 
 
 def test_the_plans_worst_case_counts_less_a_gib():

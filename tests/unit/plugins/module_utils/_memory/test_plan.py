@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, model_facts, plan, recipe
 
 ROOM = Path(plan.__file__).parent
 
@@ -47,11 +47,11 @@ MODELS = {"nemotron": NEMOTRON, "qwen": QWEN_235B, "minimax": MINIMAX_FP8, "dens
 
 
 def use(facts, tensor=2, **serve):
-    return plan.settings_of(serve, {"tensor": tensor}, facts)
+    return recipe.settings_of(serve, {"tensor": tensor}, facts)
 
 
 def pair(total=121.69, **more):
-    return [plan.Node("a", total, **more), plan.Node("b", total, **more)]
+    return [components.Node("a", total, **more), components.Node("b", total, **more)]
 
 
 def planned(facts, tensor=2, nodes=None, concurrency=1, declared=None, **serve):
@@ -89,15 +89,15 @@ def test_a_refusal_says_what_would_go():
 
 
 def test_the_cache_of_nemotron_grows_by_one_gib_a_node_from_512k_to_1m():
-    sizes = [plan.kv_bytes(NEMOTRON, use(NEMOTRON, kv_cache_dtype="fp8", max_model_len=length)) for length in (524288, 1048576)]
-    assert (sizes[1] - sizes[0]) / plan.GIB == 1.0
+    sizes = [components.kv_bytes(NEMOTRON, use(NEMOTRON, kv_cache_dtype="fp8", max_model_len=length)) for length in (524288, 1048576)]
+    assert (sizes[1] - sizes[0]) / components.GIB == 1.0
 
 
 def test_a_request_takes_what_the_engine_said():
     """The log of one start: 36.25 GiB hold 27.81 sequences of 131072 tokens, with MTP of three tokens."""
     facts = {**NEMOTRON, "draft_layers": 1}
     one = use(facts, 1, kv_cache_dtype="fp8", max_model_len=131072, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
-    size = (plan.kv_bytes(facts, one) + plan.state_bytes(facts, one)) / plan.GIB * plan.CONSTANTS["page"].value
+    size = (components.kv_bytes(facts, one) + components.state_bytes(facts, one)) / components.GIB * components.CONSTANTS["page"].value
     assert size == pytest.approx(36.25 / 27.81, rel=0.1)
 
 
@@ -108,7 +108,7 @@ def test_a_start_that_was_measured_on_an_h100_is_planned_as_it_went():
         "num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151936, "num_attention_heads": 32, "num_key_value_heads": 8,
         "head_dim": 128, "weights_gib_per_rank": 15.27,
     }  # fmt: skip
-    found = planned(facts, 1, nodes=[plan.Node("h100", 79.18, free_at_start=78.66)], max_model_len=32768, max_num_seqs=64, gpu_memory_utilization=0.6)
+    found = planned(facts, 1, nodes=[components.Node("h100", 79.18, free_at_start=78.66)], max_model_len=32768, max_num_seqs=64, gpu_memory_utilization=0.6)
     (one,) = found["nodes"]
     assert found["verdict"] == plan.FITS and one["one_sequence_gib"] == pytest.approx(30.73 / 6.83, abs=0.01)
     assert one["at_start"]["wanted_gib"] == 47.51 and one["pool_gib"] == pytest.approx(30.73, abs=4.0) and one["pool_gib"] < 30.73
@@ -116,26 +116,26 @@ def test_a_start_that_was_measured_on_an_h100_is_planned_as_it_went():
 
 def test_a_sliding_layer_keeps_its_window_and_a_step():
     """The log of one start: 40.61 GiB hold 35.75 sequences of 8192 tokens at 4096 tokens a step."""
-    size = plan.kv_bytes(SLIDING, use(SLIDING, 1, max_model_len=8192, max_num_batched_tokens=4096)) / plan.GIB
+    size = components.kv_bytes(SLIDING, use(SLIDING, 1, max_model_len=8192, max_num_batched_tokens=4096)) / components.GIB
     assert size == pytest.approx(40.61 / 35.75, rel=0.01)
-    long = plan.kv_parts(SLIDING, use(SLIDING, 1, max_model_len=262144, max_num_batched_tokens=4096))
+    long = components.kv_parts(SLIDING, use(SLIDING, 1, max_model_len=262144, max_num_batched_tokens=4096))
     assert dict((kind, amount) for kind, amount, _text in long)["sliding"] == 2 * 25 * 8 * 256 * 2 * 5120
 
 
 def test_latent_rows_are_on_every_rank():
-    one, two = (plan.kv_bytes(LATENT, use(LATENT, tensor, max_model_len=1048576)) for tensor in (1, 2))
+    one, two = (components.kv_bytes(LATENT, use(LATENT, tensor, max_model_len=1048576)) for tensor in (1, 2))
     assert one == two == 6880 * 1048576 + 5636096
     split = use(LATENT, 2, max_model_len=1048576, decode_context_parallel_size=2)
-    assert plan.kv_bytes(LATENT, split) == 6880 * 1048576 / 2 + 5636096
+    assert components.kv_bytes(LATENT, split) == 6880 * 1048576 / 2 + 5636096
 
 
 def test_heads_are_never_split_below_one():
-    assert plan.kv_bytes(NEMOTRON, use(NEMOTRON, 2, max_model_len=1024)) == plan.kv_bytes(NEMOTRON, use(NEMOTRON, 4, max_model_len=1024))
+    assert components.kv_bytes(NEMOTRON, use(NEMOTRON, 2, max_model_len=1024)) == components.kv_bytes(NEMOTRON, use(NEMOTRON, 4, max_model_len=1024))
 
 
 # -- more is never less ------------------------------------------------------------------------------------------------
 
-WAYS = [{"gpu_memory_utilization": 0.7}, {"gpu_memory_utilization": 0.85}, {"kv_cache_memory_bytes": 8 * plan.GIB}, {}]
+WAYS = [{"gpu_memory_utilization": 0.7}, {"gpu_memory_utilization": 0.85}, {"kv_cache_memory_bytes": 8 * components.GIB}, {}]
 
 
 def rises(plans):
@@ -154,7 +154,7 @@ def rises(plans):
 def test_a_longer_context_never_takes_less(name, way):
     lengths = [2**power for power in range(10, 23)]
     assert rises([planned(MODELS[name], max_model_len=length, max_num_seqs=8, **way) for length in lengths])
-    sizes = [plan.kv_bytes(MODELS[name], use(MODELS[name], max_model_len=length)) for length in lengths]
+    sizes = [components.kv_bytes(MODELS[name], use(MODELS[name], max_model_len=length)) for length in lengths]
     assert all(first < second for first, second in itertools.pairwise(sizes))
 
 
@@ -213,7 +213,7 @@ def test_more_memory_is_never_worse():
 
 
 def test_the_worst_node_counts():
-    nodes = [plan.Node("a", 121.69), plan.Node("b", 121.69, tenants=40.0)]
+    nodes = [components.Node("a", 121.69), components.Node("b", 121.69, tenants=40.0)]
     found = planned(NEMOTRON, nodes=nodes, max_model_len=262144, max_num_seqs=8, gpu_memory_utilization=0.75)
     assert [one["verdict"] for one in found["nodes"]] == [plan.FITS, plan.NO] and found["verdict"] == plan.NO
     assert all(reason.startswith("b: ") for reason in found["reasons"])
@@ -222,7 +222,7 @@ def test_the_worst_node_counts():
 def test_a_pinned_cache_is_tight_until_a_start_is_on_record():
     serve = {"max_model_len": 262144, "max_num_seqs": 8, "kv_cache_memory_bytes": "4G", "kv_cache_dtype": "fp8"}
     assert planned(NEMOTRON, **serve)["verdict"] == plan.TIGHT
-    recorded = plan.settings_of(serve, {"tensor": 2}, NEMOTRON, recorded=True)
+    recorded = recipe.settings_of(serve, {"tensor": 2}, NEMOTRON, recorded=True)
     assert plan.plan(NEMOTRON, recorded, pair())["verdict"] == plan.FITS
     small = planned(NEMOTRON, **{**serve, "kv_cache_memory_bytes": "100M"})
     assert small["verdict"] == plan.NO and any("the engine would refuse" in reason for reason in small["reasons"])
@@ -280,7 +280,7 @@ def test_a_drafter_is_on_the_bill():
     spec = {"method": "dflash", "model": "repository:drafter", "num_speculative_tokens": 8}
     plain = planned(DENSE, 1, nodes=pair()[:1], **serve)
     unknown = planned(DENSE, 1, nodes=pair()[:1], **serve, speculative_config=spec)
-    sized = plan.plan(DENSE, plan.settings_of({**serve, "speculative_config": spec}, {"tensor": 1}, DENSE, draft_gib=3.7), pair()[:1], search=False)
+    sized = plan.plan(DENSE, recipe.settings_of({**serve, "speculative_config": spec}, {"tensor": 1}, DENSE, draft_gib=3.7), pair()[:1], search=False)
     assert plain["verdict"] == plan.FITS and unknown["verdict"] == plan.TIGHT and any("drafter" in reason for reason in unknown["reasons"])
     assert part(sized, "drafter") > 3.7 and sized["nodes"][0]["pool_gib"] < plain["nodes"][0]["pool_gib"]
 
@@ -304,7 +304,7 @@ def test_sums_are_those_of_the_parts():
 
 
 def test_every_constant_has_a_source():
-    assert all(one.source and one.within >= 0 for one in plan.CONSTANTS.values())
+    assert all(one.source and one.within >= 0 for one in components.CONSTANTS.values())
 
 
 @pytest.mark.parametrize("name", ["plan.py", "model_facts.py"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan, recipe
 
 GIB = 1024**3
 #: A made-up dense model with round numbers: 32 GiB of files.
@@ -23,15 +23,15 @@ HYBRID = {
     "moe_intermediate_size": 2048, "moe_latent_size": 512, "draft_layers": 2,
 }  # fmt: skip
 TOTAL = 121.69
-C = plan.CONSTANTS
+C = components.CONSTANTS
 
 
 def use(facts=None, tensor=1, pipeline=1, data=1, **serve):
-    return plan.settings_of(serve, {"tensor": tensor, "pipeline": pipeline, "data": data}, DENSE if facts is None else facts)
+    return recipe.settings_of(serve, {"tensor": tensor, "pipeline": pipeline, "data": data}, DENSE if facts is None else facts)
 
 
 def node(total=TOTAL, **more):
-    return plan.Node("a", total, **more)
+    return components.Node("a", total, **more)
 
 
 def planned(facts=None, on=None, settings=None, declared=None, concurrency=1, search=False, reports=(), **serve):
@@ -53,7 +53,7 @@ def root(*values):
 
 # -- settings ----------------------------------------------------------------------------------------------------------
 
-DEFAULT = plan.Settings(
+DEFAULT = recipe.Settings(
     tensor=1, pipeline=1, data=1, context_ranks=1, expert=False, ray=False, context=8192, seqs=None, batched=8192, utilization=None, default_share=0.92,
     kv_bytes=None, kv_value=2.0, drafts=0, draft_gib=0.0, draft_split=False, own_draft=False, unsized_draft=False, graphs=True, vision=False,
     online_fp8=False, loader="auto", pinned_gib=0.0, recorded=False, unread=(),
@@ -108,11 +108,11 @@ DEFAULT = plan.Settings(
     ],
 )  # fmt: skip
 def test_settings_follow_from_arguments(serve, facts, changes):
-    assert plan.settings_of(serve, {}, facts) == DEFAULT._replace(**changes)
+    assert recipe.settings_of(serve, {}, facts) == DEFAULT._replace(**changes)
 
 
 def test_what_is_asked_for_wins_over_arguments():
-    given = plan.settings_of(
+    given = recipe.settings_of(
         {"max_model_len": 4096, "max_num_seqs": 2, "speculative_config": {"model": "a/b"}},
         {"tensor": 2, "pipeline": 3, "data": 4, "expert": True},
         {},
@@ -120,7 +120,7 @@ def test_what_is_asked_for_wins_over_arguments():
     )  # fmt: skip
     expected = DEFAULT._replace(tensor=2, pipeline=3, data=4, expert=True, ray=True, context=1024, seqs=7, recorded=True, default_share=0.9)
     assert given == expected._replace(draft_gib=3.5, drafts=1)
-    whole = plan.settings_of({"speculative_config": {"model": "a/b"}}, {}, {}, draft_in_weights=True)
+    whole = recipe.settings_of({"speculative_config": {"model": "a/b"}}, {}, {}, draft_in_weights=True)
     assert (whole.unsized_draft, whole.draft_gib) == (False, 0.0)
 
 
@@ -135,22 +135,22 @@ def test_shares_and_sequences_that_nobody_says_are_the_engines():
 
 
 def test_the_cache_of_each_kind_of_layer_is_counted():
-    parts = {kind: (size, words) for kind, size, words in plan.kv_parts(DENSE, use(max_model_len=1000))}
+    parts = {kind: (size, words) for kind, size, words in components.kv_parts(DENSE, use(max_model_len=1000))}
     assert parts == {"full": (2 * 32 * 8 * 128 * 2 * 1000, "2 x 32 layers x 8 head(s) x 128 x 2 B x 1000 tokens")}
-    staged = plan.kv_parts(DENSE, use(tensor=3, pipeline=3, max_model_len=1000, decode_context_parallel_size=2))
+    staged = components.kv_parts(DENSE, use(tensor=3, pipeline=3, max_model_len=1000, decode_context_parallel_size=2))
     assert staged == [("full", 2 * 11 * 3 * 128 * 2 * 1000 / 2, "2 x 11 layers x 3 head(s) x 128 x 2 B x 1000 tokens / 2 ranks of the context")]
     spec = {"method": "mtp", "num_speculative_tokens": 3}
-    drafted = plan.kv_parts(HYBRID, use(HYBRID, max_model_len=1000, speculative_config=spec))
+    drafted = components.kv_parts(HYBRID, use(HYBRID, max_model_len=1000, speculative_config=spec))
     assert drafted == [("full", 2 * 10 * 8 * 128 * 2 * 1000, "2 x (8 + 2 of the drafter) layers x 8 head(s) x 128 x 2 B x 1000 tokens")]
     plain = {name: value for name, value in HYBRID.items() if name != "draft_layers"}
-    assert plan.kv_parts(plain, use(HYBRID, max_model_len=1000, speculative_config=spec))[0][1] == 2 * 9 * 8 * 128 * 2 * 1000
-    stated = plan.kv_parts({"kv_bytes_per_token": 3000}, use(max_model_len=1000, decode_context_parallel_size=2))
+    assert components.kv_parts(plain, use(HYBRID, max_model_len=1000, speculative_config=spec))[0][1] == 2 * 9 * 8 * 128 * 2 * 1000
+    stated = components.kv_parts({"kv_bytes_per_token": 3000}, use(max_model_len=1000, decode_context_parallel_size=2))
     assert stated == [("stated", 1500000.0, "1500 B a token and rank, as stated, x 1000 tokens")]
 
 
 def test_windows_and_latent_rows_are_counted():
     facts = {**DENSE, "attention_layers": 2, "sliding_layers": 31, "sliding_window": 100, "global_num_key_value_heads": 4, "global_head_dim": 256}
-    found = plan.kv_parts(facts, use(facts, tensor=2, pipeline=2, max_model_len=50000, max_num_batched_tokens=400))
+    found = components.kv_parts(facts, use(facts, tensor=2, pipeline=2, max_model_len=50000, max_num_batched_tokens=400))
     assert found == [
         ("full", 2 * 1 * 2 * 256 * 2 * 50000, "2 x 1 layers x 2 head(s) x 256 x 2 B x 50000 tokens"),
         ("sliding", 2 * 16 * 4 * 128 * 2 * 500, "2 x 16 layers x 4 head(s) x 128 x 2 B x 500 tokens (window 100 + 400 of a step)"),
@@ -158,7 +158,7 @@ def test_windows_and_latent_rows_are_counted():
     latent = [{"layers": 9, "width": 512, "ratio": 4}, {"layers": 5, "width": 64, "window": 128}, {"layers": 1, "width": 8}]
     rows = {"num_hidden_layers": 9, "latent_layers": latent}
     spec = {"method": "mtp", "num_speculative_tokens": 1}
-    found = plan.kv_parts(rows, use(rows, pipeline=2, max_model_len=1000, decode_context_parallel_size=2, speculative_config=spec))
+    found = components.kv_parts(rows, use(rows, pipeline=2, max_model_len=1000, decode_context_parallel_size=2, speculative_config=spec))
     assert found == [
         ("latent", (5 + 1) * 512 * 2 * 1000 / 4 / 2, "6 layers x 512 x 2 B x 1000 tokens / 4 / 2 ranks of the context, on every rank"),
         ("window", 3 * 64 * 2 * 128, "3 layers x 64 x 2 B x 128 tokens of the window, on every rank"),
@@ -168,8 +168,8 @@ def test_windows_and_latent_rows_are_counted():
 
 def test_each_draft_keeps_a_state_of_its_own():
     spec = {"method": "mtp", "num_speculative_tokens": 3}
-    assert plan.state_bytes(HYBRID, use(HYBRID, tensor=2, pipeline=2, speculative_config=spec)) == 2**26 / 4 * 4
-    assert plan.state_bytes(DENSE, use()) == 0
+    assert components.state_bytes(HYBRID, use(HYBRID, tensor=2, pipeline=2, speculative_config=spec)) == 2**26 / 4 * 4
+    assert components.state_bytes(DENSE, use()) == 0
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_every_part_of_a_start_with_all_there_is():
         "max_model_len": 8192, "max_num_seqs": 4, "gpu_memory_utilization": 0.6, "speculative_config": spec, "quantization": "fp8", "cpu_offload_gb": 2,
         "load_format": "fastsafetensors", "max_num_batched_tokens": 4096,
     }  # fmt: skip
-    settings = plan.settings_of(serve, {"tensor": 2}, facts, ray=True, draft_gib=3.0)
+    settings = recipe.settings_of(serve, {"tensor": 2}, facts, ray=True, draft_gib=3.0)
     found = planned(facts, on=node(available=110.0, tenants=5.0), settings=settings)
     whole = 16 * 1.015
     plain = 4 * 131072 * 4096 / 2 / GIB * 1.015
@@ -286,14 +286,14 @@ def test_where_the_size_of_the_weights_comes_from():
     # Without a size of files the page cache fills with what is loaded.
     assert sheet(declared)["page_cache"][0] == 30 + 9.5 + 1
     with pytest.raises(ValueError, match="no size of the weights"):
-        plan.weights(unsized, use(), None)
+        components.weights(unsized, use(), None)
     loaded = {**DENSE, "weights_gib_per_rank": 20.0, "weights_bits": 16}
-    halved = plan.weights(loaded, use(loaded, tensor=2, quantization="fp8"), None)
+    halved = components.weights(loaded, use(loaded, tensor=2, quantization="fp8"), None)
     assert [one.gib for one in halved] == pytest.approx([10.5, 9.5]), "1 GiB of 20 is embeddings and head, on each of two ranks"
     ranks = [sheet(plan.plan(DENSE, use(tensor=2, data=2, gpu_memory_utilization=0.8, **more), [node()], search=False))["weights"][0]
              for more in ({}, {"enable_expert_parallel": True})]  # fmt: skip
     assert ranks == [16.24, 8.12]
-    split = [plan.weights(DENSE, use(tensor=2)._replace(draft_gib=3.0, draft_split=one), None)[1].gib for one in (False, True)]
+    split = [components.weights(DENSE, use(tensor=2)._replace(draft_gib=3.0, draft_split=one), None)[1].gib for one in (False, True)]
     assert split == pytest.approx([3.0 * 1.015, 1.5 * 1.015])
     assert plan.weights_gib(DENSE, use(tensor=2)._replace(draft_gib=3.0), None) == pytest.approx(19 * 1.015)
 
@@ -308,10 +308,11 @@ def test_a_page_cache_takes_what_room_there_is():
 
 def test_a_model_that_says_little_is_counted_with_usual_numbers():
     little = {"num_hidden_layers": 2, "hidden_size": 1000, "latent_layers": [{"layers": 2, "width": 64}], "checkpoint_gb": 1}
-    found = plan.activation(little, use(little, max_num_batched_tokens=1000))
+    found = components.activation(little, use(little, max_num_batched_tokens=1000))
     assert found.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5 + 1024 rows of logits"
     assert found.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and found.within == pytest.approx(1000 * 2 * 20000 * 0.5 / GIB)
-    experts = plan.activation({**little, "num_experts": 4, "num_attention_heads": 3}, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
+    mixed = {**little, "num_experts": 4, "num_attention_heads": 3}
+    experts = components.activation(mixed, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
     assert experts.arithmetic == "1000 tokens x 2 B x (12000 + 16000 + 384) values x 1.5 + 1024 rows of logits"
 
 
@@ -605,10 +606,10 @@ def test_fewer_sequences_are_tried_in_steps(asked, first):
 
 def test_the_proposal_is_that_of_the_smallest_node():
     settings = use(max_model_len=2**20, max_num_seqs=1, gpu_memory_utilization=0.7, kv_cache_dtype="nvfp4")
-    both = [plan.Node("a", 121.69), plan.Node("b", 98.0)]
+    both = [components.Node("a", 121.69), components.Node("b", 98.0)]
     alone = [plan.plan(DENSE, settings, [one], search=False)["propose_kv_cache_memory_bytes"] for one in both]
     assert alone[1] < alone[0] and plan.plan(DENSE, settings, both, search=False)["propose_kv_cache_memory_bytes"] == alone[1]
-    assert plan.plan(DENSE, settings, [*both, plan.Node("c", 60.0)], search=False)["propose_kv_cache_memory_bytes"] is None
+    assert plan.plan(DENSE, settings, [*both, components.Node("c", 60.0)], search=False)["propose_kv_cache_memory_bytes"] is None
 
 
 # -- recipes that run --------------------------------------------------------------------------------------------------
@@ -633,7 +634,7 @@ PINNED = RUNS._replace(utilization=None, kv_bytes=4 * GIB)
     ],
 )  # fmt: skip
 def test_a_report_counts_for_what_takes_no_more(changes, covered):
-    reports = [plan.Report(RUNS, 32.0, TOTAL, 0.0, "somebody")]
+    reports = [recipe.Report(RUNS, 32.0, TOTAL, 0.0, "somebody")]
     assert plan.reported(RUNS._replace(**changes), 32.0, node(), reports) == ("somebody" if covered else "")
 
 
@@ -642,14 +643,14 @@ def test_a_report_counts_for_what_takes_no_more(changes, covered):
 )
 def test_a_report_without_something_counts_for_nothing_with_it(field, more):
     less = RUNS._replace(**{"graphs": False, "vision": False, "ray": False, "online_fp8": False, "loader": "auto"})
-    reports = [plan.Report(less, 32.0, TOTAL, 0.0, "somebody")]
+    reports = [recipe.Report(less, 32.0, TOTAL, 0.0, "somebody")]
     assert plan.reported(less, 32.0, node(), reports) == "somebody" and plan.reported(less._replace(**{field: more}), 32.0, node(), reports) == ""
-    with_it = [plan.Report(less._replace(**{field: more}), 32.0, TOTAL, 0.0, "somebody")]
+    with_it = [recipe.Report(less._replace(**{field: more}), 32.0, TOTAL, 0.0, "somebody")]
     assert plan.reported(less._replace(**{field: more}), 32.0, node(), with_it) == "somebody"
 
 
 def test_a_report_of_a_cache_in_bytes_counts_for_one_that_is_no_larger():
-    reports = [plan.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "nobody"), plan.Report(PINNED, 32.0, TOTAL, 0.0, "somebody")]
+    reports = [recipe.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "nobody"), recipe.Report(PINNED, 32.0, TOTAL, 0.0, "somebody")]
     for changes, who in (({}, "somebody"), ({"kv_bytes": 4 * GIB + 1}, ""), ({"kv_bytes": GIB}, "somebody"), ({"kv_bytes": None, "utilization": 0.1}, "")):
         assert plan.reported(PINNED._replace(**changes), 32.0, node(), reports) == who, changes
 
@@ -663,13 +664,13 @@ def test_a_report_of_a_cache_in_bytes_counts_for_one_that_is_no_larger():
     ],
 )  # fmt: skip
 def test_a_report_counts_for_a_node_like_those(loads, on, covered):
-    reports = [plan.Report(RUNS, 32.0, TOTAL, 2.0, "somebody")]
+    reports = [recipe.Report(RUNS, 32.0, TOTAL, 2.0, "somebody")]
     assert plan.reported(RUNS, loads, on, reports) == ("somebody" if covered else "")
 
 
 def test_a_report_keeps_from_no_and_makes_nothing_fit():
     settings = use(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.9)
-    reports = [plan.Report(settings, 40.0, TOTAL, 0.0, "somebody")]
+    reports = [recipe.Report(settings, 40.0, TOTAL, 0.0, "somebody")]
     found = planned(settings=settings, reports=reports, search=True)
     (one,) = found["nodes"]
     assert (found["verdict"], one["reported"]) == (plan.TIGHT, "somebody") and found["reasons"][-1] == "a: it is reported to run: somebody"

@@ -127,7 +127,7 @@ def test_every_user_answers_what_follows_from_the_table(argv, what, monkeypatch,
     assert (12 in [one["pid"] for one in owned]) is looked_through, "zombie check: below it"
     assert stacks.is_owner(processes[11]) is owner
 
-    assert bool(at_work.serving(str(tmp_path / "none"), "/proc")) is serves, "page_cache_drop, fabric_probe and memory_baseline"
+    assert bool(at_work.serving(str(tmp_path / "none"), "/proc")) is serves, "page_cache_drop, fabric_probe and cluster_record"
     assert any(at_work.among([11])) is works, "a restart, and teardown"
     assert bool(at_work.within({BOX})) is works, "a stale head"
     assert list(rank_info.ranks_among(processes)) == ([11] if kind == "rank" else []), "proof"

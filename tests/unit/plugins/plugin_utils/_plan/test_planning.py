@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import plan_records
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending, model_facts, plan
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, ending, model_facts, plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning, wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -113,7 +113,7 @@ def test_the_documentation_does_its_sums_as_the_plan_does():
 
 def test_the_documentation_names_every_constant_with_its_value():
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    for name, one in plan.CONSTANTS.items():
+    for name, one in components.CONSTANTS.items():
         assert f"| `{name}` | {one.value:g} ± {one.within:g} |" in text, name
 
 
@@ -141,9 +141,9 @@ def test_numbers_as_text_are_the_numbers():
 @pytest.mark.parametrize("name, value", [("max_model_len", "huge"), ("max_model_len", "1.5M"), ("gpu_memory_utilization", 95), ("max_num_seqs", "64k")])
 def test_a_value_that_the_engine_would_not_read_is_unknown_and_named(name, value):
     found = planning.memory_plan(profiles.load("gpt_oss_120b_one"), serve={name: value})
-    (row,) = planning.findings(found)
+    (row,) = wording.findings(found)
     assert found["verdict"] == plan.UNKNOWN and row["verdict"] == "unknown" and f"{name}: is {value!r}; expected" in row["message"]
-    assert row["remedy"] == "Correct the value in gb10_serve_arguments, or in the profile." and f"{name}: is" in planning.lines(found)[1]
+    assert row["remedy"] == "Correct the value in gb10_serve_arguments, or in the profile." and f"{name}: is" in wording.lines(found)[1]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_drafter_on_record_has_its_size(model):
     unsized = {"repositories": {"drafter": {**profile["repositories"]["drafter"], "size_gb": None}}}
     serve = {"speculative_config": {**profile["serve"]["speculative_config"], "model": model}}
     found = planning.memory_plan({**profile, **unsized}, serve=serve)
-    assert not found["settings"]["unsized_draft"] and found["settings"]["draft_gib"] == pytest.approx(4e9 / plan.GIB)
+    assert not found["settings"]["unsized_draft"] and found["settings"]["draft_gib"] == pytest.approx(4e9 / components.GIB)
     other = planning.memory_plan({**profile, "repositories": {}}, serve={"speculative_config": {"method": "dflash", "model": "org/other"}})
     assert other["settings"]["unsized_draft"]
 
@@ -201,18 +201,18 @@ def test_a_profile_is_planned_for_both_classes_side_by_side():
     found = planning.memory_plan(profiles.load("qwen3_8_27b_nvfp4_one"))
     assert [(one["class_gb"], one["total_gib"], one["verdict"]) for one in found["classes"]] == [(64, 60.84, "tight"), (128, 121.69, "fits")]
     assert found["classes"][0]["nodes"] == found["nodes"] and found["class_gb"] == 64
-    rows = planning.findings(found)
+    rows = wording.findings(found)
     assert [row["verdict"] for row in rows] == ["warn", "pass"]
     assert "of 60.84 on a Spark with 64 GB" in rows[0]["message"] and "of 121.69 on a Spark with 128 GB" in rows[1]["message"]
     larger = "On a Spark with 128 GB: fits (-e gb10_plan_nodes=121.69)."
     assert rows[0]["remedy"] == f"{larger} Nothing that was tried goes better, and it is reported to run as it is."
-    text = planning.lines(found)
+    text = wording.lines(found)
     assert text[0].endswith(": tight on a Spark with 64 GB, fits on a Spark with 128 GB")
     assert text[3].split("  ")[0] == "GiB on each node" and "Spark with 64 GB   Spark with 128 GB" in text[3]
     large = planning.memory_plan(profiles.load(NEMOTRON))
     assert [(one["class_gb"], one["verdict"]) for one in large["classes"]] == [(64, "no"), (128, "fits")] and large["verdict"] == plan.FITS
-    assert [row["verdict"] for row in planning.findings(large)] == ["pass", "pass"], "of a Spark that it is not made for nothing stops"
-    assert planning.lines(large)[0].endswith(": no on a Spark with 64 GB, fits on a Spark with 128 GB")
+    assert [row["verdict"] for row in wording.findings(large)] == ["pass", "pass"], "of a Spark that it is not made for nothing stops"
+    assert wording.lines(large)[0].endswith(": no on a Spark with 64 GB, fits on a Spark with 128 GB")
 
 
 def test_nodes_of_the_inventory_count_where_it_says_their_memory():
@@ -252,22 +252,22 @@ def test_lines_to_type_keep_what_was_given():
     line = '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.82, "kv_cache_dtype": "fp8", "max_model_len": 524288, "max_num_seqs": 40}}'
     change = {"change": "gpu_memory_utilization", "to": 0.82, "verdict": "fits"}
     more = {"change": "nodes", "to": 4, "verdict": "fits"}
-    assert planning.would_go([change, more], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
-    quoted = planning.would_go([change], {"chat_template": "it's"}, "")
+    assert wording.would_go([change, more], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
+    quoted = wording.would_go([change], {"chat_template": "it's"}, "")
     assert shlex.split(quoted.removeprefix("What would go: "))[1] == '{"gb10_serve_arguments": {"chat_template": "it\'s", "gpu_memory_utilization": 0.82}}'
-    assert planning.would_go([], {}, "").endswith("take smaller weights or more nodes")
+    assert wording.would_go([], {}, "").endswith("take smaller weights or more nodes")
 
 
 def test_equal_nodes_stand_in_the_table_once_and_a_short_cache_says_so():
     found = planning.memory_plan(profiles.load(NEMOTRON), nodes=121.69, context="1M", concurrency=64)
-    text = planning.lines(found)
-    assert [column.title for column in planning.columns(found)] == ["node-1, node-2"] and len([row for row in text if row.startswith("weights ")]) == 1
+    text = wording.lines(found)
+    assert [column.title for column in wording.columns(found)] == ["node-1, node-2"] and len([row for row in text if row.startswith("weights ")]) == 1
     for start in ("KV cache, part of 64 x 1048576 tokens ", "sequences that the cache holds "):
         assert len([row for row in text if row.startswith(start)]) == 1
     assert sum("the cache holds 21.3 of 64 sequences" in row for row in text) == 1
     claimed = planning.memory_plan(profiles.load(NEMOTRON), tenants=[{"name": "a", "node": "node-1", "gib": 1}])
     titles = ["Spark with 64 GB, node-1", "Spark with 64 GB, node-2", "Spark with 128 GB, node-1", "Spark with 128 GB, node-2"]
-    assert [column.title for column in planning.columns(claimed)] == titles
+    assert [column.title for column in wording.columns(claimed)] == titles
 
 
 def test_what_a_drafter_makes_of_a_step_is_said_and_no_range_has_one_number():
@@ -284,7 +284,7 @@ def test_every_shipped_profile_has_a_plan(name):
     profile = profiles.load(name)
     found = planning.memory_plan(profile)
     assert found["verdict"] in (plan.FITS, plan.TIGHT), found["reasons"] or found["missing"]
-    assert len(found["nodes"]) == profile["parallel"]["tensor"] and planning.lines(found) and planning.findings(found)
+    assert len(found["nodes"]) == profile["parallel"]["tensor"] and wording.lines(found) and wording.findings(found)
 
 
 @pytest.mark.parametrize("name", profiles.known())
@@ -319,9 +319,9 @@ def test_a_profile_of_an_unknown_model_is_unknown_and_says_what_it_lacks():
     profile = {**profiles.load(NEMOTRON), "model": {"repo": "somebody/something"}, "memory": {"class_gb": 128, "weights_gb": None, "config": {}}}
     found = planning.memory_plan(profile)
     assert found["verdict"] == plan.UNKNOWN and "memory.config.hidden_size" in found["missing"]
-    rows = planning.findings(found)
+    rows = wording.findings(found)
     assert [row["verdict"] for row in rows] == ["unknown"] and "memory.config" in rows[0]["remedy"]
-    assert "unknown" in planning.lines(found)[0] and picture.svg(found).startswith("<svg")
+    assert "unknown" in wording.lines(found)[0] and picture.svg(found).startswith("<svg")
     own = {"num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128}
     assert planning.memory_plan({**profile, "memory": {**profile["memory"], "weights_gb": 20.0, "config": own}})["verdict"] == plan.FITS
 
@@ -362,7 +362,7 @@ def test_what_cannot_be_is_said_all_at_once(arguments, words):
 
 def test_a_plan_that_does_not_fit_stops_and_says_what_would():
     profile = profiles.load(NEMOTRON)
-    rows = planning.findings(planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.99}))
+    rows = wording.findings(planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.99}))
     assert {row["verdict"] for row in rows} == {"block"} and all(
         """-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.8}}' (fits)""" in row["remedy"] for row in rows
     )
@@ -372,8 +372,8 @@ def test_a_plan_that_does_not_fit_stops_and_says_what_would():
 def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]
-    rows = [one for one in planning.lines(found) if "kv-cache-memory-bytes" in one]
-    proposal = f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / plan.GIB:.2f} GiB)"
+    rows = [one for one in wording.lines(found) if "kv-cache-memory-bytes" in one]
+    proposal = f"proposed, applied with gb10_kv_cache=recorded: --kv-cache-memory-bytes {size} ({size / components.GIB:.2f} GiB)"
     assert rows == ([proposal] if recorded else [])
     pinned = planning.memory_plan(profiles.load(NEMOTRON), serve={"kv_cache_memory_bytes": size}, recorded=recorded)
     assert pinned["verdict"] == (plan.FITS if recorded else plan.TIGHT)

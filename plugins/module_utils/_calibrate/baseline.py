@@ -1,173 +1,26 @@
-#!/usr/bin/python
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""Takes a baseline of a node's memory at rest. This module util is PRIVATE to the collection."""
+
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-module: memory_baseline
-short_description: Record what a node's memory looks like right after its boot
-version_added: 0.2.0
-author: gb10.cluster contributors (@gb10-cluster)
-description:
-  - Records how much memory is used that neither the kernel nor a GPU process explains, while nothing runs yet. M(gb10.cluster.cuda_zombie_check)
-    subtracts that later, in the same boot, so that what is left was lost since.
-  - Waits until two samples of the available memory agree first.
-  - Refuses when a container of this collection or an engine runs, and when the boot was more than O(max_uptime) ago. What was leaked until then
-    would count as normal. O(force=true) records anyway, and RV(baseline.doubts) lists the reasons against it.
-  - An existing baseline of this boot stays as it is.
-  - RV(baseline) names no machine and no user, and holds no address and no serial number. It may be sent to the authors of this collection, who need
-    such figures to calibrate the formula.
-extends_documentation_fragment:
-  - gb10.cluster._attributes
-  - gb10.cluster._docker
-  - gb10.cluster._look
-  - gb10.cluster._look.driver
-attributes:
-  check_mode:
-    support: full
-    details:
-      - Looks, refuses and waits as otherwise, and writes nothing.
-  diff_mode:
-    support: full
-options:
-  state_dir:
-    description:
-      - Directory on the node that holds the state of this collection's clusters. The baseline is C(baseline.json) in it.
-    type: path
-    default: /var/lib/gb10
-  max_uptime:
-    description:
-      - Seconds since boot after which a baseline is no longer taken, 1 or more.
-    type: int
-    default: 1800
-  force:
-    description:
-      - Record although something speaks against it, also over a baseline of this boot.
-    type: bool
-    default: false
-  settle_mb:
-    description:
-      - Two samples of the available memory that differ by less than this many MiB agree, 1 or more.
-    type: int
-    default: 256
-  settle_sleep:
-    description:
-      - Seconds between two samples, 1 or more.
-    type: int
-    default: 5
-  settle_timeout:
-    description:
-      - Seconds to wait for that at most. Memory that does not settle speaks against a baseline.
-    type: int
-    default: 60
-seealso:
-  - module: gb10.cluster.cuda_zombie_check
-  - module: gb10.cluster.memory_watch
-"""
-
-EXAMPLES = r"""
-- name: Record what is normal, right after the boot
-  gb10.cluster.memory_baseline:
-  become: true
-  register: recorded
-
-- name: Keep it as a file
-  ansible.builtin.copy:
-    content: "{{ recorded.baseline | to_nice_json }}"
-    dest: "baseline-{{ inventory_hostname }}.json"
-    mode: "0644"
-  delegate_to: localhost
-"""
-
-RETURN = r"""
-path:
-  description: Where the baseline lies on the node.
-  returned: success
-  type: str
-  sample: /var/lib/gb10/baseline.json
-recorded:
-  description: Whether this call recorded it, or would have in check mode; false when this boot had one already.
-  returned: success
-  type: bool
-  sample: true
-baseline:
-  description: The baseline of this boot.
-  returned: success
-  type: dict
-  contains:
-    schema:
-      description: The version of this shape.
-      type: int
-      sample: 1
-    boot_id:
-      description: The kernel's id of the boot. It is random and names no machine.
-      type: str
-      sample: 2a5dc1f5-3983-4f96-a958-ebff58fa47ab
-    recorded_at:
-      description: When it was recorded, UTC.
-      type: str
-      sample: "2026-11-21T15:04:05Z"
-    uptime_s:
-      description: Seconds since the boot.
-      type: int
-      sample: 190
-    unexplained_mb:
-      description: What neither the kernel nor a GPU process explains, in MiB.
-      type: int
-      sample: 1480
-    kernel:
-      description: The kernel's release and the architecture.
-      type: dict
-      sample: {"release": 6.17.0-1032-nvidia, "arch": aarch64}
-    gpus:
-      description: The GPUs by name and driver.
-      type: list
-      elements: dict
-      sample: [{"name": NVIDIA GB10, "driver_version": 580.95.05, "memory_total_mb": null}]
-    processes:
-      description: The GPU processes by type and memory.
-      type: list
-      elements: dict
-      sample: [{"type": G, "used_mib": 92}]
-    accounting:
-      description: The account as M(gb10.cluster.cuda_zombie_check) makes it, without a baseline.
-      type: dict
-      sample: {"total_mb": 124610, "available_mb": 119000}
-    meminfo:
-      description: All of meminfo, in KiB.
-      type: dict
-      sample: {"MemTotal": 127600640, "MemAvailable": 121856000}
-    samples_mb:
-      description: The samples of the available memory, in MiB.
-      type: list
-      elements: int
-      sample: [118996, 119000]
-    doubts:
-      description: The reasons against recording it.
-      type: list
-      elements: str
-      sample: []
-"""
 
 import os
 import platform
 import time
 import typing as t
 
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
-from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
+#: The least that each number may be.
 LEAST = {"max_uptime": 1, "settle_mb": 1, "settle_sleep": 1, "settle_timeout": 0, "tool_timeout": 1}
 
 Params = dict[str, t.Any]
@@ -274,9 +127,12 @@ def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t
     return (found if found and found["boot_id"] == boot else None), for_diff(found)
 
 
-def work(module: AnsibleModule) -> dict[str, t.Any]:
-    params = module.params
-    _module.require_least(params, LEAST)
+def record(params: Params, check_mode: bool) -> dict[str, t.Any]:
+    """Record the baseline of this boot, unless there is one, and return the module's result.
+
+    ``params`` are those of the module's option baseline, its roots and its timeouts. Raises :class:`ClusterError` where the node is not at rest.
+    """
+    require_least(params, LEAST)
     path = accounting.baseline_path(params["state_dir"])
     boot = boot_id(params["roots"]["proc_root"])
     current, before = existing(path, boot)
@@ -286,10 +142,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             "reason": "recorded already",
             "path": path,
             "recorded": False,
-            "baseline": current,
+            "record": current,
         }
     taken = take(params, boot)
-    if not module.check_mode:
+    if not check_mode:
         accounting.write_baseline(path, taken)
     doubts = f"; reasons against it: {'; '.join(taken['doubts'])}" if taken["doubts"] else ""
     return {
@@ -300,29 +156,6 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "reason": "forced" if params["force"] else "this boot has none",
         "path": path,
         "recorded": True,
-        "baseline": taken,
+        "record": taken,
         "diff": {"before": before, "after": for_diff(taken)},
     }
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
-            "max_uptime": {"type": "int", "default": 1800},
-            "force": {"type": "bool", "default": False},
-            "settle_mb": {"type": "int", "default": 256},
-            "settle_sleep": {"type": "int", "default": 5},
-            "settle_timeout": {"type": "int", "default": 60},
-            "roots": ROOTS,
-            "tool_timeout": {"type": "int", "default": 30},
-            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-            "docker_timeout": {"type": "int", "default": 60},
-        },
-        supports_check_mode=True,
-    )
-    _module.run(module, work)
-
-
-if __name__ == "__main__":
-    main()

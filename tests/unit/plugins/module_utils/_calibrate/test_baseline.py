@@ -16,10 +16,10 @@ import through_ansible
 from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.modules import memory_baseline
+from ansible_collections.gb10.cluster.plugins.module_utils._calibrate import baseline as taking
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
-FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
+ROOT = pathlib.Path(__file__).resolve().parents[5]
+FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
 IDLE = (FIXTURES / "nvidia_smi/composed_gb10_idle.xml").read_text()
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 
@@ -38,7 +38,7 @@ def node(tmp_path, monkeypatch):
     tool.chmod(0o755)
     (tmp_path / "answer.xml").write_text(IDLE)
     engine = types.SimpleNamespace(containers=lambda labels, statuses=(): [])
-    monkeypatch.setattr(memory_baseline, "EngineApi", lambda socket, timeout: engine)
+    monkeypatch.setattr(taking, "EngineApi", lambda socket, timeout: engine)
     return types.SimpleNamespace(root=tmp_path, proc=proc, tool=tool, engine=engine, path=tmp_path / "state/baseline.json", answer=tmp_path / "answer.xml")
 
 
@@ -61,25 +61,25 @@ def options(node, **params):
 
 
 def call(node, *, check_mode=False, **params):
-    return memory_baseline.work(types.SimpleNamespace(params=options(node, **params), check_mode=check_mode))
+    return taking.record(options(node, **params), check_mode)
 
 
 def test_recorded_once_a_boot(node):
     result = call(node)
     # See test__accounting.py: 2797604 - 2248724 KiB of the recorded meminfo.
-    assert result["changed"] and result["verdict"] == "pass" and result["baseline"]["unexplained_mb"] == 536
-    assert json.loads(node.path.read_text()) == result["baseline"] and result["baseline"]["uptime_s"] == 100
-    assert result["diff"] == {"before": {}, "after": {"boot_id": BOOT, "recorded_at": result["baseline"]["recorded_at"], "unexplained_mb": 536}}
+    assert result["changed"] and result["verdict"] == "pass" and result["record"]["unexplained_mb"] == 536
+    assert json.loads(node.path.read_text()) == result["record"] and result["record"]["uptime_s"] == 100
+    assert result["diff"] == {"before": {}, "after": {"boot_id": BOOT, "recorded_at": result["record"]["recorded_at"], "unexplained_mb": 536}}
     (node.proc / "uptime").write_text("99999 1\n")
     again = call(node)
-    assert not again.get("changed") and again["reason"] == "recorded already" and again["baseline"] == result["baseline"] and not again["recorded"]
+    assert not again.get("changed") and again["reason"] == "recorded already" and again["record"] == result["record"] and not again["recorded"]
 
 
 def test_a_new_boot_is_recorded_again_and_a_broken_file_is_replaced(node):
     call(node)
     (node.proc / "sys/kernel/random/boot_id").write_text("another\n")
     result = call(node)
-    assert result["changed"] and result["diff"]["before"]["boot_id"] == BOOT and result["baseline"]["boot_id"] == "another"
+    assert result["changed"] and result["diff"]["before"]["boot_id"] == BOOT and result["record"]["boot_id"] == "another"
     node.path.write_text("{")
     result = call(node)
     assert result["changed"] and "not JSON" in result["diff"]["before"]["broken"]
@@ -144,13 +144,13 @@ def test_not_at_rest_is_refused_unless_told(node, arrange, says, check_mode):
         call(node, check_mode=check_mode)
     assert "force: true" in caught.value.remedy and not node.path.exists()
     result = call(node, check_mode=check_mode, force=True)
-    assert result["verdict"] == "warn" and says in result["baseline"]["doubts"][0] and says in result["msg"]
+    assert result["verdict"] == "warn" and says in result["record"]["doubts"][0] and says in result["msg"]
     assert node.path.exists() is not check_mode
 
 
 def test_memory_that_does_not_settle_is_refused(node, monkeypatch):
     values = iter(range(10, 10000, 10))
-    monkeypatch.setattr(memory_baseline.node_memory, "read_meminfo", lambda root, path: {"MemTotal": 121 << 20, "MemAvailable": next(values) << 17})
+    monkeypatch.setattr(taking.node_memory, "read_meminfo", lambda root, path: {"MemTotal": 121 << 20, "MemAvailable": next(values) << 17})
     with pytest.raises(ClusterError, match="did not settle"):
         call(node, settle_timeout=2)
     assert "did not settle" in call(node, settle_timeout=2, force=True)["msg"]
@@ -167,7 +167,7 @@ def test_what_is_not_told_is_unknown(node):
 
 def test_nothing_in_it_names_the_machine(node):
     computing(node)
-    baseline = call(node, force=True)["baseline"]
+    baseline = call(node, force=True)["record"]
     assert "GPU-" not in json.dumps(baseline)
     assert set(baseline) == {
         "schema", "boot_id", "recorded_at", "uptime_s", "unexplained_mb", "kernel", "gpus", "processes", "accounting", "meminfo", "samples_mb", "doubts"
@@ -195,11 +195,7 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
                 "gb10_baseline_dir": str(node.root / "kept"),
             },
             "module_defaults": {
-                "gb10.cluster.memory_baseline": {
-                    name: value
-                    for name, value in options(node, settle_timeout=3).items()
-                    if value is not None and name not in ("state_dir", "max_uptime", "force")
-                }
+                "gb10.cluster.cluster_record": {name: options(node)[name] for name in ("roots", "docker_socket", "docker_timeout", "tool_timeout")}
             },
             "tasks": [{"ansible.builtin.import_tasks": str(node.root / "tasks.yml")}],
         }

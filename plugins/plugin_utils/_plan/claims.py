@@ -1,0 +1,64 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What tenants and companions claim of a node's memory. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
+
+#: What is said of a tenant.
+_TENANT = ("name", "node", "gib")
+#: What a node may say of itself, with the least and the most of each, in GiB.
+NODE_RANGES = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib": (0, 4096), "free_at_start_gib": (0, 4096)}
+
+
+#: Where something is wrong, what, and what was expected.
+Fault = tuple[str, str, str]
+
+
+def tenant_faults(tenants: t.Any) -> list[Fault]:
+    """Return what is wrong with declared tenants (``gb10_tenants``), as where, what, and what is expected."""
+    if not isinstance(tenants, list):
+        return [("gb10_tenants", f"is {tenants!r}", "a list of {name, node, gib}")]
+    found = []
+    for index, one in enumerate(tenants):
+        where = f"gb10_tenants[{index}]"
+        if not isinstance(one, dict):
+            found.append((where, f"is {one!r}", "{name, node, gib}"))
+            continue
+        name, on, size = one.get("name"), one.get("node"), one.get("gib")
+        found += [(f"{where}.{word}", "is not a known field", "name, node and gib") for word in one if word not in _TENANT]
+        if not isinstance(name, str) or not name.strip():
+            found.append((f"{where}.name", f"is {name!r}", "who it is, by the name of its container or program"))
+        if on is not None and (not isinstance(on, str) or not on):
+            found.append((f"{where}.node", f"is {on!r}", "the inventory's name of a node, or no node for one on each"))
+        if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 < size <= NODE_RANGES["tenants_gib"][1]:
+            found.append((f"{where}.gib", f"is {size!r}", f"GiB above 0, up to {NODE_RANGES['tenants_gib'][1]}"))
+    return found
+
+
+def claimed(tenants: t.Iterable[t.Mapping[str, t.Any]], node: str) -> dict[str, float]:
+    """Return what declared tenants claim of a node in GiB, by their names. One without a node claims it of every node."""
+    found: dict[str, float] = {}
+    for one in tenants:
+        if one.get("node") in (None, node):
+            found[one["name"]] = found.get(one["name"], 0.0) + one["gib"]
+    return found
+
+
+def companion_claims(companions: t.Iterable[t.Mapping[str, t.Any]], mode: str) -> dict[str, float]:
+    """Return what the companions of a node that are up in a mode claim of it in GiB, by name (``gb10_companions``)."""
+    return {one["name"]: one["memory_gib"] for one in declared.up_in(companions, mode)}
+
+
+def who(claims: t.Mapping[str, float], now: t.Mapping[str, float] | None = None) -> str:
+    """Return who holds what in words: what each claims, and what of that it holds ``now`` where that was measured."""
+    texts = []
+    for name, size in claims.items():
+        seen = (now or {}).get(name)
+        texts.append(f"{name} {size:g} GiB declared" + (f" ({seen:.1f} held now)" if seen else ""))
+    return ", ".join(texts)

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a new verb costs: its own files; the lists write themselves."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+#: A verb that reads the nodes' clocks: every file that a person writes for it, with two settings of its own.
+VERB = {
+    "playbooks/clocks.yml": """---
+# Compare the clocks of all nodes. Reads only.
+#
+#   ansible-playbook -i inventories/NAME gb10.cluster.clocks
+- name: Compare the clocks
+  hosts: gb10_cluster
+  roles:
+    - role: gb10.cluster.clocks
+""",
+    "roles/clocks/tasks/main.yml": "---\n",
+    "roles/clocks/defaults/main.yml": "---\n# Seconds by which they may differ.\ngb10_clocks_seconds: 5\n",
+    "roles/clocks/meta/main.yml": "---\ndependencies:\n  - role: gb10.cluster.gb10\n",
+    "roles/clocks/meta/argument_specs.yml": """---
+argument_specs:
+  main:
+    short_description: Compare the clocks of all nodes
+    options:
+      gb10_clocks_seconds:
+        description: Seconds by which they may differ.
+        type: int
+        default: 5
+""",
+    "roles/clocks/README.md": "# gb10.cluster.clocks\n",
+    "plugins/plugin_utils/_stages/clocks.py": "def judge(answers, run):\n    pass\n",
+    "docs/clocks.md": "# Clocks\n",
+}
+#: The most files that a person writes for a verb.
+MOST = 9
+
+
+@pytest.fixture
+def lists(tmp_path, monkeypatch):
+    """The tool, on a copy of what it reads."""
+    spec = importlib.util.spec_from_file_location("lists", ROOT / "tests/tools/lists.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name in ("docs", "playbooks", "roles", "meta", "awx", "plugins/modules", "plugins/plugin_utils/_stages"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+def test_a_verb_costs_its_own_files_alone(lists, tmp_path):
+    before = lists.lists()
+    for name, text in VERB.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    after = lists.lists()
+    assert len(VERB) <= MOST
+    made = {str(path): text for path, text in after.items() if text != before[path]}
+    assert set(made) == {"docs/index.md", "docs/settings.md", "awx/job_templates.yml", "plugins/modules/judge.py"}
+    assert "[clocks](clocks.md) | Compare the clocks of all nodes." in made["docs/index.md"] and "`gb10_clocks_seconds`" in made["docs/settings.md"]
+    assert 'playbook: "{{ gb10_awx_playbooks }}/clocks.yml"' in made["awx/job_templates.yml"] and "      - clocks\n" in made["plugins/modules/judge.py"]
+
+
+def test_the_lists_are_as_the_tool_writes_them(lists):
+    assert {path: (ROOT / path).read_text(encoding="utf-8") for path in lists.lists()} == lists.lists()
