@@ -200,11 +200,11 @@ class ImageServer(blocks.Server):
         with Wire(connection) as wire:
             try:
                 wanted = set(json.loads(blocks.receive(connection, min(length, SMALL))))
-                print(f"{client} asks for {len(wanted)} blob(s)", file=sys.stderr, flush=True)
+                sys.stderr.write(f"{client} asks for {len(wanted)} blob(s)\n")
                 self._give(wire, wanted)
                 wire.send(END)
             except (Unreadable, ValueError, TypeError, tarfile.TarError, http.client.HTTPException, OSError) as error:
-                print(f"{client}: {error!r}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"{client}: {error!r}\n")
                 wire.send(FAILED, str(error).encode()[:2000])
 
     def _give(self, wire: Wire, wanted: set[str]) -> None:
