@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import pathlib
@@ -15,6 +14,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete, finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
@@ -70,12 +70,8 @@ def explain(given: str, signatures: t.Iterable[signature.Signature]) -> dict[str
     if not files:
         names = "; ".join(f"{one['name']}: {one['why']}" for one in unread[:SHOWN])
         raise ClusterError(f"no log could be read ({names or 'it is empty'})", where=given, expected="text", remedy="Give a log, or a directory with logs.")
-    findings = [{**one, "time": _clock(one["time"])} for one in found] + [*_notes(files, unread)]
+    findings = [{**one, "time": None if one["time"] is None else utc_text(one["time"])} for one in found] + [*_notes(files, unread)]
     return {"schema": 1, "kind": KIND, "path": given, "verdict": table.worst(findings), "files": files, "unread": unread, "findings": findings}
-
-
-def _clock(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _notes(files: list[dict[str, t.Any]], unread: list[dict[str, str]]) -> t.Iterator[dict[str, t.Any]]:

@@ -21,8 +21,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import served_name
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import interruption
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text, end_text, stage_of
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import end_text, stage_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC, has_engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
@@ -219,7 +220,7 @@ def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Di
 def stopped(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
     """Return the error for an engine or rank that was stopped on request while this play waited for it. Its log after that shows no failure."""
     return ClusterError(
-        f"the {what} on {node} was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'])}, while this play waited for it",
+        f"the {what} on {node} was stopped by {engine['stopped_by']} at {utc_text(engine['stopped_at'])}, while this play waited for it",
         remedy="Run again when it should serve.",
         reason="stopped",
         log_lines=list(diagnosis.tail),

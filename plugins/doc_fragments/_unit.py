@@ -21,11 +21,7 @@ options:
     default: 60
 """
 
-    PROGRAM = r"""
-attributes:
-  action:
-    description: Runs partly on the controller, which makes the program and sends it to the node where that has another.
-    support: full
+    START = r"""
 options:
   enabled:
     description:
@@ -37,12 +33,20 @@ options:
       - Seconds that the unit gets to find everything as specified, or to start it.
     type: int
     default: 300
+"""
+
+    PROGRAM = r"""
+attributes:
+  action:
+    description: Runs partly on the controller, which makes the program and sends it to the node where that has another.
+    support: full
+options:
   program_digest:
     description:
       - SHA-256 of the program that the node shall have. Set by the action plugin.
     type: str
     default: ""
-  program:
+  program_file:
     description:
       - Where that program lies on the node. Set by the action plugin, where the node has another one.
     type: path

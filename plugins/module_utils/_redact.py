@@ -43,10 +43,10 @@ HIDDEN_START = "<secret"
 _SECRET_END = (
     r"(?=[abcekpst])(?:(?:token(?:s(?:(?<=hf[_-]tokens)|(?<=(?:api|bot)[_-]tokens)|(?<=auth[_-]tokens)|(?<=(?:access|bearer|secret|github|gitlab)[_-]tokens)"
     r"|(?<=refresh[_-]tokens)))?|api[_-]?keys?|secrets?"
-    r"|(?:secret|access|private|account|signing|encryption)[_-]?keys?|passw(?:or)?ds?|passphrases?|credentials?)"
+    r"|(?:secret|access|private|account|signing|encryption|auth)[_-]?keys?|passw(?:or)?ds?|passphrases?|credentials?)"
     # One of several, or what says again that it is the secret itself.
     r"(?:[_-](?:value|text|string|plain|raw|b64|base64|old|new|\d{1,2})|\d{1,2})?"
-    r"|(?<=[_-])pass|(?<=_)pwd|(?<=[_-])pat|cookies?|(?<=_)(?-i:KEY)|(?<=--)(?:key|auth|bearer))"
+    r"|(?<=[_-])pass|(?<=SSH)(?-i:PASS)|(?<=DB)(?-i:PASS)|(?<=_)pwd|(?<=[_-])pat|cookies?|(?<=_)(?-i:KEY)|(?<=--)(?:key|auth|bearer)|(?<=2-)bearer)"
 )
 _SECRET_NAME = re.compile(rf"(?i){_SECRET_END}$")
 #: Those that name other things as well, so that the value has to look like a secret; and in words before a colon, a token.
@@ -81,7 +81,8 @@ _SHAPES = (
     re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
     # In JSON, a line's beginning follows the letter of an escaped line break.
     re.compile(
-        r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[oprsu]_|github_pat_|glpat-|dckr_pat_|pypi-AgE|xox[abp]-|xapp-|AIza))"
+        r"(?P<kept>(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:nvapi-|sk-|gh[oprsu]_|github_pat_|glpat-|dckr_pat_|pypi-AgE|xox[abp]-|xapp-|AIza"
+        r"|[sr]k_live_|hvs\.|tskey-|dop_v1_|shpat_))"
         r"[A-Za-z0-9_-]{16,}"
     ),
     re.compile(r"(?P<kept>(?<![\w-])npm_)[A-Za-z0-9]{36}(?![\w-])"),
@@ -107,12 +108,15 @@ _SHAPES = (
     re.compile(r"(?P<kept>(?<![\w:-]))\d{8,10}:AA[\w-]{33}(?![\w-])"),
 )
 
+#: The port of an address.
+_PORT = r"(?:(?::|%3A)\d{1,5})?"
+
 #: Addresses of webhooks, which are a secret themselves: whoever has one writes there. Each has the word.
 _HOOK = "hook"
 _WEBHOOK = re.compile(
-    rf"(?i)(?P<kept>hooks\.slack(?:-gov)?\.com{_SLASH}(?:services|workflows|triggers){_SLASH}"
-    rf"|discord(?:app)?\.com{_SLASH}api{_SLASH}(?:v\d{{1,2}}{_SLASH})?webhooks{_SLASH}"
-    rf"|\.office(?:365)?\.com{_SLASH}webhook(?:b2)?{_SLASH}|hooks\.zapier\.com{_SLASH}hooks{_SLASH}catch{_SLASH}"
+    rf"(?i)(?P<kept>hooks\.slack(?:-gov)?\.com{_PORT}{_SLASH}(?:services|workflows|triggers){_SLASH}"
+    rf"|discord(?:app)?\.com{_PORT}{_SLASH}api{_SLASH}(?:v\d{{1,2}}{_SLASH})?webhooks{_SLASH}"
+    rf"|\.office(?:365)?\.com{_PORT}{_SLASH}webhook(?:b2)?{_SLASH}|hooks\.zapier\.com{_PORT}{_SLASH}hooks{_SLASH}catch{_SLASH}"
     rf"|{_SLASH}hooks{_SLASH}(?=[a-z0-9]{{26}}(?![a-z0-9]))){_PATH}"
 )
 
@@ -130,6 +134,8 @@ _INDENT, _LINE_END, _BEFORE, _LONGEST = " \t-", re.compile(r"\S*[ \t]{0,64}(?:#[
 #: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word. Several may be a mapping.
 _QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))[^\n])*"
 _VALUE = re.compile(rf"{_QUOTED}|\[[^\]\n]*|[^\s\"',;&\\)}}\]]+")
+_VALUES = re.compile(rf"{_QUOTED}|\[[^\]\n]*|(?:[^\s\"',;&\\)}}\]]|,(?=[^\s\"',;&\\)}}\]]))+")
+_SEVERAL = re.compile(r"(?i)(?<!pas)s$")
 _MAPPING = re.compile(r"\{[^}\n]+")
 #: Values of an option: on a command line, where the key of vLLM's API takes several, and in a printed list of words.
 _ONE_WORD = re.compile(rf"{_QUOTED}|[^\s\"'-][^\s\"']*")
@@ -290,7 +296,8 @@ def _values(text: str, match: re.Match[str]) -> t.Iterator[tuple[int, int]]:
         before = _before(text, match) if match["colon"] else ""
         # What may be none is looked at for as long as a secret is, or a text of such names would take a time in proportion to its square.
         end = match.end() + _LONGEST if before.strip(_INDENT) or _DOUBTFUL_NAME.search(match["name"]) else len(text)
-        value = (whole.match(text, match.end()) if whole else None) or (_ONE_WORD if is_option else _VALUE).match(text, match.end(), end)
+        one = _ONE_WORD if is_option else _VALUES if _SEVERAL.search(match["name"]) else _VALUE
+        value = (whole.match(text, match.end()) if whole else None) or one.match(text, match.end(), end)
         if value and value[0].lower() not in _NO_VALUE:
             start = value.end("quote") if value.re is not whole and value["quote"] else value.start()
             secret = text[start:value.end()]

@@ -296,7 +296,6 @@ unlisted:
 """
 
 import contextlib
-import datetime
 import json
 import os
 import shutil
@@ -307,6 +306,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, model_part, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import GIB, Item, Place, Progress, damaged, full, require_space
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
@@ -442,7 +442,7 @@ def export(module: AnsibleModule, note: Note, stack: contextlib.ExitStack) -> Re
             tick = Progress(size, until, note)
             for item in missing:
                 rows[item.path] = place.write(item, tick)
-            made_at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+            made_at = utc_text()
             manifest = {**manifest, "files": files_of(rows), "made_at": made_at, "made_by": params["made_by"]}
             place.finish(manifest)
             digest = content.sha256_of(content.text_of(manifest).encode())

@@ -217,21 +217,18 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files as lease_look
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import record as leases
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches, prune
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_source, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import under_removal
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._service import table
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup, transient
 
 #: Seconds that a download gets to end; what it has loaded stays in the cache.
 DOWNLOAD_GRACE = 5
-#: Seconds that systemd gets for one answer about the unit of a lease.
-LEASE_SECONDS = 60.0
+#: Seconds that systemd gets for one answer about a unit.
+UNIT_SECONDS = 60.0
 #: How many things that are not ours a result names.
 LEFT_LIMIT = 100
 
@@ -305,39 +302,17 @@ def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
     return found
 
 
-def survey_unit(params: Params, now: float) -> list[prune.Candidate]:
-    """Return the files of units that are gone, the cluster's and that of the companions: without it nothing reads them."""
-    found = []
-    for place in (unit_look.of_engine(params["state_dir"], params["cluster_name"]), unit_look.of_companions(params["state_dir"])):
-        if os.path.isdir(place.folder) and not os.path.lexists(place.path):
-            size = sum(status.st_blocks * 512 for _path, status in prune.files_below(place.folder))
-            age = prune.age_of(os.lstat(place.folder).st_mtime, now)
-            found.append(prune.Candidate("unit", place.folder, (place.folder,), age, size, "left of a unit that is gone"))
-    return found
+def where_of(params: Params) -> table.Where:
+    return table.Where(params["state_dir"], params["cluster_name"], params["secrets_dir"])
 
 
-def survey_lease(params: Params, now: float) -> list[prune.Candidate]:
-    """Return what is left of a lease that the node ended by itself: until another mode run, it says why."""
-    try:
-        lease = leases.read(params["state_dir"])
-    except UnknownState:
-        return []
-    if lease is None or lease["state"] != leases.ENDED:
-        return []
-    folder = leases.folder_of(params["state_dir"])
-    size = sum(status.st_blocks * 512 for _path, status in prune.files_below(folder))
-    age = prune.age_of(os.lstat(leases.path_of(params["state_dir"])).st_mtime, now)
-    return [prune.Candidate("lease", folder, (folder,), age, size, f"of the lease for {lease['program']}, which is over")]
-
-
-def survey_sweep(params: Params, now: float) -> list[prune.Candidate]:
-    """Return what a node's sweep left whose timer is gone: without that nothing reads its files and the secrets of its channels."""
-    if os.path.lexists(sweep_look.unit_paths("/etc")[1]):
-        return []
-    found = []
-    for folder in sweep_look.folders(params["state_dir"], params["secrets_dir"]):
-        size = sum(status.st_blocks * 512 for _path, status in prune.files_below(folder))
-        found.append(prune.Candidate("sweep", folder, (folder,), prune.age_of(os.lstat(folder).st_mtime, now), size, "left of a sweep that is gone"))
+def survey_units(params: Params, now: float) -> list[prune.Candidate]:
+    """Return what is left of units that are gone, and of a lease that is over."""
+    found, where = [], where_of(params)
+    for one in table.SERVICES:
+        for path, why in one.left(one.unit(where), where).items():
+            size = sum(status.st_blocks * 512 for _path, status in prune.files_below(path))
+            found.append(prune.Candidate(one.kind, path, (path, one.key), prune.age_of(os.lstat(path).st_mtime, now), size, why))
     return found
 
 
@@ -382,8 +357,7 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
     """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
-    downloads = [*survey_download(docker, params, now), *survey_copy(params, now), *survey_unit(params, now), *survey_lease(params, now)]
-    downloads += survey_sweep(params, now)
+    downloads = [*survey_download(docker, params, now), *survey_copy(params, now), *survey_units(params, now)]
     containers = survey_containers(docker, params, now)
     images, staying = survey_images(docker, params, {container_id for candidate in containers.candidates for container_id in candidate.ref}, now)
     files = [
@@ -412,7 +386,7 @@ class Remover:
         cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
             "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file,
-            "cache": self._cache, "copy": self._copy, "partial": self._partial, "unit": self._unit, "lease": self._lease, "sweep": self._sweep,
+            "cache": self._cache, "copy": self._copy, "partial": self._partial, **dict.fromkeys((one.kind for one in table.SERVICES), self._unit),
         }  # fmt: skip
         return kinds[candidate.kind](candidate)
 
@@ -484,25 +458,14 @@ class Remover:
         return True
 
     def _unit(self, candidate: prune.Candidate) -> bool:
-        return self._folder(candidate, survey_unit)
-
-    def _sweep(self, candidate: prune.Candidate) -> bool:
-        return self._folder(candidate, survey_sweep)
-
-    def _folder(self, candidate: prune.Candidate, again: t.Callable[[Params, float], list[prune.Candidate]]) -> bool:
-        if candidate.ref not in [one.ref for one in again(self._params, time.time())]:
+        if candidate.ref not in [again.ref for again in survey_units(self._params, time.time())]:
             return False
+        path, key = candidate.ref
+        unit = next(one.unit(where_of(self._params)) for one in table.SERVICES if one.key == key)
         try:
-            shutil.rmtree(candidate.ref[0])
-        except OSError as error:
-            raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
-        return True
-
-    def _lease(self, candidate: prune.Candidate) -> bool:
-        if candidate.ref not in [again.ref for again in survey_lease(self._params, time.time())]:
-            return False
-        try:
-            lease_look.remove(self._params["state_dir"], "/etc", LEASE_SECONDS)
+            if os.path.lexists(unit.path):
+                setup.remove(unit, UNIT_SECONDS)
+            shutil.rmtree(path)
         except OSError as error:
             raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
         return True

@@ -256,13 +256,13 @@ recorded:
 """
 
 import platform
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._calibrate import baseline
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
@@ -309,11 +309,6 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 }
 
 
-def now() -> str:
-    """Return the time, UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
 def image_of(params: Params) -> str:
     """Return the id of the image of the cluster's running container. Raises :class:`ClusterError` when there is none."""
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
@@ -343,7 +338,7 @@ def record_start(params: Params, check_mode: bool) -> Result:
         "driver": next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), ""),
         "kernel": platform.release(),
         "boot_id": boot,
-        "recorded_at": now(),
+        "recorded_at": utc_text(),
         "total_mb": meminfo["MemTotal"] // 1024,
         "before_mb": int(note["available_mb"]),
         "lowest_mb": available if params["lowest_mb"] is None else min(available, params["lowest_mb"]),
@@ -362,7 +357,7 @@ def record_proof(params: Params, check_mode: bool) -> Result:
     """Record which rules a run failed."""
     path, failed = proofs.FILE.path_of(params["state_dir"], params["cluster_name"]), sorted(set(params["failed"]))
     known = proofs.FILE.read(path)
-    record = {"run_id": params["run_id"], "failed": failed, "recorded_at": now()}
+    record = {"run_id": params["run_id"], "failed": failed, "recorded_at": utc_text()}
     if not check_mode:
         proofs.FILE.write(path, proofs.with_proof(known, record))
     what = f"failed {', '.join(failed)}" if failed else "passed its proof"
@@ -386,7 +381,7 @@ def wanted_mode(params: Params, before: modes.Record | None) -> modes.Record | N
     """Return the record that should be there. Raises :class:`ClusterError` for one that is not a record."""
     if params["state"] == "absent":
         return None
-    wanted = modes.following(before, {key: params[key] for key in modes.SHAPE}, now(), params["event"])
+    wanted = modes.following(before, {key: params[key] for key in modes.SHAPE}, utc_text(), params["event"])
     if problem := modes.wrong(wanted):
         raise ClusterError(f"the record would be wrong: {problem}", remedy="Pass it as the playbook mode does.", reason="input")
     return before if before and modes.same(before, wanted) else wanted

@@ -27,6 +27,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.start
   - gb10.cluster._unit.program
 attributes:
   check_mode:
@@ -103,10 +104,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, install, specification, text, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, specification, specified, text, unit_files
 
 
-def wanted(params: dict[str, t.Any], where: unit_files.Place) -> dict[str, bytes]:
+def wanted(params: dict[str, t.Any], where: Unit) -> dict[str, bytes]:
     """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
     given = {**(params["specification"] or {}), "state_dir": params["state_dir"], "roots": params["roots"]}
     if why := beside.wrong(given):
@@ -119,12 +121,12 @@ def wanted(params: dict[str, t.Any], where: unit_files.Place) -> dict[str, bytes
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    where = unit_files.of_companions(params["state_dir"], params["roots"]["etc_root"])
-    return install.bring(module, install.Unit(where, "the companions"), lambda: wanted(params, where))
+    unit = unit_files.of_companions(params["state_dir"], params["roots"]["etc_root"])
+    return specified.bring(module, unit, "the companions", lambda: wanted(params, unit))
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=install.ARGUMENT_SPEC, required_if=[("state", "present", ["specification"])], supports_check_mode=True)
+    module = AnsibleModule(argument_spec=specified.ARGUMENT_SPEC, required_if=[("state", "present", ["specification"])], supports_check_mode=True)
     run(module, work)
 
 

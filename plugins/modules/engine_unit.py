@@ -27,6 +27,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.start
   - gb10.cluster._unit.program
 attributes:
   check_mode:
@@ -141,12 +142,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, install, place, specification, text, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, place, specification, specified, text, unit_files
 
 Params = dict[str, t.Any]
 
 
-def wanted(params: Params, where: unit_files.Place) -> dict[str, bytes]:
+def wanted(params: Params, where: Unit) -> dict[str, bytes]:
     """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
     given = dict(specification.check({**(params["specification"] or {}), "roots": params["roots"]}))
     container = specification.step(given, "start", "container") or {"arguments": {}}
@@ -160,21 +162,21 @@ def wanted(params: Params, where: unit_files.Place) -> dict[str, bytes]:
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    where = unit_files.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
-    unit = install.Unit(where, "the engine", glance.paths_of(params["state_dir"], params["cluster_name"]), locks=True)
+    unit = unit_files.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
     lock = cluster_locks.path_of(params["state_dir"], params["cluster_name"])
 
     def begin() -> None:
         cluster_locks.check_held(lock, params["lock_id"])
-        private.make(os.path.dirname(where.folder))
+        private.make(os.path.dirname(unit.folder))
 
-    return install.bring(module, unit, lambda: wanted(params, where), begin)
+    beside = glance.paths_of(params["state_dir"], params["cluster_name"])
+    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), *beside, locks=True, check_held=begin)
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **install.ARGUMENT_SPEC,
+            **specified.ARGUMENT_SPEC,
             "state": {"type": "str", "choices": ["present", "kept", "absent"], "default": "present"},
             "cluster_name": {"type": "str", "default": "gb10"},
             "log_dir": {"type": "path", "default": "/var/log/gb10"},

@@ -25,6 +25,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
@@ -253,11 +254,20 @@ sweep:
   returned: success
   type: dict
   contains:
+    name:
+      description: The name of the unit.
+      type: str
     installed:
       description: Whether its timer is there.
       type: bool
+    files:
+      description: Whether the directory of its files is there.
+      type: bool
     enabled:
       description: Whether systemd starts the timer at boot. Null when systemd does not say.
+      type: bool
+    starting:
+      description: Whether the timer starts, and does not run yet. Null when systemd does not say.
       type: bool
     active:
       description: Whether the timer runs. Null when systemd does not say.
@@ -300,12 +310,16 @@ answers:
   returned: with O(test=true), not in check mode
   type: dict
   sample: {"telegram": ""}
+needs_program:
+  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  returned: with O(state=present) or O(state=absent)
+  type: bool
+  sample: false
 """
 
 import contextlib
 import json
 import os
-import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -315,8 +329,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_secret
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, packing, sweep_files
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, sweep_files, unit_text
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install, python, setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 #: Seconds beyond what a sweep may take, until a test of it counts as lost.
@@ -325,15 +340,13 @@ MARGIN = 30
 Params = dict[str, t.Any]
 
 
-def wanted(params: Params) -> dict[str, bytes]:
+def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
     """Return the files of the sweep by their paths, in the order in which they are written."""
-    folder = sweep_files.folder_of(params["state_dir"])
-    service, timer = sweep_files.unit_paths(params["roots"]["etc_root"])
+    service, timer = unit.paths
     return {
-        os.path.join(folder, sweep_files.PROGRAM): packing.archive(),
-        os.path.join(folder, sweep_files.CONFIG): packing.config(params).encode(),
-        service: packing.service(folder, python.of_units(), params).encode(),
-        timer: packing.timer(params["minutes"]).encode(),
+        os.path.join(unit.folder, sweep_files.CONFIG): unit_text.config(params).encode(),
+        service: unit_text.service(unit.folder, python.of_units(), params).encode(),
+        timer: unit_text.timer(params["minutes"]).encode(),
     }
 
 
@@ -393,39 +406,19 @@ def require_secrets(params: Params) -> None:
                 require_hidden(one, read_secret(path), path)
 
 
-def present(module: AnsibleModule) -> dict[str, t.Any]:
-    """Install the sweep."""
-    params = module.params
-    check(params)
-    unit = sweep_files.unit_of(params["roots"]["etc_root"])
-    texts = setup.Files(unit, wanted(params))
-    # The service reads its files at each sweep; a timer that runs keeps to what it was started with.
-    start = setup.Start(unit, params["tool_timeout"], unit.path in texts.differing)
-    stale = stale_secrets(params)
-    if not module.check_mode:
-        require_secrets(params)
-        os.makedirs(sweep_files.folder_of(params["state_dir"]), mode=0o755, exist_ok=True)
-        texts.write(params["tool_timeout"])
-        for path in stale:
-            os.unlink(path)
-        start.apply()
-    return {"actions": [*texts.actions, *(f"remove {path}" for path in stale), *start.actions], "diff": texts.diff}
+def job(params: Params, unit: Unit) -> install.Job:
+    """Return how the sweep is set up, and all that it leaves."""
+    def remove(path: str) -> tuple[str, t.Callable[[], None]]:
+        return f"remove {path}", lambda: os.unlink(path)
 
-
-def absent(module: AnsibleModule) -> dict[str, t.Any]:
-    """Take the sweep away, with all that it left."""
-    params = module.params
-    unit = sweep_files.unit_of(params["roots"]["etc_root"])
-    there = unit.require_ours()
-    gone = sweep_files.left(params["state_dir"], params["secrets_dir"], params["roots"]["etc_root"])
-    if gone and not module.check_mode:
-        setup.remove(unit, params["tool_timeout"])
-        for path in gone:
-            if os.path.islink(path):
-                os.unlink(path)
-            elif path not in there:
-                shutil.rmtree(path)
-    return {"actions": [f"remove {path}" for path in gone], "diff": setup.gone(there)}
+    return install.Job(
+        unit,
+        lambda: wanted(params, unit),
+        [sweep_files.LINK, *sweep_files.left(params["state_dir"], params["secrets_dir"])],
+        first=[remove(path) for path in stale_secrets(params)] if params["state"] == "present" else [],
+        # The service reads its files at each sweep; a timer that runs keeps to what it was started with.
+        stale=lambda differing: unit.path in differing,
+    )
 
 
 def test(params: Params) -> dict[str, str]:
@@ -438,7 +431,7 @@ def test(params: Params) -> dict[str, str]:
     # A sweep that is under way just now is waited for, and has not seen the request: the second start is the test then.
     for _time in range(2):
         # It fails where a channel did not take the test, which its answers say.
-        run_tool(["systemctl", "start", sweep_files.SERVICE], packing.LONGEST_SECONDS + MARGIN)
+        run_tool(["systemctl", "start", sweep_files.SERVICE], unit_text.LONGEST_SECONDS + MARGIN)
         if not os.path.lexists(request):
             break
     try:
@@ -461,16 +454,20 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if params["test"] and (params["state"] == "absent" or not params["channels"]):
         why = "state is absent" if params["state"] == "absent" else "there are no channels"
         raise ClusterError(f"test is true, and {why}", remedy="Give channels with state=present, or leave test out.", reason="input")
-    with setup.failures(params["state_dir"]):
-        done = present(module) if params["state"] == "present" else absent(module)
-        answers = {"answers": test(params)} if params["test"] and not module.check_mode else {}
-    told = setup.said(done["actions"], module.check_mode, "the sweep is as it should be" if params["state"] == "present" else "there is no sweep")
+    unit = sweep_files.unit_of(params["state_dir"], params["roots"]["etc_root"])
+    if params["state"] == "present":
+        check(params)
+        if not module.check_mode:
+            unit.require_ours()
+            require_secrets(params)
+    done = install.bring(module, job(params, unit), "sweep")
+    with setup.failures(unit.folder):
+        answers = {"answers": test(params)} if params["test"] and not module.check_mode and not install.waits(params, done) else {}
     tested = f"; a test went through {', '.join(answers['answers'])}" if answers else "; a test would be sent" if params["test"] else ""
     return {
         **done,
         **answers,
-        **told,
-        "msg": f"{told['msg']}{tested}",
+        "msg": f"{done['msg']}{tested}",
         "sweep": sweep_files.sweep(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"]),
     }
 
@@ -517,6 +514,7 @@ def main() -> None:
             "ca_file": {"type": "str", "default": ""},
             "test": {"type": "bool", "default": False},
             "tool_timeout": {"type": "int", "default": 30},
+            **install.PROGRAM_SPEC,
             "roots": ROOTS,
         },
         required_if=[("state", "present", ["node"])],

@@ -24,6 +24,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
@@ -184,6 +185,11 @@ kept:
   type: list
   elements: str
   sample: []
+needs_program:
+  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  returned: with O(state=present) or O(state=absent)
+  type: bool
+  sample: false
 """
 
 import os
@@ -191,13 +197,15 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, lease_files, record
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install, python, setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as units
 
 Params = dict[str, t.Any]
@@ -219,7 +227,7 @@ def begun(params: Params) -> record.Lease:
         "holder": params["holder"],
         "program": params["program"],
         "mode": params["mode"],
-        "began_at": keeper.utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began_at": utc_text(),
         "lost_seconds": params["lost_seconds"],
         "state": record.LIVE,
         "reason": "",
@@ -235,20 +243,18 @@ def begun(params: Params) -> record.Lease:
     }
 
 
-def present(params: Params, check_mode: bool) -> list[str]:
-    """Begin a lease; return what was done."""
-    state_dir, unit, seconds = params["state_dir"], lease_files.unit_of(params["roots"]["etc_root"]), params["tool_timeout"]
-    unit.require_ours()
-    lease = begun(params)
-    text = lease_files.unit_text(state_dir, python.of_units()).encode()
-    if not check_mode:
-        record.write(state_dir, lease)
-        write_whole(os.path.join(record.folder_of(state_dir), record.PROGRAM), lease_files.archive())
-        write_whole(unit.path, text, 0o644)
-        unit.systemctl(seconds, "daemon-reload")
-        unit.systemctl(seconds, "enable", "--quiet", unit.name)
-        unit.systemctl(seconds, "restart", unit.name)
-    return [f"lease the node for {params['program']}", f"start {keeper.UNIT}"]
+def job(params: Params, unit: Unit) -> install.Job:
+    """Return how a lease begins, and ends."""
+    first: list[tuple[str, t.Callable[[], None]]] = []
+    if params["state"] == "present":
+        lease = begun(params)
+        first = [(f"lease the node for {params['program']}", lambda: record.write(params["state_dir"], {**lease, "renewed_s": record.boot_seconds()}))]
+    return install.Job(unit, lambda: wanted(params, unit), [unit.folder], first=first, stale=lambda _differing: True)
+
+
+def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
+    """Return the files of a lease beside its record."""
+    return {unit.path: lease_files.unit_text(params["state_dir"], python.of_units()).encode()}
 
 
 def spoken(params: Params, check_mode: bool) -> list[str]:
@@ -278,17 +284,6 @@ def spoken(params: Params, check_mode: bool) -> list[str]:
     return []
 
 
-def absent(params: Params, check_mode: bool) -> tuple[list[str], list[str]]:
-    """Take away what there is of a lease; return what was done, and the clusters whose kept units are left."""
-    state_dir, etc_root = params["state_dir"], params["roots"]["etc_root"]
-    found = lease_files.left(state_dir, etc_root)
-    lease = readable(state_dir)
-    kept = lease_files.kept_units(lease, state_dir, etc_root, params["tool_timeout"]) if lease else []
-    if found and not check_mode:
-        lease_files.remove(state_dir, etc_root, params["tool_timeout"])
-    return [f"remove {path}" for path in found], kept
-
-
 def readable(state_dir: str) -> record.Lease | None:
     """Return the lease of the node; None also for one that cannot be read, which is removed like any other."""
     try:
@@ -300,18 +295,16 @@ def readable(state_dir: str) -> record.Lease | None:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"lost_seconds": 20, "tool_timeout": 1, "tolerance_mb": 0, "wait_timeout": 1})
-    kept: dict[str, t.Any] = {}
-    with setup.failures(record.folder_of(params["state_dir"])):
-        if params["state"] == "absent":
-            actions, left = absent(params, module.check_mode)
-            kept = {"kept": left}
+    state_dir, etc_root = params["state_dir"], params["roots"]["etc_root"]
+    unit = lease_files.unit_of(state_dir, etc_root)
+    with setup.failures(unit.folder):
+        if params["state"] in ("present", "absent"):
+            lease = readable(state_dir) if params["state"] == "absent" else None
+            kept = {"kept": lease_files.kept_units(lease, state_dir, etc_root, params["tool_timeout"]) if lease else []}
+            done = {**install.bring(module, job(params, unit), "lease"), "diff": {}, **(kept if params["state"] == "absent" else {})}
         else:
-            actions = (present if params["state"] == "present" else spoken)(params, module.check_mode)
-    return {
-        **setup.said(actions, module.check_mode, "the lease is as it should be"),
-        "lease": record.summary(readable(params["state_dir"]), boot_id(params["roots"]["proc_root"])),
-        **kept,
-    }
+            done = setup.said(spoken(params, module.check_mode), module.check_mode, "the lease is as it should be")
+    return {**done, "lease": record.summary(readable(state_dir), boot_id(params["roots"]["proc_root"]))}
 
 
 def main() -> None:
@@ -332,6 +325,7 @@ def main() -> None:
             "wait_timeout": {"type": "int", "default": 180},
             "companions": {"type": "bool", "default": False},
             "tool_timeout": {"type": "int", "default": 60},
+            **install.PROGRAM_SPEC,
             "roots": ROOTS,
         },
         required_if=[

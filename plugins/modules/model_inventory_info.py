@@ -201,8 +201,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import model_use
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import clock_text
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
@@ -305,7 +305,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     without, more = add_named(params["models"], models, named, further)
     absent += [path for path in without if path not in absent]
     size += more
-    models = [{**model, "written": clock_text(model["written"]) if model["written"] else None} for model in models]
+    models = [{**model, "written": utc_text(model["written"]) if model["written"] else None} for model in models]
     return {
         "msg": f"{len(models)} model(s), {size} bytes",
         "reason": "only looked",

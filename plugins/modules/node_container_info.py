@@ -226,6 +226,15 @@ protection:
     measures: [earlyoom, holds, journal, swap]
     changes: 12
     error: ""
+services:
+  description:
+    - What there is on this node of each unit of this collection, by its name. Each has at least C(name),
+      C(installed), C(files), C(enabled), C(starting), C(active) and C(failed), the last four null where systemd does not say. Empty unless O(state_dir) was
+      given.
+  returned: success
+  type: dict
+  version_added: 0.2.0
+  sample: {"lease": {"name": gb10-lease.service, "installed": false, "files": false, "enabled": false, "starting": false, "active": false, "failed": false}}
 guard:
   description:
     - What of the node guard is on this node, as RV(gb10.cluster.node_guard#module:guard). Empty unless O(state_dir) was given.
@@ -386,14 +395,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files as guard_look
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, proofs, starts
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
+from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 
 ROLES = ("head", "worker")
 
@@ -420,17 +427,15 @@ def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
         return {"path": path, "climbs": [], "error": f"{error}. Remedy: {error.remedy}"}
 
 
-#: What a node keeps beside the container, of the cluster and of itself: by its name in the result, how it is read from the state directory.
+#: What a node keeps beside the container and its units, of the cluster and of itself: by its name in the result, how it is read from the state directory.
 KEPT: dict[str, t.Callable[[str, str], dict[str, t.Any]]] = {
     "protection": lambda state_dir, _cluster: journal.summary(state_dir),
-    "guard": lambda state_dir, _cluster: guard_look.guard(state_dir),
-    "sweep": lambda state_dir, _cluster: sweep_look.sweep(state_dir),
-    "unit": lambda state_dir, cluster: unit_look.unit(unit_look.of_engine(state_dir, cluster)),
-    "companions_unit": lambda state_dir, _cluster: unit_look.unit(unit_look.of_companions(state_dir)),
     "last_start": starts.last,
     "last_proof": proofs.last,
     "ladder": climbs_of,
 }
+#: Units that a result has by a name of their own, too.
+NAMED = {"guard": "guard", "sweep": "sweep", "unit": "engine", "companions_unit": "companions"}
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -438,6 +443,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     state_dir, cluster = params["state_dir"], params["cluster_name"]
     kept = {name: read(state_dir, cluster) if state_dir else {} for name, read in KEPT.items()}
+    services = {one.key: one.look(table.Where(state_dir, cluster)) if state_dir else {} for one in table.SERVICES}
+    kept |= {"services": services, **{name: services[key] for name, key in NAMED.items()}}
     opened = private.opened(state_dir) if state_dir else []
     return {**look(api, params), "caches": caches_of(api, state_dir, cluster), "open_directories": opened, **kept}
 

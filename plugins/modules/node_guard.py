@@ -26,6 +26,7 @@ extends_documentation_fragment:
   - gb10.cluster._cluster.state_dir
   - gb10.cluster._look
   - gb10.cluster._unit
+  - gb10.cluster._unit.program
 attributes:
   check_mode:
     support: full
@@ -89,8 +90,14 @@ guard:
   returned: success
   type: dict
   contains:
+    name:
+      description: The name of the unit.
+      type: str
     installed:
       description: Whether the unit is there.
+      type: bool
+    files:
+      description: Whether the directory of its files is there.
       type: bool
     enabled:
       description: Whether it is started at boot. Null when systemd does not say.
@@ -132,13 +139,15 @@ serving:
   type: list
   elements: list
   sample: [[41270, 812345]]
+needs_program:
+  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  returned: with O(state=present) or O(state=absent)
+  type: bool
+  sample: false
 """
 
-import contextlib
 import os
-import shutil
 import stat
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -146,11 +155,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, packing, ring, trend
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, ring, trend, unit_text
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python, setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install, python, setup
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at whether the first sample is there.
@@ -159,13 +169,12 @@ LOOK_SECONDS = 0.5
 Params = dict[str, t.Any]
 
 
-def wanted(params: Params, folder: str) -> dict[str, bytes]:
+def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
     """Return the files of the guard by their paths, in the order in which they are written."""
-    settings = packing.config(folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
+    settings = unit_text.config(unit.folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
     return {
-        os.path.join(folder, guard_files.PROGRAM): packing.archive(),
-        os.path.join(folder, guard_files.CONFIG): settings.encode(),
-        guard_files.unit_of(params["roots"]["etc_root"]).path: packing.unit(folder, python.of_units()).encode(),
+        os.path.join(unit.folder, guard_files.CONFIG): settings.encode(),
+        unit.path: unit_text.unit(unit.folder, python.of_units()).encode(),
     }
 
 
@@ -188,47 +197,24 @@ def owned(path: str) -> bool:
     return (stat.S_IMODE(found.st_mode), found.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, guard_files.ring_group())
 
 
-def present(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
-    """Install the guard and see it work."""
-    params = module.params
-    unit = guard_files.unit_of(params["roots"]["etc_root"])
-    files = setup.Files(unit, wanted(params, folder), 0o644)
-    start = setup.Start(unit, params["tool_timeout"], bool(files.differing))
-    rings = os.path.join(folder, guard_files.RING)
-    actions = [*([] if owned(rings) else [f"keep {rings} for root and its group"]), *files.actions, *start.actions]
-    if actions and not module.check_mode:
-        began = time.time()
+def job(params: Params, unit: Unit) -> install.Job:
+    """Return how the guard is set up, and seen to work."""
+    rings = os.path.join(unit.folder, guard_files.RING)
+    gone = [os.path.join(unit.folder, name) for name in (guard_files.PROGRAM, guard_files.CONFIG, guard_files.SERVED, guard_files.SAID)]
+
+    def own() -> None:
         os.makedirs(rings, mode=ring.DIRECTORY_MODE, exist_ok=True)
-        if not owned(rings):
-            os.chown(rings, -1, guard_files.ring_group())
-            os.chmod(rings, stat.S_ISGID | ring.DIRECTORY_MODE)
-        files.write(params["tool_timeout"])
-        start.apply()
-        if start.needed:
-            await_sample(params, folder, began)
-    return {"actions": actions, "diff": files.diff}
+        os.chown(rings, -1, guard_files.ring_group())
+        os.chmod(rings, stat.S_ISGID | ring.DIRECTORY_MODE)
 
-
-def absent(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
-    """Take the guard away."""
-    params = module.params
-    unit = guard_files.unit_of(params["roots"]["etc_root"])
-    there = unit.require_ours()
-    paths = [os.path.join(folder, name) for name in (guard_files.PROGRAM, guard_files.CONFIG, guard_files.SERVED, guard_files.SAID)]
-    paths = [path for path in paths if os.path.lexists(path)]
-    rings = os.path.join(folder, guard_files.RING)
-    forget = params["forget_ring"] and os.path.isdir(rings)
-    actions = [f"stop {guard_files.UNIT}"] if unit.state(params["tool_timeout"]).active else []
-    actions += [f"remove {path}" for path in [*there, *paths, *([rings] if forget else [])]]
-    if not module.check_mode:
-        setup.remove(unit, params["tool_timeout"])
-        for path in paths:
-            os.unlink(path)
-        if forget:
-            shutil.rmtree(rings)
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)  # a ring that stays keeps it
-    return {"actions": actions, "diff": setup.gone(there)}
+    return install.Job(
+        unit,
+        lambda: wanted(params, unit),
+        [*gone, *([rings] if params["forget_ring"] else [])],
+        mode=0o644,
+        first=[] if owned(rings) else [(f"keep {rings} for root and its group", own)],
+        started=lambda began: await_sample(params, unit.folder, began),
+    )
 
 
 def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
@@ -251,11 +237,13 @@ def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"load_seconds": 60, "tool_timeout": 1})
-    folder = os.path.join(params["state_dir"], guard_files.FOLDER)
-    with setup.failures(folder):
-        done = {"present": present, "absent": absent, "serving": serving}[params["state"]](module, folder)
-    told = {} if params["state"] == "serving" else setup.said(done["actions"], module.check_mode, "the guard is as it should be")
-    return {**done, **told, "guard": guard_files.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
+    unit = guard_files.unit_of(params["state_dir"], params["roots"]["etc_root"])
+    if params["state"] == "serving":
+        done = serving(module, unit.folder)
+    else:
+        with setup.failures(unit.folder):
+            done = install.bring(module, job(params, unit), "guard")
+    return {**done, "guard": guard_files.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
 
 
 def main() -> None:
@@ -268,6 +256,7 @@ def main() -> None:
             "addresses": {"type": "list", "elements": "str", "default": []},
             "forget_ring": {"type": "bool", "default": False},
             "tool_timeout": {"type": "int", "default": 30},
+            **install.PROGRAM_SPEC,
             "roots": ROOTS,
         },
         supports_check_mode=True,

@@ -563,6 +563,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import (
     api_key,
@@ -715,7 +716,7 @@ def kernel_view(params: dict[str, t.Any]) -> dict[str, t.Any]:
     except (OSError, UnknownState) as error:
         return {"kernel_lines": [], "kernel_error": str(error)}
     # Both in UTC, to the second: as texts they compare as the times do.
-    since = engine_state.clock_text(params["kernel_since"])
+    since = utc_text(params["kernel_since"])
     return {"kernel_lines": [f"{event['last']} {event['text']}" for event in events if event["last"] and event["last"] >= since], "kernel_error": ""}
 
 

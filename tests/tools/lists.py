@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the lists of what the collection holds: verbs, pages, modules, roles, profiles, settings, the action group, and an entry in AWX for a new verb.
+"""Write the lists of what the collection holds: verbs, pages, units, modules, roles, profiles, settings, the action group, and an entry in AWX for a new verb.
 
     .venv/bin/python tests/tools/lists.py            writes what differs
     .venv/bin/python tests/tools/lists.py --check    names what differs, and fails
@@ -14,6 +14,7 @@ role, the first heading of a page.
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import re
 import sys
@@ -23,6 +24,8 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "collections"))
+services = importlib.import_module("ansible_collections.gb10.cluster.plugins.module_utils._service.table")
 INDEX, SETTINGS, AWX_PAGE = Path("docs/index.md"), Path("docs/settings.md"), Path("docs/awx.md")
 RUNTIME, TEMPLATES, JUDGE = Path("meta/runtime.yml"), Path("awx/job_templates.yml"), Path("plugins/modules/judge.py")
 STAGES = Path("plugins/plugin_utils/_stages")
@@ -128,6 +131,15 @@ def heading(page: Path) -> str:
     return re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)[1]
 
 
+def unit_list() -> str:
+    """Return the units on the nodes, from the table that the collection itself reads."""
+    rows = []
+    for one in services.SERVICES:
+        names = ", ".join(f"`{Path(path).name}`" for path in one.unit(services.Where("/var/lib/gb10")).paths)
+        rows.append((f"[{names}]({one.page}.md)", one.does, one.read_by, one.leaves))
+    return table(("Unit", "What it does", "Its state is read by", "What it leaves behind"), rows)
+
+
 def verb_list() -> str:
     return table(("Verb", "What it does"), [(f"[{verb.name}]({verb.page})", verb.says) for verb in verbs()])
 
@@ -196,7 +208,7 @@ def between(text: str, name: str, content: str) -> str:
 def lists() -> dict[Path, str]:
     """Return each file that has a list, as it should be."""
     index = (ROOT / INDEX).read_text(encoding="utf-8")
-    for name, content in (("verbs", verb_list()), ("pages", page_list()), ("names", name_list())):
+    for name, content in (("verbs", verb_list()), ("pages", page_list()), ("units", unit_list()), ("names", name_list())):
         index = between(index, name, content)
     names = "\n".join(f"    - {name}" for name in modules())
     choices = "\n".join(f"      - {name}" for name in stages())

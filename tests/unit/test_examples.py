@@ -14,7 +14,7 @@ import through_ansible
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import claims, planning, wording
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims, planning, wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
@@ -85,7 +85,7 @@ def test_what_it_serves_goes_beside_its_companions(example: str, playbook: str, 
     claimed = [
         {"name": f"companion {name}", "node": host, "gib": gib}
         for host in names
-        for name, gib in claims.companion_claims(hosts[host].get("gb10_companions", []), mode).items()
+        for name, gib in declared_claims.companion_claims(hosts[host].get("gb10_companions", []), mode).items()
     ]
     given = [{"node": host} for host in names]
     plan = planning.memory_plan(profiles.load(id), given, shared.get("gb10_serve_arguments"), tenants=claimed)
@@ -96,5 +96,5 @@ def test_what_it_serves_goes_beside_its_companions(example: str, playbook: str, 
 def test_the_claims_of_a_mode_go_on_a_node(example: str) -> None:
     for host, own in variables(example)[0].items():
         for mode in declared.MODES:
-            total = sum(claims.companion_claims(own.get("gb10_companions", []), mode).values())
+            total = sum(declared_claims.companion_claims(own.get("gb10_companions", []), mode).values())
             assert total <= 112, f"{host} in {mode}: {total} GiB of the 117 that a Spark with 128 GB has available"

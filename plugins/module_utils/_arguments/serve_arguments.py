@@ -62,6 +62,13 @@ REFUSED = {
     "grpc_port": "has the engine serve gRPC as well, where it asks for no key",
 }
 
+#: What has the engine run code of a model.
+TRUST = "trust_remote_code"
+#: Names that the engine knows and that are the beginning of one that is judged.
+_WHOLE = ("tokenizer",)
+#: A number below zero, as the engine's parser knows it: no option.
+_NEGATIVE = re.compile(r"-(?:\d+|\d*\.\d+)\Z")
+
 #: Arguments that vLLM refuses on a rank without API.
 API_ONLY = {"api_server_count"}
 
@@ -117,6 +124,9 @@ def option(name: str, value: t.Any) -> list[str]:
     if isinstance(value, bool):
         return [word] if value else ["--no-" + word[2:]]
     if isinstance(value, list):
+        if any(map(is_option, value)):
+            # It may hold a secret, so it is not shown.
+            raise ClusterError(f"serve argument {name}: a list cannot hold a word that begins with a dash", remedy="Write it as an argument of its own.")
         return [word, *(scalar(name, item) for item in value)]
     text = scalar(name, value)
     return [f"{word}={text}"] if text.startswith("-") else [word, text]
@@ -129,6 +139,17 @@ def place_words(place: Place) -> list[str]:
     words = ["--nnodes", str(place.nodes), "--node-rank", str(place.rank)]
     words += ["--master-addr", place.master_address, "--master-port", str(place.master_port)]
     return [*words, "--headless"] if place.rank else words
+
+
+def short_for(name: str) -> str:
+    """Return the judged argument that the engine takes ``name`` (with underscores) for, empty for none: its parser takes any beginning of a name."""
+    judged = (*RESERVED, *REFUSED, TRUST)
+    return "" if name in judged or name in _WHOLE else next((one for one in judged if one.startswith(name)), "")
+
+
+def is_option(value: t.Any) -> bool:
+    """Return whether the engine takes a word for an option, and not for a value."""
+    return isinstance(value, str) and value.startswith("-") and not _NEGATIVE.match(value)
 
 
 def is_refused(name: str, value: t.Any) -> bool:
@@ -144,6 +165,8 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
     """
     refused = {name: row.remedy for name, row in RESERVED.items() if row.remedy and (place is not None or not row.native)}
     place = place or ALONE
+    if is_option(model):
+        raise ClusterError("the model's name begins with a dash, so the engine would take it for an option", remedy="Correct the option model.")
     words = [*command, model, *place_words(place)] if place.rank else [*command, model, "--host", address, "--port", str(port), *place_words(place)]
     for name in sorted(arguments):
         plain = name.replace("-", "_")
@@ -151,6 +174,8 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
             raise ClusterError(f"serve argument {name} is not accepted among the arguments", remedy=refused[plain])
         if is_refused(plain, arguments[name]):
             raise ClusterError(f"serve argument {name} {REFUSED[plain]}", remedy="Leave it out.")
+        if full := short_for(plain):
+            raise ClusterError(f"serve argument {name} is the beginning of {full}, which the engine would take it for", remedy=f"Write {full}.")
         if not (place.rank and plain in API_ONLY):
             words += option(name, arguments[name])
     return words

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -95,7 +95,7 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
     return {
         "schema": accounting.BASELINE_SCHEMA,
         "boot_id": boot,
-        "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "recorded_at": utc_text(),
         "uptime_s": uptime,
         "unexplained_mb": table["unexplained_mb"],
         "kernel": {"release": platform.release(), "arch": platform.machine()},

@@ -27,12 +27,14 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds, utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note, read_run, read_side
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, LOG_TARGET, ORDER, RUN_TARGET, STOP_NOTE
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: Most bytes of log that one reading returns, and most characters of one line.
@@ -153,11 +155,6 @@ def sees_directory(pid: int, run_dir: str, proc: str = "/proc") -> bool:
         return False
 
 
-def boot_seconds() -> float:
-    """Return the seconds since the machine's boot, by the clock that the kernel's clock ticks count on. Nobody can set it."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 def read_order(paths: EnginePaths) -> dict[str, t.Any]:
     """Return the host's own last order: what the launcher was told to start. Empty when there was none.
 
@@ -235,18 +232,14 @@ def start_error(paths: EnginePaths, ended: dict[str, t.Any]) -> str:
     return f"run {ended.get('run_id')} did not start: {why}" if why else ""
 
 
-def clock_text(seconds: float) -> str:
-    """Return a wall-clock time in seconds since the epoch as people write it, in UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
 def last_end(engine: dict[str, t.Any]) -> str:
     """Return which engine ended last, how, and its log's last line, or why the last one never began; empty when it lives, or when there was none."""
     if engine["start_error"] and not engine["live"]:
         return engine["start_error"]
     how = end_text(engine)
     try:
-        line = last_line(engine["log_path"]) if how else ""
+        # Before it is cut: a part of a secret looks like none.
+        line = redacted(last_line(engine["log_path"]), secrets_of({})) if how else ""
     except ClusterError as error:
         line = f"({error})"
     return f"run {engine['run_id']} {how}" + (f", its log ends: {line[:SHOWN_LINE]}" if line else "") if how else ""
@@ -265,9 +258,9 @@ def end_text(engine: dict[str, t.Any]) -> str:
     if engine["live"] or not engine["run_id"]:
         return ""
     after = "" if engine["seconds"] is None else f" after {engine['seconds']:.0f} s"
-    at = "" if engine["ended_at"] is None else f" at {clock_text(engine['ended_at'])}"
+    at = "" if engine["ended_at"] is None else f" at {utc_text(engine['ended_at'])}"
     if engine["stopped_by"]:
-        return f"was stopped by {engine['stopped_by']} at {clock_text(engine['stopped_at'] or 0)}{after}"
+        return f"was stopped by {engine['stopped_by']} at {utc_text(engine['stopped_at'] or 0)}{after}"
     if engine["exit_code"] is not None:
         return f"ended with exit code {engine['exit_code']}{at}{after}"
     if engine["exit_signal"] is not None:

@@ -15,6 +15,7 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
@@ -67,7 +68,7 @@ class Run(t.NamedTuple):
 
     def view(self) -> dict[str, t.Any]:
         """Return it as a module's result has it."""
-        started = None if self.started_at is None else engine_state.clock_text(self.started_at)
+        started = None if self.started_at is None else utc_text(self.started_at)
         return {"cluster": self.cluster, "run_id": self.run_id, "started_at": started, "live": self.live}
 
 

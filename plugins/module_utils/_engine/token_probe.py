@@ -10,6 +10,7 @@ import contextlib
 import os
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, Withheld
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -90,7 +91,7 @@ def ask(
     One that may not have the key is not asked. ``sysfs_root`` is where the kernel counts what the ranks send, empty where that says nothing.
     ``note`` is a file that remembers between looks since when run ``run_id`` makes no progress; without one this look alone counts.
     """
-    began, before = engine_state.boot_seconds(), progress_of(url, key, timeout, sysfs_root)
+    began, before = boot_seconds(), progress_of(url, key, timeout, sysfs_root)
     try:
         completion = engine_state.first_token(url, model, key, token_timeout, prompt)
     except Withheld as error:
@@ -108,7 +109,7 @@ def ask(
             files.write_json(note, still.as_note())
     elif earlier and after:
         os.unlink(note)
-    seconds = round(engine_state.boot_seconds() - still.since, 1) if still else 0.0
+    seconds = round(boot_seconds() - still.since, 1) if still else 0.0
     limit = health.stall_limit(after, length_of(url, key, timeout))
     progress = {"grew": health.grew(before, after), "still_s": seconds, "limit_s": limit, "withheld": ""}
     return Asked(engine_state.asked_health(url, timeout), None, progress)

@@ -53,11 +53,14 @@ def _wrong_owner(path: str) -> str:
     return ""
 
 
-def check(path: str) -> None:
-    """Raise :class:`ClusterError` where a directory, there or not yet, could be opened or replaced by another account than root. Raises OSError."""
+def check(path: str, what: str = "what containers write") -> None:
+    """Raise :class:`ClusterError` where a directory, there or not yet, could be opened or replaced by another account than root. Raises OSError.
+
+    ``what`` lies in it, for the message.
+    """
     if why := _wrong_owner(path):
         raise ClusterError(
-            f"what containers write would be within reach of other accounts: {why}",
+            f"{what} would be within reach of other accounts: {why}",
             remedy="Give the directory and all above it to root (chown root:root), or choose directories of root's: gb10_state_dir, gb10_log_dir.",
             reason="directory open",
         )

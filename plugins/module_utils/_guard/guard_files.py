@@ -14,6 +14,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 
 #: Name of the unit, and the files below the state directory.
@@ -21,13 +22,15 @@ UNIT = "gb10-guard.service"
 FOLDER, PROGRAM, CONFIG, RING, SERVED, SAID = "guard", "guard.pyz", "guard.json", "ring", "served.json", "said.json"
 #: Bytes that are read of its settings and of what it said, and seconds for which the latter is told.
 LIMIT, TOLD_SECONDS = 64 * 1024, 86400.0
+#: What takes it away.
+ABSENT = "-e gb10_guard=absent"
 #: The line by which a unit file is known to be ours; the digest of all lines after it follows.
 MARK = "# Written by gb10.cluster (playbook guard), "
 
 
-def unit_of(etc_root: str) -> Unit:
+def unit_of(state_dir: str, etc_root: str) -> Unit:
     """Return the unit."""
-    return Unit(UNIT, (path_of(UNIT, etc_root),), MARK)
+    return Unit(UNIT, (path_of(UNIT, etc_root),), os.path.join(state_dir, FOLDER), PROGRAM, MARK)
 
 
 def ring_group() -> int:
@@ -68,10 +71,37 @@ def _said(path: str) -> dict[str, t.Any] | None:
 
 
 def guard(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is: ``installed``, what systemd says of it (None where it does not), ``ring`` and ``ring_bytes`` (None where it may not be read),
+    """Return what there is (see ``installed.look``), ``ring`` and ``ring_bytes`` (None where it may not be read),
     ``older`` (an older version set it up, which knows no expected level), and what it did, or would have done, within a day (``said``)."""
-    folder, unit = os.path.join(state_dir, FOLDER), unit_of(etc_root)
-    settings = _record(os.path.join(folder, CONFIG))
-    rings = os.path.join(folder, RING)
-    about = {"installed": os.path.lexists(unit.path), **unit.state(timeout)._asdict(), "ring": rings, "ring_bytes": ring_bytes(rings)}
-    return {**about, "older": settings is not None and "state_dir" not in settings, "said": _said(os.path.join(folder, SAID))}
+    unit = unit_of(state_dir, etc_root)
+    settings, rings = _record(os.path.join(unit.folder, CONFIG)), os.path.join(unit.folder, RING)
+    older = settings is not None and "state_dir" not in settings
+    return {
+        **installed.look(unit, timeout), "ring": rings, "ring_bytes": ring_bytes(rings), "older": older, "said": _said(os.path.join(unit.folder, SAID)),
+    }  # fmt: skip
+
+
+def size(count: int) -> str:
+    """Return bytes in MiB."""
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def _ring(found: dict[str, t.Any]) -> str:
+    """Return how large the ring is and where; it holds lines of the kernel's log, which not everybody may read."""
+    known = found.get("ring_bytes")
+    return f"in {found['ring']}, of an unknown size: only root and its group may read it" if known is None else f"{size(known)} in {found['ring']}"
+
+
+def text(found: dict[str, t.Any]) -> str:
+    """Return what of the guard is on a node in a line, empty where there is nothing."""
+    if found.get("installed"):
+        state = {True: "active", False: "not active", None: "state not known"}[found.get("active")]
+        parts = [f"guard: {state}, ring {_ring(found)}, {ABSENT} takes it away"]
+        if found.get("older"):
+            parts.append("an older version set it up, which ends ranks by the trend alone; ansible-playbook -i inventories/NAME gb10.cluster.guard renews it")
+        if said := found.get("said"):
+            parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
+        return "; ".join(parts)
+    if found.get("ring_bytes", 0) != 0:
+        return f"guard: none, its ring is left ({_ring(found)}), {ABSENT} -e gb10_guard_forget=true removes it"
+    return ""

@@ -4,9 +4,9 @@
 
 """The node guard: samples the node every second into a ring on the disk, and acts when memory collapses. This module util is PRIVATE to the collection.
 
-The collection packs this file with what it imports into one archive, a program of its own that needs Python 3.10 and its standard library:
+It is one of the commands of the units' program, which needs Python 3.10 and its standard library:
 
-    python3 -I guard.pyz --config guard.json
+    python3 -I guard.pyz guard --config guard.json
 
 ``guard.json`` holds ``ring`` (directory), ``served`` and ``said`` (paths of the note of who serves, and of what was done or would have been last),
 ``state_dir`` (where clusters note up to where a start goes as expected), ``act``, ``load_seconds``, ``addresses`` (of the fabric) and ``roots``.
@@ -262,7 +262,7 @@ def keep_in_memory() -> str:
     return ""
 
 
-def main(argv: t.Sequence[str] | None = None) -> int:
+def main(argv: t.Sequence[str]) -> int:
     """Run the guard. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="gb10-guard", description="Samples this node every second into a ring on the disk, and acts when memory collapses.")
     parser.add_argument("--config", required=True, help="guard.json, which the role gb10.cluster.guard writes")

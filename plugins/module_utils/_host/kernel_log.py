@@ -19,6 +19,7 @@ import re
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
@@ -254,7 +255,7 @@ class Collector:
 
 def _utc(seconds: int) -> str | None:
     try:
-        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime(UTC)
     except (ValueError, OverflowError, OSError):
         return None
 

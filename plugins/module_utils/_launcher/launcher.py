@@ -424,6 +424,8 @@ def engine_environment(spec: Spec) -> dict[str, str]:
     modules = spec.get("guard", {}).get("python_path")
     if modules:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), modules)))
+        # An image may bring it: the front end in Rust runs no guard.
+        environment.pop("VLLM_USE_RUST_FRONTEND", None)
     environment[MARK] = mark(spec["run_dir"], spec["run_id"])
     for name, path in spec["secret_env"].items():
         try:

@@ -14,10 +14,10 @@ import contextlib
 import datetime
 import os
 import socket
-import sys
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
@@ -29,7 +29,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import record a
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, say_faults
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-UNIT = "gb10-lease.service"
 #: Seconds between two looks at the lease or the head, for one answer of systemd, and for one of the head's port.
 LOOK_SECONDS, SYSTEMD_SECONDS, PORT_SECONDS = 2.0, 60.0, 5.0
 #: Seconds beyond what a unit's own step may take.
@@ -144,7 +143,7 @@ class Keeper:
                     return False
                 path = lock_path(self.state_dir)
                 current = cluster_locks.read(path)
-                if current and current.id != lease["id"] and current.holder.get("service") != UNIT:
+                if current and current.id != lease["id"] and current.holder.get("service") != record.UNIT:
                     self.tell(f"the lease is lost, and another run works here: {current.describe()}")
                     return False
                 cluster_locks.write(path, cluster_locks.dump(self.holder, utc_now()), replace=current is not None)
@@ -158,7 +157,7 @@ class Keeper:
 
     @property
     def holder(self) -> dict[str, t.Any]:
-        return lock_holder(os.getpid(), service=UNIT)
+        return lock_holder(os.getpid(), service=record.UNIT)
 
     def tell(self, message: str) -> None:
         """Write a line to the journal, once."""
@@ -186,7 +185,7 @@ class Keeper:
             current = cluster_locks.read(lock_path(self.state_dir))
             if current and current.id == cluster_locks.holder_id(self.holder):
                 os.unlink(lock_path(self.state_dir))
-        self.systemctl(("disable", "--quiet", UNIT), SYSTEMD_SECONDS)
+        self.systemctl(("disable", "--quiet", record.UNIT), SYSTEMD_SECONDS)
 
     def mode(self) -> modes.Record:
         """Return the record of the mode; the shape of one where somebody removed it."""
@@ -196,7 +195,7 @@ class Keeper:
     def declare(self, wanted: dict[str, t.Any], event: str) -> None:
         """Write into the record of the mode what is so now."""
         said = {**wanted, "reason": clean(wanted["reason"])}
-        modes.write(self.state_dir, modes.following(self.mode(), said, utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"), clean(event)))
+        modes.write(self.state_dir, modes.following(self.mode(), said, utc_text(), clean(event)))
 
     def insist(self, what: str, write: t.Callable[[], None]) -> None:
         """Write something, again and again until it is written, and say once why it is not."""
@@ -275,7 +274,7 @@ class Keeper:
 
     def missing(self, lease: record.Lease, name: str) -> list[str]:
         """Return what is said of memory that did not come back, none when it did, or when nothing noted what there was."""
-        program = os.path.join(unit_files.of_engine(self.state_dir, name).folder, unit_files.PROGRAM)
+        program = unit_files.of_engine(self.state_dir, name).program
         if not os.path.exists(program):
             return []
         asked = {"state": "back", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}
@@ -290,11 +289,10 @@ class Keeper:
         self.run(("start", unit), text.start_seconds(self.specified(name)) + MARGIN)
 
 
-def main(argv: t.Sequence[str] | None = None) -> int:
+def main(argv: t.Sequence[str]) -> int:
     """Watch the lease below the state directory that the command line names, and return the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) != 1:
+    if len(argv) != 1:
         say("usage: STATE_DIRECTORY")
         return 2
     say_faults()
-    return Keeper(words[0]).watch()
+    return Keeper(argv[0]).watch()

@@ -7,28 +7,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import typing as t
 
-# What is packed has to be what a module carries to the node.
-from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper, record
-from ansible_collections.gb10.cluster.plugins.module_utils._lease.keeper import UNIT
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, marked, path_of
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
-_MAIN = f"from {keeper.__name__} import main\nraise SystemExit(main())\n"
 
-
-def archive() -> bytes:
-    """Return the program: an archive that Python runs."""
-    return pack(_MAIN, sources([keeper.__name__]))
-
-
-def unit_of(etc_root: str) -> Unit:
+def unit_of(state_dir: str, etc_root: str) -> Unit:
     """Return the unit."""
-    return Unit(UNIT, (path_of(UNIT, etc_root),))
+    return Unit(record.UNIT, (path_of(record.UNIT, etc_root),), record.folder_of(state_dir), record.PROGRAM)
 
 
 def unit_text(state_dir: str, python: str) -> str:
@@ -43,7 +32,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={python} -I {program} {state_dir}
+ExecStart={python} -I {program} lease {state_dir}
 Restart=on-failure
 RestartSec=10
 TimeoutStopSec=20
@@ -57,16 +46,14 @@ WantedBy=multi-user.target
 """)
 
 
-def left(state_dir: str, etc_root: str) -> list[str]:
-    """Return the paths that there are of a lease."""
-    return [path for path in (*unit_of(etc_root).paths, record.folder_of(state_dir)) if os.path.lexists(path)]
-
-
-def remove(state_dir: str, etc_root: str, seconds: float) -> None:
-    """Take away what there is of a lease. What the nodes serve is not touched. Raises :class:`ClusterError` and OSError."""
-    setup.remove(unit_of(etc_root), seconds)
-    if os.path.lexists(record.folder_of(state_dir)):
-        shutil.rmtree(record.folder_of(state_dir))
+def over(state_dir: str) -> dict[str, str]:
+    """Return what is left of a lease that the node ended by itself, and why, by path: until another mode run, it says what it was."""
+    try:
+        lease = record.read(state_dir)
+    except UnknownState:
+        return {}
+    ended = lease is not None and lease["state"] == record.ENDED
+    return {record.folder_of(state_dir): f"of the lease for {lease['program']}, which is over"} if lease and ended else {}
 
 
 def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:

@@ -11,14 +11,16 @@ since the boot, which no correction of the clock moves. A reboot ends a lease, s
 from __future__ import annotations
 
 import os
-import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 
 #: What lies below the state directory: the folder, the record, and the program that watches it.
 FOLDER, FILE, PROGRAM = "lease", "lease.json", "lease.pyz"
+#: The unit of that program.
+UNIT = "gb10-lease.service"
 
 #: The caller renews it; the nodes end it by themselves; they did.
 LIVE, ENDING, ENDED = "live", "ending", "ended"
@@ -55,11 +57,6 @@ def folder_of(state_dir: str) -> str:
 def path_of(state_dir: str) -> str:
     """Return where the record of a lease lies on a node."""
     return os.path.join(folder_of(state_dir), FILE)
-
-
-def boot_seconds() -> float:
-    """Return the seconds since the boot, those of a suspended machine included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def read(state_dir: str) -> Lease | None:

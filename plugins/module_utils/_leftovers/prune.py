@@ -10,12 +10,12 @@ Everything here decides on what was read and touches nothing. When in doubt, a t
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import os
 import re
 import stat
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import seconds_of
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_COMPANION, LABEL_OWNER, LABEL_ROLE, OWNER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
@@ -55,8 +55,6 @@ _CONTAINER_LOG = r"^containers/gb10-{cluster}-[a-z]+-[0-9a-f]{{12}}\.log$"
 #: written to its end.
 _CONTRACT = re.compile(r"^(?P<id>[0-9a-f]{64})(?:\.gpu)?\.json(?P<part>\.\d+-\d+\.new)?$")
 
-_TIME = re.compile(r"^(?P<seconds>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?P<zone>Z|[+-]\d\d:\d\d)$")
-
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
@@ -91,14 +89,6 @@ class Judged(t.NamedTuple):
 
     candidates: list[Candidate]
     left: list[Left]
-
-
-def seconds_of(timestamp: str) -> float:
-    """Return Docker's time in seconds since 1970. Raises :class:`UnknownState` when it is none."""
-    match = _TIME.match(timestamp)
-    if not match:
-        raise UnknownState(f"Docker reports a time that cannot be read: {timestamp!r}", raw=timestamp)
-    return datetime.datetime.fromisoformat(match["seconds"] + match["zone"].replace("Z", "+00:00")).timestamp()
 
 
 def age_of(then: float, now: float) -> int:

@@ -20,6 +20,7 @@ import platform
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -72,7 +73,7 @@ def holder_id(holder: dict[str, t.Any]) -> str:
 
 def dump(holder: dict[str, t.Any], now: datetime.datetime) -> str:
     """Return the text of a lock that ``holder`` takes at ``now`` (UTC)."""
-    record = {"schema": SCHEMA, "id": holder_id(holder), "acquired_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"), "holder": holder}
+    record = {"schema": SCHEMA, "id": holder_id(holder), "acquired_at": now.strftime(UTC), "holder": holder}
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
 

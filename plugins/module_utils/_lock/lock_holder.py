@@ -9,13 +9,13 @@ A holder is a run of ansible-playbook on a controller, or a service that lives o
 
 from __future__ import annotations
 
-import datetime
 import getpass
 import hashlib
 import os
 import platform
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE
 
 
@@ -78,7 +78,7 @@ def _started_at(ticks: str, proc_root: str) -> str:
     if not (boot.isdigit() and ticks.isdigit()):
         return ""
     seconds = int(boot) + int(ticks) // os.sysconf("SC_CLK_TCK")
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_text(seconds)
 
 
 def _user() -> str:

@@ -88,7 +88,7 @@ def free_bytes(path: str) -> int:
 
 def _file_or_nothing(path: str) -> os.stat_result | None:
     """Return the status of a file in the stage, None when there is none; what else has its name goes. Raises OSError."""
-    status = _lstat(path)
+    status = copying.status_of(path)
     if status is not None and not stat.S_ISREG(status.st_mode):
         os.unlink(path)
         return None
@@ -141,10 +141,3 @@ class Staged:
         """Close the files."""
         for descriptor in [*self.descriptors.values(), *([self._progress] if hasattr(self, "_progress") else [])]:
             os.close(descriptor)
-
-
-def _lstat(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except FileNotFoundError:
-        return None

@@ -193,7 +193,7 @@ def lacking(entries: t.Sequence[Entry], repo_path: str, ref: str = "") -> Lack:
     lack, present = Lack(), set()
     for entry in (one for one in entries if one.kind != "file"):
         path = os.path.join(repo_path, entry.path)
-        status = _status(path)
+        status = status_of(path)
         if entry.kind == "ref":
             if status is None:
                 lack.refs.append(entry)
@@ -215,7 +215,7 @@ def lacking(entries: t.Sequence[Entry], repo_path: str, ref: str = "") -> Lack:
     alone = {blob for blob, _link in present} - {entry.target for entry in entries if entry.kind == "link" and (entry.target, entry.path) not in present}
     for entry in (one for one in entries if one.kind == "file"):
         path = os.path.join(repo_path, entry.path)
-        status = _status(path)
+        status = status_of(path)
         if status is None:
             lack.files += [] if entry.path in alone else [entry]
         elif not stat.S_ISREG(status.st_mode):
@@ -227,7 +227,8 @@ def lacking(entries: t.Sequence[Entry], repo_path: str, ref: str = "") -> Lack:
     return lack
 
 
-def _status(path: str) -> os.stat_result | None:
+def status_of(path: str) -> os.stat_result | None:
+    """Return what is known of a file, or of a link itself; None when there is none."""
     try:
         return os.lstat(path)
     except FileNotFoundError:

@@ -11,7 +11,6 @@ copy that was cut off is found in milliseconds.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import json
 import os
@@ -131,19 +130,19 @@ def locate(hf_home: str, repo: str, revision: str | None) -> Place:
 def read_ref(path: str) -> str | None:
     """Return the text of a ref, None when there is none. Raises :class:`UnknownState` for anything but a file.
 
-    Who can write the cache could make it a link, and have root read another file.
+    Who can write the cache could make it a link, or what is above it, and have root read another file: see :func:`untrusted.regular`.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if os.path.islink(path):
+            raise _no_ref(path, f"is a link to {os.readlink(path)}")
+        descriptor = untrusted.regular(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _no_ref(path, f"is a link to {os.readlink(path)}") from error
         raise unreadable(path, error) from error
+    if descriptor is None:
+        raise _no_ref(path, "is not a file")
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _no_ref(path, "is not a file")
         return os.read(descriptor, REF_LIMIT).decode("ascii", errors="replace").strip()
     finally:
         os.close(descriptor)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import datetime
 import ipaddress
 import os
 import re
@@ -14,6 +13,7 @@ import socket
 import struct
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv
 
@@ -170,7 +170,7 @@ def started_at(pid: int, root: str = "/proc") -> str:
     if not boot or len(fields) < 20:
         return ""
     seconds = int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_text(seconds)
 
 
 def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t.Any]]:

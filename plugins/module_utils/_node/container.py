@@ -18,6 +18,7 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import confinement
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
     LABEL_CLUSTER,
@@ -30,7 +31,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
     find_node_container,
     node_container_name,
 )
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths, boot_seconds
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import EnginePaths
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import CACHE_TARGET, ENGINE_LOGS, LAUNCH_TARGET, LOG_TARGET, RUN_TARGET

@@ -30,6 +30,9 @@ SECRETS_TARGET = "/run/secrets/gb10"
 #: Where the hub cache appears inside a container.
 HF_HOME_TARGET = "/root/.cache/huggingface"
 
+#: Capabilities by which root of a container is root of the node, whatever else it lacks: the first is all of them.
+UNCONFINED = ("ALL", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
+
 #: For ``absent``: every container has had this field since the first version.
 NEVER_ABSENT = object()
 
@@ -51,6 +54,19 @@ def checked_gpus(gpus: t.Any) -> t.Any:
     if gpus not in ("all", "none") and not (isinstance(gpus, list) and all(isinstance(gpu, (str, int)) for gpu in gpus)):
         raise ClusterError(f"gpus is {gpus!r}", remedy="Give all, none, or a list of GPU indexes or UUIDs.", reason="input")
     return gpus
+
+
+def is_confined(capability: str) -> bool:
+    """Return whether root of a container that has this capability, too, is no root of the node."""
+    return capability.upper().removeprefix("CAP_") not in UNCONFINED
+
+
+def checked_capabilities(capabilities: list[str]) -> list[str]:
+    """Return the capabilities as they are. Raises :class:`ClusterError` for one by which a container is not confined."""
+    for one in capabilities:
+        if not is_confined(one):
+            raise ClusterError(f"capabilities has {one}, by which root of the container is root of the node", remedy="Leave it out.", reason="input")
+    return capabilities
 
 
 def checked_limits(limits: dict[str, t.Any]) -> dict[str, int]:
@@ -131,6 +147,7 @@ FIELDS = (
         {"type": "list", "elements": "str", "default": ["IPC_LOCK"]},
         counts=True,
         absent=[],
+        convert=checked_capabilities,
         payload=lambda capabilities: {"cap_add": capabilities},
     ),
     Field(

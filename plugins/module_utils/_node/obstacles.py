@@ -29,6 +29,11 @@ if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
 
+#: What the kernel calls the character devices that lead to a disk, and the numbers of those that lead to the memory: mem, kmem, port.
+DISKS = ("bsg", "nvme", "nvme-generic", "scsi_generic")
+MEMORY = ((1, 1), (1, 2), (1, 4))
+
+
 class StaleHead(t.NamedTuple):
     """A container with a Ray head of another run or of somebody else, which has to go before ours can be created."""
 
@@ -119,18 +124,32 @@ def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
         os.close(held)
 
 
-def check_devices(devices: list[str]) -> None:
-    """Raise :class:`ClusterError` unless every device path exists on this node, and none is a disk, or a directory with one."""
+def _is_disk(status: os.stat_result, sysfs_root: str) -> bool:
+    """Return whether a device is a disk, be it by a second way in, past the kernel's own of blocks."""
+    number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    kind = os.path.basename(os.path.realpath(os.path.join(sysfs_root, "dev", "char", number, "subsystem")))
+    return stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and kind in DISKS)
+
+
+def _is_memory(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) and (os.major(status.st_rdev), os.minor(status.st_rdev)) in MEMORY
+
+
+def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
+    """Raise :class:`ClusterError` unless every device path exists on this node, and none is a disk or the memory, or a directory with one."""
     for device in devices:
         path = pathlib.Path(device.partition(":")[0])
-        disk = next((one for one in (path, *path.rglob("*")) if one.is_block_device()), None)
-        if disk:
-            raise ClusterError(
-                f"{disk} is a disk of this node: root of a container that has it reads and writes whatever lies there",
-                remedy="Leave it out of gb10_container_devices.",
-                reason="device is a disk",
-                device=device,
-            )
+        for one in (path, *path.rglob("*")):
+            with contextlib.suppress(OSError):
+                status = one.stat()
+                what = "a disk" if _is_disk(status, sysfs_root) else "the memory" if _is_memory(status) else ""
+                if what:
+                    raise ClusterError(
+                        f"{one} is {what} of this node: root of a container that has it reads and writes whatever lies there",
+                        remedy="Leave it out of gb10_container_devices.",
+                        reason=f"device is {what}",
+                        device=device,
+                    )
         if not path.exists():
             raise ClusterError(
                 f"this node has no {device}, which its container needs",

@@ -9,14 +9,13 @@ The functions that :func:`apply.apply` uses have the names of those in ``native.
 
 from __future__ import annotations
 
-import calendar
 import inspect
 import json
 import re
 import signal
-import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import seconds_of
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
@@ -152,7 +151,7 @@ def wanted(params: Params, image_id: str, current: ExistingContainer | None) -> 
     kept_session = current.fields.get("head_session", "") if current else ""
     asked_session = params["head_session"]
     # Whoever the head lists is in its session, whatever the container was told when it was made: a unit makes it without knowing that.
-    if current and current.running and registered(params["ray_nodes"], params["node_address"], milliseconds(current.started_at), current.uptime()):
+    if current and current.running and registered(params["ray_nodes"], params["node_address"], 1000 * int(seconds_of(current.started_at)), current.uptime()):
         asked_session = kept_session
     fields = {
         **field_table.wanted(params, EXECUTOR, image_id),
@@ -371,11 +370,6 @@ def to_remove_first(
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 
-def milliseconds(timestamp: str) -> int:
-    """Return Docker's ``2026-11-21T01:57:53.754100254Z`` in milliseconds since 1970, cut to the second."""
-    return calendar.timegm(time.strptime(timestamp[:19], "%Y-%m-%dT%H:%M:%S")) * 1000
-
-
 def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
     """Wait until Ray knows this node, and return what the head answered for the result.
 
@@ -386,7 +380,7 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
     last = "nothing was asked yet"
     for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
         current = container.running(docker, node, wanted)
-        since = milliseconds(current.started_at)
+        since = 1000 * int(seconds_of(current.started_at))
         if registered(params["ray_nodes"], wanted.fields["node_address"], since, current.uptime()):
             return {"nodes": params["ray_nodes"]}
         try:

@@ -76,19 +76,19 @@ def _post(channel: t.Mapping[str, t.Any], url: str, content: dict[str, t.Any], c
     return _http.ask(url, SEND_SECONDS, method="POST", body=body, headers={"Content-Type": "application/json"}, limit=ANSWER_LIMIT, tls=tls)
 
 
-def _refusal(answer: _http.Answer) -> str:
-    """Return what an answer says that is none of consent, without its address."""
+def _refusal(answer: _http.Answer, secrets: t.Mapping[str, str]) -> str:
+    """Return what an answer says that is none of consent, without its address, and without a part of a secret where it is cut."""
     if answer.status is None:
         return answer.error
     redirect = ", a redirect, which is not followed" if 300 <= answer.status < 400 else ""
-    body = " ".join(answer.body.decode("utf-8", "replace").split())
+    body = redacted(" ".join(answer.body.decode("utf-8", "replace").split()), secrets)
     return f"status {answer.status}{redirect}{': ' if body else ''}{body[:SHOWN]}"
 
 
 def _webhook(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
     content = {**note._asdict(), "schema": SCHEMA, "lines": list(note.lines), "problems": dict(note.problems), "text": note.text}
     answer = _post(channel, secret, content, ca_file)
-    return "" if answer.status is not None and 200 <= answer.status < 300 else _refusal(answer)
+    return "" if answer.status is not None and 200 <= answer.status < 300 else _refusal(answer, {channel["name"]: secret})
 
 
 def _telegram(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
@@ -98,7 +98,7 @@ def _telegram(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: 
         taken = answer.status == 200 and json.loads(answer.body)["ok"] is True
     except (ValueError, KeyError, TypeError, RecursionError):
         taken = False
-    return "" if taken else _refusal(answer)
+    return "" if taken else _refusal(answer, {channel["name"]: secret})
 
 
 def mail_text(channel: t.Mapping[str, t.Any], note: Note) -> bytes:
@@ -118,7 +118,7 @@ def mail_text(channel: t.Mapping[str, t.Any], note: Note) -> bytes:
 
 def _mail(channel: t.Mapping[str, t.Any], note: Note, _secret: str, _ca_file: str) -> str:
     answer = run_tool(channel["command"], SEND_SECONDS, mail_text(channel, note))
-    return f"{channel['command'][0]} ended with {answer.rc}: {' '.join(answer.raw.split())[:SHOWN]}" if answer.rc else ""
+    return f"{channel['command'][0]} ended with {answer.rc}: {redacted(' '.join(answer.raw.split()), {})[:SHOWN]}" if answer.rc else ""
 
 
 _SENDERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Note, str, str], str]] = {

@@ -14,6 +14,7 @@ import calendar
 import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC, utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
@@ -63,15 +64,10 @@ class Judged(t.NamedTuple):
     after: State
 
 
-def utc(seconds: float) -> str:
-    """Return a moment in UTC as records have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
 def age_of(text: str, now: float) -> float:
     """Return the seconds since a moment that a record has in UTC; 0 for one that is in the future or cannot be read."""
     try:
-        return max(0.0, now - calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
+        return max(0.0, now - calendar.timegm(time.strptime(text, UTC)))
     except ValueError:
         return 0.0
 
@@ -192,7 +188,7 @@ def message_for(told: State, current: t.Mapping[str, str], since: t.Mapping[str,
         return Message(WELL, f"{where}: well again", ended, {}) if before else None
     if not new and not (repeat_s and now - told["at"] >= repeat_s):
         return None
-    lines = [f"{id}: {text}"[:SHOWN] + f" (since {utc(since.get(id, now))}{', new' if before and id in new else ''})" for id, text in current.items()]
+    lines = [f"{id}: {text}"[:SHOWN] + f" (since {utc_text(since.get(id, now))}{', new' if before and id in new else ''})" for id, text in current.items()]
     return Message(ALERT if new else STILL, f"{where}: {'' if new else 'still '}{many(len(current))}", lines, dict(current))
 
 

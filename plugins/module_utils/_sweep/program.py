@@ -140,14 +140,13 @@ def asked_to_test(folder: str) -> bool:
     return False
 
 
-def main(argv: t.Sequence[str] | None = None) -> int:
+def main(argv: t.Sequence[str]) -> int:
     """Run what the command line asks for, and return the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) != 2 or words[0] != "--config":
+    if len(argv) != 2 or argv[0] != "--config":
         say("usage: --config FILE", {})
         return 2
     try:
-        sweep = Sweep(json.loads(required_text(words[1])))
+        sweep = Sweep(json.loads(required_text(argv[1])))
         return sweep.test() if asked_to_test(sweep.folder) else sweep.run()
     except (OSError, ValueError, KeyError) as error:
         say(f"failed: {type(error).__name__}: {error}. Remedy: look at the disk, and run the playbook sweep again", secrets_of({}))

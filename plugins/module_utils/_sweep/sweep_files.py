@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import judging
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 
 #: Names of the units.
@@ -39,14 +40,9 @@ def folder_of(state_dir: str) -> str:
     return os.path.join(state_dir, FOLDER)
 
 
-def unit_paths(etc_root: str) -> tuple[str, str]:
-    """Return where the service and the timer lie."""
-    return path_of(SERVICE, etc_root), path_of(TIMER, etc_root)
-
-
-def unit_of(etc_root: str) -> Unit:
+def unit_of(state_dir: str, etc_root: str) -> Unit:
     """Return the timer as the unit that runs, with the service that it starts."""
-    return Unit(TIMER, unit_paths(etc_root), MARK)
+    return Unit(TIMER, (path_of(SERVICE, etc_root), path_of(TIMER, etc_root)), folder_of(state_dir), PROGRAM, MARK)
 
 
 def _wrong(state: t.Any) -> str:
@@ -77,36 +73,46 @@ def shown(state: judging.State | None) -> dict[str, t.Any]:
     known = state or {"at": None, "quiet": "", "problems": [], "last": {}, "undelivered": {}}
     last = known["last"]
     return {
-        "last_sweep": judging.utc(known["at"]) if known["at"] is not None else "",
+        "last_sweep": utc_text(known["at"]) if known["at"] is not None else "",
         "quiet": known["quiet"],
         "problems": known["problems"],
-        "last_alert": f"{judging.utc(last['at'])} {last['subject']}" if last else "",
+        "last_alert": f"{utc_text(last['at'])} {last['subject']}" if last else "",
         "undelivered": known["undelivered"],
     }
 
 
 def sweep(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is: ``installed``, ``enabled``, ``active`` and ``failed`` (None where systemd does not say), and what the last sweep found.
-
-    ``error`` says why its state cannot be read.
-    """
-    service, timer = unit_paths(etc_root)
-    about: dict[str, t.Any] = {"installed": os.path.lexists(timer), "enabled": False, "active": False, "failed": False, "error": ""}
+    """Return what there is (see ``installed.look``), and what the last sweep found. ``error`` says why its state cannot be read."""
+    about = {**installed.look(unit_of(state_dir, etc_root), timeout), "error": ""}
     try:
-        about.update(shown(read_state(folder_of(state_dir))))
+        return {**about, **shown(read_state(folder_of(state_dir)))}
     except ClusterError as error:
-        about.update(shown(None), error=str(error))
-    if about["installed"]:
-        of_timer, of_service = ask.states(timeout, TIMER, SERVICE)
-        about.update(enabled=of_timer.enabled, active=of_timer.active, failed=of_service.failed)
-    return about
+        return {**about, **shown(None), "error": str(error)}
 
 
-def folders(state_dir: str, secrets_dir: str) -> list[str]:
-    """Return the directories that there are of a sweep: that of its files, and that of its channels' secrets."""
+def left(state_dir: str, secrets_dir: str) -> list[str]:
+    """Return the directories of a sweep that are there: that of its files, and that of its channels' secrets."""
     return [path for path in (folder_of(state_dir), os.path.join(secrets_dir, FOLDER)) if os.path.isdir(path)]
 
 
-def left(state_dir: str, secrets_dir: str, etc_root: str = "/etc") -> list[str]:
-    """Return the paths that there are of a sweep: its units, its directories, and the link to the one of its secrets."""
-    return [*(path for path in (*unit_paths(etc_root), LINK) if os.path.lexists(path)), *folders(state_dir, secrets_dir)]
+def found_text(found: t.Mapping[str, t.Any]) -> str:
+    """Return what the last sweep found, in words."""
+    if found.get("error"):
+        return str(found["error"])
+    if not found["last_sweep"]:
+        return "none was done yet"
+    if found["quiet"]:
+        return f"last {found['last_sweep']}: silent, {found['quiet']}"
+    problems = "; ".join(f"{one['id']}: {one['text']}" for one in found["problems"])
+    return f"last {found['last_sweep']}: {problems or 'all is well'}"
+
+
+def text(found: t.Mapping[str, t.Any]) -> str:
+    """Return what of the sweep is on a node in a line, empty where there is nothing."""
+    if not found.get("installed"):
+        return ""
+    state = {True: "active", False: "not active", None: "state not known"}[found["active"]]
+    undelivered = "; ".join(f"{name} did not take the last message: {why}" for name, why in found["undelivered"].items())
+    ended = "" if undelivered or not found["failed"] else "the last one failed, see journalctl -u gb10-sweep"
+    last = f"last alert {found['last_alert']}" if found["last_alert"] else "no alert yet"
+    return f"sweep: {'; '.join(filter(None, (state, found_text(found), ended, undelivered, last)))}"

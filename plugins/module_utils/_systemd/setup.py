@@ -10,35 +10,35 @@ Each piece is decided when it is made, and done when its methods are called, so 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import file_error
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import plain_content, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: How the name of a program ends, which is an archive of Python's.
-ARCHIVE = ".pyz"
+#: What lies beside a unit file, for a message.
+PROGRAMS = "the programs of root's units"
 
 
-def shown(path: str, found: bytes | None) -> str:
-    """Return a file's content for a diff; of a program the digest is enough."""
-    if found is None:
-        return ""
-    return f"sha256 {hashlib.sha256(found).hexdigest()}\n" if path.endswith(ARCHIVE) else found.decode("utf-8", "replace")
+def shown(found: bytes | None) -> str:
+    """Return a file's content for a diff."""
+    return (found or b"").decode("utf-8", "replace")
 
 
 class Files:
     """The files that a unit is to have, by their paths, in the order in which they are written, its unit files among them. ``mode`` is that of the others.
 
-    Raises :class:`ClusterError` where a unit file is somebody else's, or was edited.
+    Raises :class:`ClusterError` where a unit file is somebody else's, or was edited, and where another account could put another program in the place of one.
     """
 
     def __init__(self, unit: Unit, wanted: t.Mapping[str, bytes], mode: int = 0o600) -> None:
         unit.require_ours()
+        for folder in {os.path.dirname(path) for path in wanted if path not in unit.paths}:
+            private.check(folder, PROGRAMS)
         self._unit, self._wanted, self._mode = unit, wanted, mode
         self._before = {path: plain_content(path) for path in wanted}
         self.differing = [path for path in wanted if self._before[path] != wanted[path]]
@@ -46,7 +46,7 @@ class Files:
 
     @property
     def diff(self) -> dict[str, dict[str, str]]:
-        before, after = ({path: shown(path, found[path]) for path in self.differing} for found in (self._before, self._wanted))
+        before, after = ({path: shown(found[path]) for path in self.differing} for found in (self._before, self._wanted))
         return {"before": before, "after": after}
 
     def write(self, timeout: float) -> None:
@@ -104,7 +104,7 @@ def remove(unit: Unit, timeout: float) -> None:
 
 def gone(there: t.Mapping[str, bytes]) -> dict[str, dict[str, str]]:
     """Return the diff of unit files that go."""
-    return {"before": {path: shown(path, there[path]) for path in there}, "after": {}}
+    return {"before": {path: shown(there[path]) for path in there}, "after": {}}
 
 
 @contextlib.contextmanager

@@ -55,15 +55,23 @@ def require_ours(path: str, mark: str = MARK) -> bytes | None:
 
 
 class Unit(t.NamedTuple):
-    """A unit of ours: ``name`` is what is enabled and started, ``paths`` are its unit files, and ``mark`` is in all of them.
+    """A unit of ours: ``name`` is what is enabled and started, ``paths`` are its unit files, which have ``mark`` in them.
 
-    ``why`` returns the reason that its program recorded for not being there, empty when it records none.
+    ``folder`` is where its other files lie, with its program by the name ``archive``. ``why`` returns the reason that its program recorded for not being
+    there, empty when it records none.
     """
 
     name: str
     paths: tuple[str, ...]
+    folder: str = ""
+    archive: str = ""
     mark: str = MARK
     why: t.Callable[[], str] = str
+
+    @property
+    def program(self) -> str:
+        """Return where its program lies."""
+        return os.path.join(self.folder, self.archive)
 
     @property
     def path(self) -> str:
@@ -76,8 +84,12 @@ class Unit(t.NamedTuple):
         return {path: text for path, text in found.items() if text is not None}
 
     def state(self, timeout: float) -> ask.State:
-        """Return what it does. systemd is not asked about one that is not there."""
-        return ask.states(timeout, self.name)[0] if os.path.lexists(self.path) else ask.State()
+        """Return what it does; it failed where one of its unit files did. systemd is not asked about one that is not there."""
+        if not os.path.lexists(self.path):
+            return ask.State()
+        found = ask.states(timeout, self.name, *(name for name in map(os.path.basename, self.paths) if name != self.name))
+        failed = [one.failed for one in found]
+        return found[0]._replace(failed=None if None in failed else any(failed))
 
     def systemctl(self, timeout: float, *words: str) -> None:
         """Have systemd change something. Raises :class:`ClusterError` when that fails."""

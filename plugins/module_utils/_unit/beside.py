@@ -18,7 +18,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, specification, steps, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, service, specification, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 
@@ -118,3 +118,8 @@ class Companions(Service):
         path = os.path.join(self.folder, specification.FILE)
         left = read(path)["companions"] if os.path.lexists(path) else []
         return self.all_to("stopped", reversed(left))
+
+
+def main(argv: t.Sequence[str]) -> int:
+    """Run the unit of the companions by the specification that the command line names, and return the exit code."""
+    return service.run(argv, lambda path, run: Companions(read(path), run))

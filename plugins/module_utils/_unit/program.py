@@ -2,20 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection.
-
-``run SPECIFICATION`` is the unit's main process, ``module NAME`` one of its steps with its arguments as input, and ``companions SPECIFICATION`` the main
-process of the unit of a node's companions.
-"""
+"""The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import served_name
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, find_node_container
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
@@ -25,8 +20,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import accoun
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, beside, glance, meeting, place, record, specification, steps, unit_files
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say, say_faults
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, glance, meeting, place, record, service, specification, steps, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Lock
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -116,7 +111,7 @@ class Supervisor(Service):
                 "state": state,
                 "reason": reason,
                 "boot_id": self.boot,
-                "at": record.utc_now(),
+                "at": utc_text(),
                 "model": served_name(engine["model"], engine["arguments"]) if head else "",
                 "endpoint": f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/v1" if head else "",
                 "token": self.token if state == record.RUNNING else {},
@@ -348,7 +343,7 @@ class Supervisor(Service):
             found = steps.require("token", self.run(one["module"], one["arguments"], one["timeout"], False))
             if found["completion"]:
                 say(f"token: after {found['completion']['seconds']} s, vLLM {found['engine_version']}")
-                self.token = {"seconds": found["completion"]["seconds"], "at": record.utc_now()}
+                self.token = {"seconds": found["completion"]["seconds"], "at": utc_text()}
                 return
             if not found["engine"]["live"]:
                 raise did_not_come_up(found["last_end"], found["engine"])
@@ -556,23 +551,6 @@ class Supervisor(Service):
             say(f"drain: {error}; the engine is stopped all the same")
 
 
-def main(argv: t.Sequence[str] | None = None) -> int:
-    """Run what the command line asks for, and return the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) != 2 or words[0] not in ("run", "companions", "module"):
-        say("usage: run SPECIFICATION | companions SPECIFICATION | module NAME")
-        return 2
-    if words[0] == "module":
-        steps.run_here(words[1], sys.stdin.buffer.read())
-        return 0
-    say_faults()
-    run = steps.runner(sys.argv[0])
-    supervisor: Supervisor | beside.Companions
-    try:
-        supervisor = Supervisor(specification.read(words[1]), run) if words[0] == "run" else beside.Companions(beside.read(words[1]), run)
-    except ClusterError as error:
-        say(error.with_remedy())
-        return 1
-    signal.signal(signal.SIGTERM, supervisor.ask_to_stop)
-    signal.signal(signal.SIGINT, supervisor.ask_to_stop)
-    return supervisor.main()
+def main(argv: t.Sequence[str]) -> int:
+    """Run the unit of an engine by the specification that the command line names, and return the exit code."""
+    return service.run(argv, lambda path, run: Supervisor(specification.read(path), run))

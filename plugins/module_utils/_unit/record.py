@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import RUN_DIR
@@ -48,14 +48,9 @@ def read(folder: str) -> dict[str, t.Any] | None:
     return DOCUMENT.read(path_of(folder))
 
 
-def utc_now() -> str:
-    """Return the time in UTC, as records and what is shown of them have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
 def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str = "", tries: int = 0) -> None:
     """Record a state, for everybody to read. Raises OSError."""
-    noted = {"boot_id": boot_id, "state": state, "reason": clean(reason), "run_id": run_id, "tries": tries, "at": utc_now()}
+    noted = {"boot_id": boot_id, "state": state, "reason": clean(reason), "run_id": run_id, "tries": tries, "at": utc_text()}
     DOCUMENT.write(path_of(folder), noted)
 
 

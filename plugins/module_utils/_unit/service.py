@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
 import types
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, steps, unit_files
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say, say_faults
 
 
 class StopAsked(Exception):
@@ -22,7 +25,7 @@ class StopAsked(Exception):
 
 
 class Service:
-    """The main process of the unit ``place``, which does what the specification ``given`` says. ``run`` runs a module.
+    """The main process of ``unit``, which does what the specification ``given`` says. ``run`` runs a module.
 
     ``leaves`` is what goes on without it when the unit is released, ``writer`` the play that installs it.
     """
@@ -30,9 +33,9 @@ class Service:
     leaves: t.ClassVar[str]
     writer: t.ClassVar[str]
 
-    def __init__(self, given: t.Mapping[str, t.Any], place: unit_files.Place, run: steps.Run) -> None:
+    def __init__(self, given: t.Mapping[str, t.Any], unit: Unit, run: steps.Run) -> None:
         self.given = given
-        self.unit, self.folder = place.name, place.folder
+        self.unit, self.folder = unit.name, unit.folder
         self.run = run
         self.boot = boot_id(given["roots"]["proc_root"])
         self.asked = False
@@ -125,3 +128,19 @@ class Service:
         self.note(record.STOPPED, "stopped by systemd")
         say("stopped")
         return 0
+
+
+def run(argv: t.Sequence[str], make: t.Callable[[str, steps.Run], Service]) -> int:
+    """Run a unit by the specification that the command line names, and return the exit code. ``make`` makes it of that path, and of what runs modules."""
+    if len(argv) != 1:
+        say("usage: SPECIFICATION")
+        return 2
+    say_faults()
+    try:
+        service = make(argv[0], steps.runner(sys.argv[0]))
+    except ClusterError as error:
+        say(error.with_remedy())
+        return 1
+    signal.signal(signal.SIGTERM, service.ask_to_stop)
+    signal.signal(signal.SIGINT, service.ask_to_stop)
+    return service.main()

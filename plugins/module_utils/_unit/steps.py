@@ -23,16 +23,13 @@ Result = dict[str, t.Any]
 Run = t.Callable[[str, t.Mapping[str, t.Any], float, bool], Result]
 
 
-def run_here(name: str, arguments: bytes) -> None:
-    """Run a module in this process, as Ansible does; it prints its result and ends the process. Raises :class:`ClusterError` for an unknown name."""
-    if name not in specification.MODULES:
-        raise ClusterError(f"{name} is no module that a unit runs")
-    # Whoever only has modules run by an archive needs nothing of Ansible.
-    from ansible.module_utils import basic
-
-    basic._ANSIBLE_ARGS = arguments
-    basic._ANSIBLE_PROFILE = "legacy"
-    runpy.run_module(f"{MODULES}.{name}", run_name="__main__", alter_sys=True)
+def main(argv: t.Sequence[str]) -> int:
+    """Run the module that the command line names in this process, as Ansible does: it reads its arguments, prints its result and ends the process."""
+    if len(argv) != 1 or argv[0] not in specification.MODULES:
+        sys.stderr.write(f"usage: module {' | '.join(specification.MODULES)}\n")
+        return 2
+    runpy.run_module(f"{MODULES}.{argv[0]}", run_name="__main__", alter_sys=True)
+    return 0
 
 
 def parse(name: str, answer: ToolResult) -> Result:
@@ -63,7 +60,7 @@ def runner(program: str) -> Run:
     """Return what runs a module out of the archive ``program``."""
 
     def run(name: str, arguments: t.Mapping[str, t.Any], seconds: float, predict: bool = False) -> Result:
-        given = {**arguments, "_ansible_check_mode": predict, "_ansible_module_name": f"gb10.cluster.{name}", "_ansible_no_log": True}
+        given = {**arguments, "_ansible_check_mode": predict}
         content = json.dumps({"ANSIBLE_MODULE_ARGS": given}).encode()
         return parse(name, run_tool([sys.executable, "-I", program, "module", name], seconds, content))
 

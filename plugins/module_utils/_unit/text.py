@@ -31,7 +31,7 @@ def stop_seconds(given: t.Mapping[str, t.Any]) -> int:
 def engine(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:
     """Return the unit of an engine's specification. It begins when the companions are there, so that what they hold counts, and whether they came or not."""
     about = f"engine of {given['cluster']} ({given['role']})"
-    return _unit(about, f"{unit_files.COMPANIONS} ", f"{python} -I {_words(folder, 'run')}", start_seconds(given), stop_seconds(given))
+    return _unit(about, f"{unit_files.COMPANIONS} ", f"{python} -I {_words(folder, 'engine')}", start_seconds(given), stop_seconds(given))
 
 
 def companions(folder: str, python: str, given: t.Mapping[str, t.Any]) -> str:

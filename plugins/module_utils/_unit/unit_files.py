@@ -11,6 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
 
@@ -20,36 +21,28 @@ FOLDER, PROGRAM, RELEASE = "unit", "unit.pyz", "release"
 COMPANIONS, COMPANIONS_FOLDER = "gb10-companions.service", "companions"
 
 
-class Place(t.NamedTuple):
-    """A unit by its name, where its files lie, and where it lies itself."""
+def of_engine(state_dir: str, cluster: str, etc_root: str = "/etc") -> Unit:
+    """Return a cluster's unit."""
+    return _unit(unit_name(cluster), os.path.join(state_dir, cluster, FOLDER), etc_root)
 
-    name: str
-    folder: str
-    path: str
 
-    @property
-    def unit(self) -> Unit:
-        """Return what systemd is asked of; it says why it is not there in its record."""
-        return Unit(self.name, (self.path,), why=self._reason)
+def of_companions(state_dir: str, etc_root: str = "/etc") -> Unit:
+    """Return the unit that starts a node's companions."""
+    return _unit(COMPANIONS, os.path.join(state_dir, COMPANIONS_FOLDER), etc_root)
 
-    def _reason(self) -> str:
+
+def _unit(name: str, folder: str, etc_root: str) -> Unit:
+    def why() -> str:
         with contextlib.suppress(ClusterError):
-            return (record.read(self.folder) or {"reason": ""})["reason"]
+            return (record.read(folder) or {"reason": ""})["reason"]
         return ""
 
-
-def of_engine(state_dir: str, cluster: str, etc_root: str = "/etc") -> Place:
-    """Return the place of a cluster's unit."""
-    return _place(unit_name(cluster), os.path.join(state_dir, cluster, FOLDER), etc_root)
+    return Unit(name, (path_of(name, etc_root),), folder, PROGRAM, why=why)
 
 
-def of_companions(state_dir: str, etc_root: str = "/etc") -> Place:
-    """Return the place of the unit that starts a node's companions."""
-    return _place(COMPANIONS, os.path.join(state_dir, COMPANIONS_FOLDER), etc_root)
-
-
-def _place(name: str, folder: str, etc_root: str) -> Place:
-    return Place(name, folder, path_of(name, etc_root))
+def release_path(unit: Unit) -> str:
+    """Return the file with which a unit leaves what it started running when it is stopped."""
+    return os.path.join(unit.folder, RELEASE)
 
 
 def unit_name(cluster: str) -> str:
@@ -57,15 +50,12 @@ def unit_name(cluster: str) -> str:
     return f"gb10-engine-{cluster}.service"
 
 
-def unit(place: Place, timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is of a unit: ``name``, ``installed``, ``enabled``, ``starting``, ``active`` and ``failed`` (None where systemd does not say).
+def unit(place: Unit, timeout: float = 20) -> dict[str, t.Any]:
+    """Return what there is of a unit (see ``installed.look``).
 
     ``state``, ``reason`` and ``at`` are the last that the unit itself recorded, empty where it never ran; ``error`` says why the record cannot be read.
     """
-    about: dict[str, t.Any] = {
-        "name": place.name, "installed": os.path.lexists(place.path), "files": os.path.lexists(place.folder), **place.unit.state(timeout)._asdict(),
-        "state": "", "reason": "", "at": "", "error": "",
-    }  # fmt: skip
+    about: dict[str, t.Any] = {**installed.look(place, timeout), "state": "", "reason": "", "at": "", "error": ""}
     try:
         noted = record.read(place.folder)
         about.update({key: noted[key] for key in ("state", "reason", "at")} if noted else {})

@@ -19,16 +19,19 @@ import stat
 import typing as t
 from pathlib import Path
 
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import TRUST
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
-from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
+from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, holds_secret
+from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, claims, planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, declared_claims, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, flags, repositories, validation
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import snake
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 
 #: Ids of findings that are made here.
@@ -114,8 +117,8 @@ OWNED_ENV = {
 }
 _SECRET_LIKE = re.compile(r"(?i)(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)(?!(\w*_)?(FILE|PATH|DIR)\Z)")
 
-#: Capabilities by which root of a container is root of the node, whatever else it lacks: the first is all of them.
-UNCONFINED = ("ALL", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
+#: Devices by which root of a container reads the memory of the node.
+MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port")
 
 #: Files on the controller that hold one secret each, and nothing else.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
@@ -209,8 +212,10 @@ def _measures(text: str) -> bool:
     return bool(words) and set(words) <= set(measures.BY_ID)
 
 
-def _is_confined(capability: str) -> bool:
-    return capability.upper().removeprefix("CAP_") not in UNCONFINED
+def _is_device(text: str) -> bool:
+    # However it is spelled: Docker takes //dev/./mem for /dev/mem.
+    path = os.path.normpath(text.partition(":")[0])
+    return path.startswith("/dev/") and path not in MEMORY and not re.search(r"\s", text)
 
 
 def _rungs(text: str) -> bool:
@@ -237,7 +242,7 @@ SECRET_PATH = Form(
 PORT = _whole(1024, 65535, "input.port")
 
 #: Directories of a node below gb10_state_dir and gb10_log_dir that belong to no cluster.
-RESERVED = ("companions", "guard", "image-contracts", "lease", "model-code", "wheels")
+RESERVED = sorted({*table.folders(), "image-contracts", "model-code", "wheels"})
 
 
 def _is_cluster_name(value: t.Any) -> bool:
@@ -264,12 +269,12 @@ FORMS: dict[str, Form] = {
     "gb10_bench_output": _whole(2),
     "gb10_container_capabilities": Form(
         "input.format",
-        _is_confined,
-        f"one by which a container stays confined: not {', '.join(UNCONFINED)}",
+        fields.is_confined,
+        f"one by which a container stays confined: not {', '.join(fields.UNCONFINED)}",
         "leave it out of gb10_container_capabilities",
         each=True,
     ),
-    "gb10_container_devices": Form("input.format", _like(r"/dev/(?!(?:mem|kmem|port)(?:\Z|:))[^\s]+\Z"), "a path below /dev, not the memory's", each=True),
+    "gb10_container_devices": Form("input.format", _is_device, "a path below /dev, not the memory's", each=True),
     "gb10_container_gpus": Form("input.format", _is_gpu_choice, "all, none, or a list of GPU ids"),
     "gb10_copy_streams": _whole(1, 32),
     "gb10_fabric_address": Form(
@@ -505,7 +510,7 @@ def _one_cache(kv_cache: str, arguments: dict[str, t.Any]) -> Problems:
 
 def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
     """Each declared tenant has a name and a size, and is on a node of this cluster."""
-    faults = claims.tenant_faults(tenants)
+    faults = declared_claims.tenant_faults(tenants)
     for where, what, expected in faults:
         yield Problem("input.tenants", where, what, expected, "correct gb10_tenants")
     strange = [] if faults else [(index, one) for index, one in enumerate(tenants) if one.get("node") not in (None, head, *workers)]
@@ -608,10 +613,14 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
             (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
             (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
         )
-    for name, repo in repositories.not_listed(profile, {**profile["serve"], **arguments}).items():
+    given = snake({**profile["serve"], **arguments})
+    for name, repo in repositories.not_listed(profile, given).items():
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
-        yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="warn")
+        if given.get(TRUST):
+            # Whatever revision of it somebody put into the cache would run, and nothing compares it.
+            what, remedy = f"{what}; {TRUST} runs code from there, which no commit pins", f"{remedy}, with its revision"
+        yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="block" if given.get(TRUST) else "warn")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
     if isinstance(shutdown, int) and grace is not None and 0 < grace <= shutdown:
         what = f"{grace} s is not more than the engine's own shutdown_timeout of {shutdown} s; it would be killed, and may leak memory"
@@ -693,9 +702,9 @@ def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> 
         return
     if one_word and len(words) != 1:
         yield wrong(f"{path} holds {f'{len(words)} words' if words else 'nothing'}", "one word", f"put the secret alone into {path}")
-    elif one_word and len(words[0]) < SHORTEST_SECRET:
+    elif one_word and (length := len(words[0].decode("utf-8", "replace"))) < SHORTEST_SECRET:
         # So short a text is not taken out of logs, where it may stand by chance.
         least = f"{SHORTEST_SECRET} or more"
-        yield wrong(f"{path} holds {len(words[0])} characters", least, f"put a longer secret into {path}", measured=len(words[0]), needed=SHORTEST_SECRET)
+        yield wrong(f"{path} holds {length} characters", least, f"put a longer secret into {path}", measured=length, needed=SHORTEST_SECRET)
     elif mode & 0o077:
         yield wrong(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")

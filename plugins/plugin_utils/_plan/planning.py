@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments import arg
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, sentence
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, model_facts, plan, recipe
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import claims, wording
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims, wording
 
 KIND = "gb10.cluster.plan"
 #: Ids of findings that are made here.
@@ -210,7 +210,7 @@ def reports_of(repo: str) -> tuple[recipe.Report, ...]:
 
 def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[components.Node]:
     """Return nodes with what declared tenants claim of them. Raises :class:`ClusterError` for a claim that cannot be, or of a node that is not planned for."""
-    wrong = [f"{where}: {what}, expected {expected}" for where, what, expected in claims.tenant_faults(tenants)]
+    wrong = [f"{where}: {what}, expected {expected}" for where, what, expected in declared_claims.tenant_faults(tenants)]
     names = [node.name for node in nodes]
     if not wrong:
         strangers = [one for one in tenants if one.get("node") not in (None, *names)]
@@ -220,9 +220,9 @@ def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[component
         raise ClusterError("; ".join(wrong), where="tenants of the plan", remedy=remedy, reason="input")
     found = []
     for node in nodes:
-        claimed = claims.claimed(tenants, node.name)
+        claimed = declared_claims.claimed(tenants, node.name)
         mine = {"others": node.tenants, **claimed} if node.tenants and claimed else claimed
-        found.append(node._replace(tenants=node.tenants + sum(claimed.values()), who=claims.who(mine)))
+        found.append(node._replace(tenants=node.tenants + sum(claimed.values()), who=declared_claims.who(mine)))
     return found
 
 
@@ -237,7 +237,7 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components
     return found
 
 
-def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[components.Node], list[claims.Fault]]:
+def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[components.Node], list[declared_claims.Fault]]:
     """Return the nodes as :func:`nodes_of`, and what is wrong with those given."""
     usual = plan.CLASS_TOTAL[class_gb or 128]
     if given is None or given == [] or given == "":
@@ -246,15 +246,15 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[compon
         given = [one.strip() for one in given.split(",")]
     elif not isinstance(given, list):
         given = [given] * number
-    wrong: list[claims.Fault] = []
+    wrong: list[declared_claims.Fault] = []
     found = []
     for index, one in enumerate(given):
         row = one if isinstance(one, dict) else {"total_gib": one}
         where = f"nodes[{index}]"
-        known = ("node", *claims.NODE_RANGES)
+        known = ("node", *declared_claims.NODE_RANGES)
         wrong += [(f"{where}.{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
         values: dict[str, float | None] = {}
-        for name, (least, most) in claims.NODE_RANGES.items():
+        for name, (least, most) in declared_claims.NODE_RANGES.items():
             value = row.get(name, usual if name == "total_gib" else None)
             try:
                 number_of = None if value is None or isinstance(value, bool) else float(value)
@@ -270,15 +270,15 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[compon
     return found, wrong
 
 
-def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[claims.Fault]]:
+def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[declared_claims.Fault]]:
     """Return context, concurrency and lengths as numbers, and what is wrong with them."""
-    wrong: list[claims.Fault] = []
+    wrong: list[declared_claims.Fault] = []
     listed = [] if lengths in (None, "") else lengths if isinstance(lengths, list) else str(lengths).split(",")
     steps = [one for one in (_whole("lengths", str(rung).strip(), wrong) for rung in listed) if one]
     return _whole("context", context, wrong), _whole("concurrency", concurrency, wrong, int), steps, wrong
 
 
-def _whole(name: str, value: t.Any, wrong: list[claims.Fault], read: t.Callable[[str], int] = argument_values.size) -> int | None:
+def _whole(name: str, value: t.Any, wrong: list[declared_claims.Fault], read: t.Callable[[str], int] = argument_values.size) -> int | None:
     """Return a whole number of 1 or more, also from a text, None for nothing; what is neither is noted in ``wrong``."""
     if value is None or value == "":
         return None
@@ -292,17 +292,17 @@ def _whole(name: str, value: t.Any, wrong: list[claims.Fault], read: t.Callable[
     return number
 
 
-def _refuse(wrong: t.Sequence[claims.Fault], remedy: str) -> None:
+def _refuse(wrong: t.Sequence[declared_claims.Fault], remedy: str) -> None:
     if wrong:
         raise ClusterError("; ".join(sentence(*one) for one in wrong), where="the plan", remedy=remedy, reason="input")
 
 
-def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[claims.Fault]:
+def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[declared_claims.Fault]:
     """Return what is wrong with the settings of the playbook ``plan`` for ``number`` ranks, each with the setting's name."""
     context = given.get("gb10_plan_context")
     *_read, wrong = _numbers(None if context == "0" else context, given.get("gb10_plan_concurrency"), given.get("gb10_plan_lengths"))
     wrong += _nodes(given.get("gb10_plan_nodes"), number, None)[1]
-    return [*((f"gb10_plan_{where}", what, expected) for where, what, expected in wrong), *claims.tenant_faults(given.get("gb10_tenants") or [])]
+    return [*((f"gb10_plan_{where}", what, expected) for where, what, expected in wrong), *declared_claims.tenant_faults(given.get("gb10_tenants") or [])]
 
 
 def of_inventory(sizes: t.Mapping[str, t.Any], number: int) -> list[dict[str, t.Any]]:
@@ -473,7 +473,7 @@ def expected(
     lacks = [*asked.missing, *(["the size of the drafter"] if asked.use.unsized_draft else [])]
     grown = [one["to"] for one in growth_of(profile["model"]["repo"]) if one["to"] <= asked.use.context]
     lacks += [f"an explanation of what {tokens} tokens were reported to take" for tokens in grown]
-    claimed = sum([*claims.claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
+    claimed = sum([*declared_claims.claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
     return {
         "start_digest": _digest(profile, serve),
         "facts": asked.facts,

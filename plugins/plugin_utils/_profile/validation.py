@@ -11,7 +11,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import REFUSED, RESERVED, is_refused
+from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import REFUSED, RESERVED, is_option, is_refused, short_for
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
@@ -312,6 +312,10 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
             wrong(name, f"is set by the collection from {RESERVED[name].setting}", own_remedy=f"remove it from {where}")
         if is_refused(name, value):
             wrong(name, REFUSED[name], own_remedy=f"remove it from {where}")
+        if full := short_for(name):
+            wrong(name, f"is the beginning of {full}, which the engine would take it for", own_remedy=f"write {full}")
+        if isinstance(value, list) and any(map(is_option, value)):
+            wrong(name, "holds a word that begins with a dash, which the engine would take for an argument", own_remedy="write it as an argument of its own")
         if name == "trust_remote_code" and value and profile["model"]["path"]:
             wrong(name, f"runs code from {profile['model']['path']}, which no commit pins", own_remedy="name the hub's repository and its revision instead")
         elif name == "trust_remote_code" and value and not pinned:

@@ -2,24 +2,34 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What our units on the nodes say of themselves. This plugin util is PRIVATE to the collection."""
+"""What is said of the units on the nodes. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
 import typing as t
 
-_STATE = {True: "active", False: "not active", None: "whether it is active is not known"}
-_BOOT = {True: "enabled", False: "not enabled", None: "whether it is enabled is not known"}
+from ansible_collections.gb10.cluster.plugins.module_utils._service import table
+
+#: By key of the table, what there is of a unit on a node; empty where nobody looked.
+Services = t.Mapping[str, t.Mapping[str, t.Any]]
 
 
-def text(found: t.Mapping[str, t.Any]) -> str:
-    """Return the unit of a node in a line, empty where there is none."""
-    if found.get("error"):
-        return f"unit: {found['error']}"
-    if not found.get("installed"):
-        return f"unit: none, its files are left ({found['name']})" if found.get("files") else ""
-    state = "starting" if found["starting"] else _STATE[found["active"]]
-    state_at = "" if found["active"] else f"{found['state']} {found['at']}" if found["state"] else "it never ran"
-    why = "; ".join(filter(None, (state_at, found["reason"])))
-    again = f"; systemctl start {found['name']} starts it" if found["active"] is False and not found["starting"] else ""
-    return f"unit {found['name']}: {state}, {_BOOT[found['enabled']]}{f' ({why})' if why else ''}{again}"
+def lines(found: Services) -> list[str]:
+    """Return the units of a node, each in a line."""
+    return [line for one in table.SERVICES if (line := one.text(dict(found.get(one.key) or {})))]
+
+
+def stays(found: t.Mapping[str, Services]) -> list[str]:
+    """Return which units stay on which nodes after their cluster is gone, and how each is taken away."""
+    nodes = {one: [node for node, services in found.items() if (services.get(one.key) or {}).get("installed")] for one in table.SERVICES if one.absent}
+    return [
+        f"The {one.key} stays on {', '.join(names)}; ansible-playbook -i inventories/NAME gb10.cluster.{one.key} -e {one.absent} takes it away."
+        for one, names in nodes.items()
+        if names
+    ]
+
+
+def left(found: Services) -> list[str]:
+    """Return the units of a node that are still there, or their files, and should be gone with their cluster."""
+    there = [found[one.key] for one in table.SERVICES if one.goes and found.get(one.key)]
+    return [one["name"] for one in there if one["installed"] or one["files"]]

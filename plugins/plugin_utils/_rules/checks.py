@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import collections
 import fnmatch
+import functools
 import itertools
 import operator
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry, optional
 
 Arguments = dict[str, t.Any]
 Faults = t.Iterator[Fault]
@@ -35,22 +36,35 @@ CLUSTER = "cluster"
 ID_LENGTH, ID_SHOWN = 64, 12
 
 
-#: What may stand between a field and an operand in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
-#: entry of the list does.
-RELATIONS: dict[str, t.Callable[[t.Any, t.Any], bool]] = {
+#: What may stand between the two sides of a condition in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
+#: entry of the list does. ``not_of_branch``: the versions begin with different numbers.
+RELATIONS: dict[str, t.Callable[..., bool]] = {
     "is": operator.eq,
     "is_not": operator.ne,
     "above": operator.gt,
     "below": operator.lt,
     "at_least": operator.ge,
     "at_most": operator.le,
-    "one_of": lambda have, wanted: have in wanted,
+    "one_of": lambda have, wanted: have in (wanted or ()),
     "none_of": lambda have, wanted: have not in wanted,
+    "contains": operator.contains,
+    "omits": lambda have, wanted: wanted not in have,
     "has": lambda have, wanted: any(one in have for one in wanted),
     "lacks": lambda have, wanted: not any(one in have for one in wanted),
     "mentions": lambda have, wanted: any(one in item for item in have for one in wanted),
+    "not_of_branch": lambda have, wanted: have.partition(".")[0] != wanted.partition(".")[0],
+    "known": lambda have: have is not None,
+    "filled": bool,
+    "empty": operator.not_,
 }
+#: Those that have no right side, and that null answers, too: for any other one a null is missing evidence.
+OF_NULL = ("known", "filled", "empty")
 
+#: Gives the value of a field, or raises :class:`Unseen`.
+Look = t.Callable[[str], t.Any]
+
+#: Lists that no module answers as they are: by name where their evidence stands, and what makes them of it.
+DERIVED: dict[str, tuple[str, t.Callable[[Node], list[Entry]]]] = {}
 CHECKS: dict[str, OfNode] = {}
 COMPARISONS: dict[str, BetweenNodes] = {}
 
@@ -67,27 +81,61 @@ def comparison(function: BetweenNodes) -> BetweenNodes:
     return function
 
 
-def operand(value: t.Any, node: Node, limits: Arguments) -> t.Any:
-    """Return what stands on the right of a relation: ``{limit: NAME}``, ``{need: NAME}``, or the value itself."""
+def derived(path: str) -> t.Callable[[t.Callable[[Node], list[Entry]]], t.Callable[[Node], list[Entry]]]:
+    """Make a list that a function derives of what stands at ``path`` known to rules under the function's name."""
+
+    def known(function: t.Callable[[Node], list[Entry]]) -> t.Callable[[Node], list[Entry]]:
+        DERIVED[function.__name__] = (path, function)
+        return function
+
+    return known
+
+
+def operand(value: t.Any, node: Node, limits: Arguments, look: Look | None = None) -> t.Any:
+    """Return one side of a condition: ``{limit: NAME}``, ``{need: NAME}``, evidence that may be missing (``{of: PATH}``), or the value itself.
+
+    With ``look`` text is the name of a field, which it looks up.
+    """
     if isinstance(value, dict):
-        return limits[value["limit"]] if "limit" in value else node.needs[value["need"]]
-    return value
+        ((kind, name),) = value.items()
+        return node.optional(name) if kind == "of" else {"limit": limits, "need": node.needs}[kind][name]
+    return value if look is None else look(value)
 
 
-def holds(entry: Entry, where: t.Iterable[list[t.Any]], node: Node, limits: Arguments, name: str) -> bool:
-    """Return whether all conditions hold for an entry. Raises :class:`Unseen` when none fails, but one is unknown because of a null."""
+def holds(look: Look, where: t.Iterable[list[t.Any]], node: Node, limits: Arguments) -> bool:
+    """Return whether all conditions hold for what ``look`` sees. Raises :class:`Unseen` when none fails, but one is unknown because of a null."""
     missing: Unseen | None = None
-    for field, relation, wanted in where:
+    for left, relation, *right in where:
         try:
-            have = of_entry(entry, field, name)
+            have = operand(left, node, limits, functools.partial(optional, look) if relation in OF_NULL else look)
+            if not RELATIONS[relation](have, *(operand(one, node, limits) for one in right)):
+                return False
         except Unseen as unseen:
             missing = missing or unseen
-            continue
-        if not RELATIONS[relation](have, operand(wanted, node, limits)):
-            return False
     if missing:
         raise missing
     return True
+
+
+def listing(node: Node, arguments: Arguments) -> t.Iterator[tuple[Entry, Look]]:
+    """Each entry of the list ``of``, a path or the name of a derived list, with what looks up its fields; ``name`` is the field that it is called by."""
+    path, make = DERIVED.get(arguments["of"], (arguments["of"], lambda node: node.get(arguments["of"])))
+    for entry in make(node):
+        yield entry, functools.partial(of_entry, entry, where=f"{path}[{entry.get(arguments['name'])}]")
+
+
+def fault_of(entry: Entry, look: Look, node: Node, arguments: Arguments, limits: Arguments) -> Fault:
+    """Return the fault that a row describes.
+
+    ``measures`` is the field that was measured, ``measured`` says it instead; ``needed`` may have limits and fields in its text. Words are the fields
+    of the entry, and further ones by ``words``; ``verdict`` takes the place of the rule's.
+    """
+    seen = functools.partial(optional, look)
+    measured = arguments["measured"] if "measured" in arguments else operand(arguments["measures"], node, limits, seen)
+    needed = arguments.get("needed")
+    needed = needed.format_map({**limits, **entry}) if isinstance(needed, str) else operand(needed, node, limits)
+    words = {name: operand(value, node, limits, seen) for name, value in arguments.get("words", {}).items()}
+    return Fault(measured, needed, {**entry, **words}, verdict=arguments.get("verdict", ""))
 
 
 def gib(mib: float) -> float:
@@ -111,7 +159,7 @@ def named_like(name: str, patterns: t.Iterable[str]) -> bool:
 @check
 def value_is(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The value at ``of`` is ``value``."""
-    have, wanted = node.get(arguments["of"]), operand(arguments["value"], node, limits)
+    have, wanted = operand(arguments["of"], node, limits, node.get), operand(arguments["value"], node, limits)
     if have != wanted:
         yield Fault(have, wanted)
 
@@ -126,21 +174,27 @@ def value_is_not(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def at_most(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The number at ``of`` is at most ``limit``; with ``absolute`` its sign does not count."""
-    have, most = node.get(arguments["of"]), operand(arguments["limit"], node, limits)
+    """The number at ``of``, without that at ``less``, is at most ``limit``; with ``absolute`` its sign does not count."""
+    have, most = node.get(arguments["of"]) - (node.get(arguments["less"]) if "less" in arguments else 0), operand(arguments["limit"], node, limits)
     if (abs(have) if arguments.get("absolute") else have) > most:
         yield Fault(have, most)
 
 
 @check
+def not_so(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
+    """The node is not as ``where`` says, whose fields are paths of its evidence."""
+    if holds(node.get, arguments["where"], node, limits):
+        yield fault_of({}, node.get, node, arguments, limits)
+
+
+@check
 def no_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No entry of the list ``of`` fulfils ``where``. The entry's fields are words, ``name`` is the field that it is called by."""
+    """No entry of the list ``of`` is as ``where`` says."""
     missing: Unseen | None = None
-    for entry in node.get(arguments["of"]):
-        name = f"{arguments['of']}[{entry.get(arguments['name'])}]"
+    for entry, look in listing(node, arguments):
         try:
-            if holds(entry, arguments["where"], node, limits, name):
-                yield Fault(entry.get(arguments.get("measures", arguments["name"])), words=entry)
+            if holds(look, arguments["where"], node, limits):
+                yield fault_of(entry, look, node, {"measures": arguments["name"], **arguments}, limits)
         except Unseen as unseen:
             missing = missing or unseen
     if missing:
@@ -149,11 +203,13 @@ def no_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def some_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """At least one entry of the list ``of`` fulfils ``where``."""
-    entries = node.get(arguments["of"])
-    names = [entry.get(arguments["name"]) for entry in entries]
-    if not any(holds(entry, arguments["where"], node, limits, f"{arguments['of']}[{name}]") for entry, name in zip(entries, names)):
-        yield Fault(names, words={"found": ", ".join(str(name) for name in names) or "none"})
+    """At least one entry of the list ``of`` is as ``where`` says. With ``shows`` the fault shows that field of each, too."""
+    entries = list(listing(node, arguments))
+    if not any(holds(look, arguments["where"], node, limits) for _entry, look in entries):
+        names = [entry.get(arguments["name"]) for entry, _look in entries]
+        shown = {name: entry[arguments["shows"]] for name, (entry, _look) in zip(names, entries)} if "shows" in arguments else names
+        found = ", ".join(f"{name} {'/'.join(shown[name]) or 'none'}" if "shows" in arguments else str(name) for name in shown)
+        yield fault_of({"found": found or "none"}, node.get, node, {"measured": shown, **arguments}, limits)
 
 
 @check

@@ -69,12 +69,7 @@ class Node:
 
     def optional(self, path: str) -> t.Any:
         """Return the value at ``path``, None for what this machine does not have. Raises :class:`Unseen` when an error explains the null."""
-        try:
-            return self.get(path)
-        except Unseen as missing:
-            if missing.why:
-                raise
-            return None
+        return optional(self.get, path)
 
     def require_whole(self, path: str) -> None:
         """Raise :class:`Unseen` when only a part of the list or mapping at ``path`` could be read."""
@@ -117,6 +112,16 @@ class Node:
         holders = [link for link in fabric if self.needs["address"] in (link["addresses"] or [])]
         twins = {link["twin"] for link in holders}
         return [link for link in fabric if link in holders or link["netdev"] in twins] or [link for link in fabric if link["carrier"]]
+
+
+def optional(look: t.Callable[[str], t.Any], field: str) -> t.Any:
+    """Return what ``look`` sees at a field, None where there is none. Raises :class:`Unseen` when an error explains the null."""
+    try:
+        return look(field)
+    except Unseen as missing:
+        if missing.why:
+            raise
+        return None
 
 
 def of_entry(entry: Entry, field: str, where: str) -> t.Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, differing, holds, listed, named_like
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, derived, differing, listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
 
 
@@ -24,25 +24,14 @@ def _found(interfaces: list[Entry]) -> tuple[Entry, str]:
     return held, ", ".join(f"{name} {'/'.join(addresses) or 'none'}" for name, addresses in held.items())
 
 
+@derived("fabric")
+def links(node: Node) -> list[Entry]:
+    """The links that the cluster uses, each with what to call it."""
+    return [{**link, "link": link["netdev"] or link["device"]} for link in node.links()]
+
+
 def _holder_of(node: Node, address: str) -> Entry | None:
     return next((interface for interface in node.get("interfaces") if address in interface["addresses"]), None)
-
-
-@check
-def address_held(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The fabric address is on an interface of the node."""
-    address = node.needs["address"]
-    if _holder_of(node, address) is None:
-        held, found = _found(node.get("interfaces"))
-        yield Fault(held, address, {"address": address, "found": found})
-
-
-@check
-def address_has_carrier(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The interface that has the fabric address has carrier; whether one has it is another rule's."""
-    holder = _holder_of(node, node.needs["address"])
-    if holder is not None and not holder["carrier"]:
-        yield Fault(holder["name"], "carrier", {"address": node.needs["address"], "interface": holder["name"]})
 
 
 @check
@@ -58,42 +47,6 @@ def api_address_held(node: Node, arguments: Arguments, limits: Arguments) -> Fau
     if not here and (wanted is None or not (wanted.is_unspecified or wanted.is_loopback)):
         addresses, found = _found([interface for interface in held if interface["addresses"]])
         yield Fault(addresses, address, {"address": address, "found": found})
-
-
-@check
-def named_carrier(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Every interface that the inventory names has carrier; the one with the fabric address is another rule's."""
-    for interface in node.get("interfaces"):
-        if interface["name"] in node.needs["fabric_interfaces"] and not interface["carrier"] and node.needs["address"] not in interface["addresses"]:
-            yield Fault(interface["carrier"], True, {"interface": interface["name"]})
-
-
-@check
-def rdma_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """There is at least one RDMA device. Interfaces of the card without one have null there."""
-    fabric = node.get("fabric")
-    if not any(link["device"] for link in fabric):
-        yield Fault([], "an RDMA device", {"found": ", ".join(link["netdev"] for link in fabric) or "none"})
-
-
-@check
-def rdma_named(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Every RDMA device whose link is up is named in the inventory, once it names any."""
-    devices = node.needs["rdma_devices"]
-    for link in node.get("fabric"):
-        if devices and link["device"] and link["carrier"] and link["device"] not in devices:
-            yield Fault(link["device"], devices, {"device": link["device"], "netdev": link["netdev"]})
-
-
-@check
-def links_where(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No link that the cluster uses fulfils ``where``; with ``rdma`` only links with an RDMA device count."""
-    for link in node.links():
-        if arguments.get("rdma") and not link["device"]:
-            continue
-        name = link["netdev"] or link["device"]
-        if holds(link, arguments["where"], node, limits, f"fabric[{name}]"):
-            yield Fault(link[arguments["measures"]], words={**link, "link": name})
 
 
 @check
@@ -170,31 +123,10 @@ def firewall_open(node: Node, arguments: Arguments, limits: Arguments) -> Faults
         yield Fault(firewall["source"], closed, {"source": firewall["source"], "peers": ", ".join(closed), "interface": holder["name"] if holder else "?"})
 
 
-@check
-def probe_whole(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """All that was to be measured with the node's peers could be."""
-    for error in node.get("probe.errors"):
-        yield Fault(error["error"], "measured", error, verdict="unknown")
-
-
-@check
-def probe_carries(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What the node sent, one link alone or several at once (``several``), by ``method``, was at least ``least_gbits`` fast.
-
-    What was not measured is told by :func:`probe_whole`.
-    """
-    for sent in node.get("probe.sent"):
-        if sent["method"] == arguments["method"] and (sent["links"] > 1) is arguments["several"] and sent["gbits"] is not None:
-            if sent["gbits"] < limits["least_gbits"]:
-                yield Fault(sent["gbits"], limits["least_gbits"], sent)
-
-
-@check
-def probe_mtu(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Packets as large as the links' MTU come through undivided."""
-    for ping in node.get("probe.pings"):
-        if ping["passes"] is False:
-            yield Fault("lost", f"{ping['mtu']} bytes", {**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""})
+@derived("probe.pings")
+def pings(node: Node) -> list[Entry]:
+    """The pings of a node at the links' MTU, each with what is known of the way when it was lost."""
+    return [{**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""} for ping in node.get("probe.pings")]
 
 
 @check
@@ -205,14 +137,6 @@ def probe_round_trip(node: Node, arguments: Arguments, limits: Arguments) -> Fau
             raise Unseen(f"the round trip over {ping['link']}", "ping does not print it")
         if ping["passes"] and ping["rtt_ms"] > limits["most_ms"]:
             yield Fault(ping["rtt_ms"], limits["most_ms"], ping)
-
-
-@check
-def probe_by_rdma(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Bytes were moved by RDMA, as the engine's ranks move them."""
-    for method in node.get("probe.methods"):
-        if method["method"] != "rdma":
-            yield Fault(method["method"], "rdma", method)
 
 
 @comparison

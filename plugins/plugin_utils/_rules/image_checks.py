@@ -25,14 +25,6 @@ def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 
 @check
-def gpu_kept(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A reload of systemd does not take the GPU from containers: their cgroups are not systemd's, or they ask by CDI, which comes first."""
-    ways = node.get("docker.nvidia")
-    if node.get("docker.cgroup_driver") == "systemd" and ways in ("runtime", "hook"):
-        yield Fault(ways, "cdi")
-
-
-@check
 def cdi_current(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The specification that the GPU comes from, the last one that names a libcuda, names the one of the driver that runs."""
     for spec in node.get("docker.cdi_libcuda")[-1:]:
@@ -48,13 +40,6 @@ def one_specification(node: Node, arguments: Arguments, limits: Arguments) -> Fa
     paths = [spec["path"] for spec in node.get("docker.cdi_libcuda")]
     if len(paths) > 1:
         yield Fault(paths, paths[-1], {"listed": " and ".join(paths), "first": paths[0]})
-
-
-@check
-def sdk_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The node's Python would find the Docker SDK."""
-    if not node.get("docker").get("python_docker"):
-        yield Fault(None, "any version")
 
 
 @check
@@ -75,13 +60,6 @@ def daemon_memlock(node: Node, arguments: Arguments, limits: Arguments) -> Fault
     floor = limits["least_bytes"] if asked == -1 else min(asked, limits["least_bytes"])
     if have != -1 and have < floor:
         yield Fault(have, floor, {"asked": "unlimited" if asked == -1 else f"{asked} bytes"})
-
-
-@check
-def container_memlock(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The containers are asked to have unlimited locked memory, which RDMA registration needs."""
-    if node.needs["memlock"] != -1:
-        yield Fault(node.needs["memlock"], -1)
 
 
 @check

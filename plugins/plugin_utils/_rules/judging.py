@@ -252,7 +252,8 @@ def nodes_of(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], stag
     ]
     pin = pin_of(nodes)
     for node in nodes:
-        node.needs.update(given=is_given(node, nodes), image_given=is_image_given(node, nodes), pin=pin)
+        lacks = pin.lacks.get(node.name, "") if pin else ""
+        node.needs.update(given=is_given(node, nodes), image_given=is_image_given(node, nodes), pin=pin, start_lacks=lacks)
     return nodes
 
 
@@ -418,6 +419,7 @@ def judge_stacks(asked: dict[str, dict[str, t.Any]], run: dict[str, t.Any], rule
     nodes, beside = [], []
     for name, one in asked.items():
         why, tree, zombies = _seen(one)
+        why = " ".join(why.split())[:500].rstrip(".")
         nodes.append(Node(name, tree, zombies, {**NO_WISHES, **one.get("settings", {}), "failure": why, "remedy": one.get("remedy") or SEE.format(node=name)}))
         beside += strays(name, zombies) if zombies else []
     judgement = Judge(nodes, of_doctor() if rules is None else rules)

@@ -11,8 +11,6 @@ import re
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import MIB_IN_GIB, Arguments, Faults, check, comparison, differing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
 
-#: What a Spark is, as the kernel says it.
-SPARK_ARCHITECTURE = "aarch64"
 #: ``NVRM: Xid (PCI:000f:01:00): 79, ...``
 _XID = re.compile(r"Xid \([^)]*\): (\d+)")
 _RESERVED = re.compile(r"/(?P<total>[1-9]\d*)K available \(.*?\b(?P<reserved>\d+)K reserved")
@@ -31,22 +29,6 @@ def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults
             raise Unseen(f"kernel.modules.{name}")
         elif loaded and not installed:
             raise Unseen(f"kernel.modules.{name}.installed")
-
-
-@check
-def of_the_drivers_branch(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The package nvidia-modprobe, where it is installed, is of the branch of the driver that is loaded."""
-    package, module = node.optional("kernel.nvidia_modprobe"), node.get("kernel.modules").get("nvidia")
-    driver = (module or {}).get("loaded")
-    if package and driver and package.partition(".")[0] != driver.partition(".")[0]:
-        yield Fault(package, driver)
-
-
-@check
-def pieces_for_devices(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The kernel of a Spark keeps memory in one piece for devices; one that keeps no account of it is not judged."""
-    if node.get("kernel.arch") == SPARK_ARCHITECTURE and node.optional("memory.cma_total_mb") == 0:
-        yield Fault("0 kB", "more than that")
 
 
 @check

@@ -10,12 +10,11 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import claims, planning, wording
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, gib
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims, planning, wording
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, derived, gib
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
 #: The value of gb10_kv_cache that takes the size of the cache from the plan and the record.
-
 RECORDED = "recorded"
 
 
@@ -87,22 +86,28 @@ def held_gib(one: Entry) -> float:
     return ((one["gpu_mib"] or 0) + one["anon_mb"]) / MIB_IN_GIB
 
 
+@derived("companions")
+def companions_seen(node: Node) -> list[Entry]:
+    """The companions of a node, each with the GiB that it holds."""
+    return [{**one, "held": round(held_gib(one), 1)} for one in companions(node)]
+
+
 def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[str]]:
     """What the companions of the mode have yet to take of a node, in GiB, and who holds what. One that holds more than it claims has taken all of it.
 
     With ``admitted``, those that run have nothing more to take: they were counted before the engine was started.
     """
-    claimed = {f"companion {name}": size for name, size in claims.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
+    claimed = {f"companion {name}": size for name, size in declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
     running = {f"companion {one['name']}": one for one in companions(node) if one["running"]}
     now = {name: held_gib(running[name]) if name in running else 0.0 for name in claimed}
     others = [f"{name} {held_gib(one):.1f} GiB held, not of this mode" for name, one in running.items() if name not in claimed]
     more = sum(max(0.0, size - now[name]) for name, size in claimed.items() if not (admitted and name in running))
-    return more, [*filter(None, [claims.who(claimed, now)]), *others]
+    return more, [*filter(None, [declared_claims.who(claimed, now)]), *others]
 
 
 def claims(node: Node) -> tuple[float, str]:
     """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
-    claimed = claims.claimed(node.needs["tenants"], node.name)
+    claimed = declared_claims.claimed(node.needs["tenants"], node.name)
     more, who = companion_claims(node)
     told = companion_pids(node)
     now = dict.fromkeys(claimed, 0.0)
@@ -117,7 +122,7 @@ def claims(node: Node) -> tuple[float, str]:
         elif tenant["gpu_mib"]:
             beside.append(f"{tenant['name']} {gib(tenant['gpu_mib'])} GiB undeclared")
     more += sum(max(0.0, size - now[name]) for name, size in claimed.items())
-    return more, ", ".join(filter(None, (*who, claims.who(claimed, now), *beside)))
+    return more, ", ".join(filter(None, (*who, declared_claims.who(claimed, now), *beside)))
 
 
 @check
@@ -132,18 +137,10 @@ def companions_fit(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 @check
 def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The unit of each companion that is to be up is there."""
-    wanted = claims.companion_claims(node.needs["companions"], node.needs["mode"])
+    wanted = declared_claims.companion_claims(node.needs["companions"], node.needs["mode"])
     for one in companions(node) if wanted else ():
         if one["declared"] and one["name"] in wanted and one["state"] == "not-found":
             yield Fault("not found", one["unit"], one)
-
-
-@check
-def companions_declared(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No container of a companion runs that nobody declares."""
-    for one in companions(node):
-        if one["running"] and not one["declared"]:
-            yield Fault(one["container"], "declared", {**one, "held": round(held_gib(one), 1)})
 
 
 def records(node: Node) -> list[Entry]:
@@ -175,14 +172,6 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         yield Fault(found["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
 
 
-@check
-def start_recorded(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A start of this very image, profile and driver is on record here, and the plan proposes a size of the KV cache."""
-    lacks = node.needs["pin"].lacks.get(node.name)
-    if lacks:
-        yield Fault(None, "a start on record", {"lacks": lacks})
-
-
 def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
     """The size of the KV cache that starts on record bear out on all nodes; None where nobody asked for it."""
     if not nodes or nodes[0].needs["kv_cache"] != RECORDED:
@@ -195,24 +184,8 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
         except Unseen as missing:
             unseen[node.name] = f"what is on record is unknown: {missing}"
             continue
-        claimed = [*claims.claimed(node.needs["tenants"], node.name).values()]
-        claimed += claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()
+        claimed = [*declared_claims.claimed(node.needs["tenants"], node.name).values()]
+        claimed += declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()
         on.append(components.Node(node.name, total, sum(claimed)))
     pin = planning.pin(nodes[0].needs["plan"], on, found)
     return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin
-
-
-@check
-def swap_unused(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Hardly anything lies in swap."""
-    used = node.get("memory.swap_total_mb") - node.get("memory.swap_free_mb")
-    if used > limits["most_mb"]:
-        yield Fault(used, limits["most_mb"], {"used": used})
-
-
-@check
-def pressure_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Processes hardly wait for memory. A kernel that does not count that is not judged by it."""
-    pressure = node.optional("memory.pressure")
-    if pressure and pressure["full"]["avg60"] > limits["most_percent"]:
-        yield Fault(pressure["full"]["avg60"], limits["most_percent"])

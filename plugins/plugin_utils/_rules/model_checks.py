@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, GIB, Arguments, Faults, check, comparison, differing
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CLUSTER, GIB, Arguments, Faults, check, comparison, differing, fault_of, holds
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
 
 
 @check
@@ -117,35 +120,19 @@ def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
         yield from differing(values, repo=repository["repo"])
 
 
-def _lacking(nodes: list[Node], repository: Entry) -> list[str]:
-    """The nodes that lack a repository, in whole or in part, and so would fetch it."""
-    return [node.name for node in nodes if not _ready(node, repository)]
-
-
 @comparison
-def gates_open(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """What the hub gives to known accounts alone is asked for with a token, or lies on every node already."""
+def no_repository(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
+    """No repository of the profile is as ``where`` says. ``lacking`` are the nodes that would fetch it, ``without`` those that can't do so with a token."""
     for repository in nodes[0].needs["repositories"]:
-        fetching = [_named(nodes, name) for name in _lacking(nodes, repository)]
-        without = [node.name for node in fetching if not node.needs["hub_token"] and not node.needs.get("given")]
-        if repository["gated"] and without:
-            words = {"repo": repository["repo"], "where": ", ".join(without), "url": f"https://huggingface.co/{repository['repo']}"}
-            yield Fault(None, "a token", words, node=CLUSTER)
-
-
-def _named(nodes: list[Node], name: str) -> Node:
-    return next(node for node in nodes if node.name == name)
-
-
-@comparison
-def licenses_named(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """A license that a person has to accept is named before the first byte that it covers is fetched."""
-    for repository in nodes[0].needs["repositories"]:
-        license, lacking = repository["license"], _lacking(nodes, repository)
-        if license.get("accept") and lacking:
-            url = license["url"] or f"https://huggingface.co/{repository['repo']}"
-            words = {"repo": repository["repo"], "license": license["id"], "url": url, "where": ", ".join(lacking)}
-            yield Fault(None, license["id"], words, node=CLUSTER)
+        lacking = [node for node in nodes if not _ready(node, repository)]
+        without = [node for node in lacking if not node.needs["hub_token"] and not node.needs.get("given")]
+        places = {"lacking": ", ".join(node.name for node in lacking), "without": ", ".join(node.name for node in without)}
+        page = f"https://huggingface.co/{repository['repo']}"
+        terms = {"terms": repository["license"].get("id"), "terms_page": repository["license"].get("url") or page}
+        entry = {**repository, **places, **terms, "page": page}
+        look = functools.partial(of_entry, entry, where=repository["repo"])
+        if holds(look, arguments["where"], nodes[0], limits):
+            yield dataclasses.replace(fault_of(entry, look, nodes[0], arguments, limits), node=CLUSTER)
 
 
 @comparison

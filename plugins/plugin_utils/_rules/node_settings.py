@@ -66,7 +66,7 @@ def of_nodes(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
 def of_run(answers: Answers, run: Run) -> dict[str, t.Any]:
     """Return what a record says of the run that it is from."""
     cluster = next(iter(answers.values()))["cluster"] or ""
-    return {"cluster": cluster, "tags": run.tags, "skip_tags": run.skip_tags, "time": run.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {"cluster": cluster, "tags": run.tags, "skip_tags": run.skip_tags, "time": run.time}
 
 
 def recorded(title: str, stat: str, record: dict[str, t.Any], run: Run) -> Outcome:

@@ -17,7 +17,8 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, differing, gib, listed, named_like
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import Arguments, Faults, check, comparison, derived, differing, gib
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import inside, together
 
@@ -44,6 +45,12 @@ def parts(node: Node, *kinds: str, engines: t.Collection[str] = ()) -> list[Entr
     """The parts of these kinds on a node. Raises :class:`Unseen` when nobody knows what runs there."""
     found = node.get("stack.processes")
     return [one for one in found if (not kinds or one["kind"] in kinds) and (not engines or one["engine"] in engines)]
+
+
+@derived("stack.processes")
+def stack_parts(node: Node) -> list[Entry]:
+    """The parts of all stacks on a node, each with what to call it."""
+    return [{**process, "who": title(process)} for process in parts(node)]
 
 
 def told(node: Node, process: Entry, field: str) -> t.Any:
@@ -123,17 +130,6 @@ def _by_node(values: t.Iterable[tuple[str, str]]) -> dict[str, str]:
     return {node: "/".join(sorted(several)) for node, several in found.items()}
 
 
-# --- the node itself --------------------------------------------------------------------------------------------------------
-
-
-@check
-def node_answered(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The node could be looked at."""
-    why = node.needs["failure"]
-    if why:
-        yield Fault(False, True, {"why": " ".join(why.split())[:500].rstrip("."), "remedy": node.needs["remedy"]})
-
-
 # --- ranks against ranks ----------------------------------------------------------------------------------------------------
 
 
@@ -210,22 +206,6 @@ def ranks_complete(nodes: list[Node], arguments: Arguments, limits: Arguments) -
                 places = listed(collections.Counter(where.name for where, _one in ranks)) or "none"
                 words = {"server": title(server), "wanted": tensor * pipeline, "found": len(ranks), "places": places}
                 yield Fault(len(ranks), tensor * pipeline, words, node=node.name)
-
-
-@check
-def ranks_owned(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No engine core and no rank lives on without its server."""
-    for process in parts(node, classify.RANK, classify.ENGINE_CORE):
-        if process["orphan"]:
-            yield Fault(process["pid"], "a server", {"who": title(process), "why": process["why"], "pid": process["pid"]})
-
-
-@check
-def none_halted(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No process of a stack was stopped by a signal or a debugger."""
-    for process in node.get("stack.processes"):
-        if process["halted"]:
-            yield Fault(process["pid"], "a process that runs", {"who": title(process), "pid": process["pid"]})
 
 
 # --- the fabric -------------------------------------------------------------------------------------------------------------

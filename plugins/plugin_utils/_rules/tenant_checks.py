@@ -10,14 +10,12 @@ import collections
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import ID_LENGTH, ID_SHOWN, Arguments, Faults, check, comparison, named_like
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import ID_LENGTH, ID_SHOWN, Arguments, Faults, check, comparison, derived, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, of_entry
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.memory_checks import companion_pids
 
 #: The kind of a tenant that draws on the screen.
 DESKTOP = "desktop"
-#: Engines whose ranks wait for each other, and what spreads them.
-SPREAD_ENGINES = ("vllm", "sglang", "tensorrt_llm", "ray")
 
 
 def _foreign_holders(node: Node) -> t.Iterator[tuple[str, int, list[Entry]]]:
@@ -54,27 +52,10 @@ def _tenants(node: Node) -> list[Entry]:
     return [tenant for tenant in node.get("tenants") if tenant["pid"] not in told]
 
 
-@check
-def tenants_holding(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No process of others holds ``held_mib`` of GPU memory or more; a desktop is judged as a whole."""
-    for tenant in _tenants(node):
-        if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) >= limits["held_mib"]:
-            yield Fault(tenant["gpu_mib"], f"below {limits['held_mib']} MiB", {**tenant, "where": inside(tenant)})
-
-
-@check
-def ipc_stays(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No engine runs outside of containers as a user whose semaphores go with the last session."""
-    for tenant in node.get("tenants"):
-        if tenant["kind"] in SPREAD_ENGINES and not tenant["container"] and tenant["user"] in (node.optional("limits.ipc_removed_of") or []):
-            yield Fault(tenant["user"], "a user who lingers", tenant)
-
-
-@check
-def kv_cache_stays(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The KV cache is not moved out to the host's memory."""
-    if node.needs["kv_offload"]:
-        yield Fault(node.needs["kv_offload"], "none of it")
+@derived("tenants")
+def other_tenants(node: Node) -> list[Entry]:
+    """The tenants that no other rule tells of, each with where it runs."""
+    return [{**tenant, "where": inside(tenant)} for tenant in _tenants(node)]
 
 
 @check
@@ -122,14 +103,6 @@ def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
             continue
         if container["gpu"] and container["state"] == "running" and container["name"] not in named:
             yield Fault(container["name"], "none", container)
-
-
-@check
-def other_clusters(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No container of another cluster of this collection runs. One of no cluster is asking an image what it holds, and ends."""
-    for container in node.get("containers"):
-        if container["cluster"] not in (None, node.needs["cluster"]) and container["state"] == "running":
-            yield Fault(container["name"], node.needs["cluster"], container)
 
 
 @check

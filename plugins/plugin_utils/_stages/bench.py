@@ -100,7 +100,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     image = first["container"]["container"]
     about = {
         "run": run.now.strftime("%Y%m%dT%H%M%SZ"),
-        "time": run.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "time": run.time,
         "cluster": first["cluster"],
         "profile": first["profile"]["id"],
         "image": image.get("image_id", ""),

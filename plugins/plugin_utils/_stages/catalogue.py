@@ -163,7 +163,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     nodes = {node: {"answered": answered(answer["info"]), "why": answer["failure"] or ""} for node, answer in answers.items()}
     record = {
         "schema": SCHEMA,
-        "time": run.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "time": run.time,
         "nodes": nodes,
         "profiles": listed,
         "invalid": [{name: entry[name] for name in ("id", "path", "problems")} for entry in entries if entry["problems"]],

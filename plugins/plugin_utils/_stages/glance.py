@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import sweep
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 #: Events that are shown, the newest of all nodes, each once.
@@ -49,7 +49,7 @@ def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str,
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
     engines = [engine_text(one) for one in answer["engines"]] or ["no unit of an engine"]
-    swept = f"sweep: {sweep.found_text(answer['sweep'])}" if answer["sweep"] else ""
+    swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
     return [f"{node}: {gib}", *(f"  {text}" for text in [lease_text(answer["lease"]), *engines, swept, *answer["errors"]] if text)]
 
 

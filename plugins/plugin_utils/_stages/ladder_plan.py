@@ -147,7 +147,7 @@ def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
     tenants = [{"name": one["name"], "kind": one["kind"], "mb": recorded.tenants_mb([one])} for one in look["tenants"] if one["cuda"]]
     return {
         "climb_id": run.now.strftime("%Y%m%dT%H%M%SZ"),
-        "began_at": run.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "began_at": run.time,
         "image_id": now.image_id,
         "profile": profile["id"],
         "profile_digest": digest,

@@ -283,7 +283,7 @@ def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = (),
 def record(found: Answers, listed: t.Sequence[Row], run: Run) -> dict[str, t.Any]:
     """Return what is written and passed on."""
     seen = {node: {"totals": count, "absent": found[node]["absent"], "errors": found[node]["errors"]} for node, count in totals(found, listed).items()}
-    return {"schema": SCHEMA, "time": run.now.strftime("%Y-%m-%dT%H:%M:%SZ"), "nodes": seen, "models": [row.view() for row in listed]}
+    return {"schema": SCHEMA, "time": run.time, "nodes": seen, "models": [row.view() for row in listed]}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

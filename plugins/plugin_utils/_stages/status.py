@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, watches
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, guard, protect, proof, sweep
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, protect, proof
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 READS = {
@@ -175,12 +175,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
     if kept := protect.text(info.get("protection") or {}):
         lines.append(kept)
-    if guarded := guard.text(info.get("guard") or {}):
-        lines.append(guarded)
-    if swept := sweep.text(info.get("sweep") or {}):
-        lines.append(swept)
-    if unit := units.text(info.get("unit") or {}):
-        lines.append(unit)
+    lines += units.lines(info.get("services") or {})
     if started := _start_text(info.get("last_start") or {}):
         lines.append(started)
     lines += recorded.status_lines(info.get("ladder") or {})
@@ -188,8 +183,6 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
         lines.append(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
-    if unit := units.text(info.get("companions_unit") or {}):
-        lines.append(unit)
     if answered(answer.get("companions")):
         beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
         lines += [f"companion {line}" for line in beside]

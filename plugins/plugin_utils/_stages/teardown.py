@@ -12,8 +12,9 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import holder
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, guard, mode, protect, reach, sweep
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, mode, protect, reach
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
@@ -23,10 +24,10 @@ IDS = ("teardown.containers", "teardown.ports", "teardown.seen", "teardown.unit"
 READS = {"cluster": "gb10_cluster_name"}
 
 
-def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any], unit: t.Mapping[str, t.Any] | None = None) -> list[Finding]:
+def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any], units_left: t.Sequence[str] = ()) -> list[Finding]:
     """Judge that nothing of ``cluster`` is left on a node: no container, no unit, no listener on the ports that were asked for, no memory.
 
-    ``memory`` is what ``memory_watch`` answered, ``unit`` what ``node_container_info`` said of the unit.
+    ``memory`` is what ``memory_watch`` answered, ``units_left`` the units that are there.
     """
     errors = [error for error in info["errors"] if error["section"] in ("docker", "containers", "listeners")]
     if errors:
@@ -43,9 +44,8 @@ def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[st
             remedy="run teardown.yml again" if left else "",
         )
     ]
-    if unit and (unit["installed"] or unit["files"]):
-        message = f"the unit {unit['name']} is left, or its files are."
-        found.append(finding("teardown.unit", node, "block", message, measured=unit["name"], remedy="run teardown.yml again"))
+    for name in units_left:
+        found.append(finding("teardown.unit", node, "block", f"the unit {name} is left, or its files are.", measured=name, remedy="run teardown.yml again"))
     held = "; ".join(f"port {listener['port']} is held by {holder(listener)}" for listener in info["listeners"])
     found.append(
         finding(
@@ -67,20 +67,20 @@ def judge(answers: Answers, run: Run) -> Outcome:
     ``settings`` has ``lost``, the nodes that could not be reached, and ``keeps_unit``, whether units are meant to stay.
     """
     told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
+    services = {node: one.get("services") or {} for node, one in told.items()}
     kept = protect.stays({node: one["protection"] for node, one in told.items()})
-    kept += guard.stays({node: one.get("guard") or {} for node, one in told.items()})
-    kept += sweep.stays({node: one.get("sweep") or {} for node, one in told.items()})
+    kept += units.stays(services)
     kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
     kept += companions.stays({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
     kept += mode.stays({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
     away = reach.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)
-    units = {node: one.get("unit") or {} for node, one in told.items() if not boolean(run.settings.get("keeps_unit") or False)}
+    left = {} if boolean(run.settings.get("keeps_unit") or False) else {node: units.left(one) for node, one in services.items()}
     found = [
         one
         for node, answer in answers.items()
-        for one in findings_of(answer["node"], node, answer["cluster"], answer["memory"], units.get(node))
+        for one in findings_of(answer["node"], node, answer["cluster"], answer["memory"], left.get(node, ()))
     ]
     found += away
     return Outcome("Left", found, lines=kept, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})

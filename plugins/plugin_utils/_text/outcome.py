@@ -12,6 +12,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 #: By node, what it answered under the words that a stage knows; None where nobody asked.
@@ -50,6 +51,11 @@ class Run:
     skip_tags: list[str]
     now: datetime.datetime
     check_mode: bool
+
+    @property
+    def time(self) -> str:
+        """The moment of the run, as records have it."""
+        return self.now.strftime(UTC)
 
 
 def answered(answer: dict[str, t.Any] | None) -> bool:

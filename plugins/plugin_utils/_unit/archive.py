@@ -2,20 +2,55 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program of an engine's unit as one file, made of the collection and ansible-core on the controller. This plugin util is PRIVATE to the collection."""
+"""The program of all units as one file, made of the collection on the controller. This plugin util is PRIVATE to the collection.
+
+The same sources give the same bytes, so that a node is known to have the program by its digest.
+"""
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import zip_program
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import program, specification, steps
+import io
+import os
+import zipfile
+from pathlib import Path
 
-#: What ansible-core reads a module's arguments and writes its result with. It imports them by name when a module runs.
-_JSON = ("ansible.module_utils._internal._json._profiles._module_legacy_c2m", "ansible.module_utils._internal._json._profiles._module_legacy_m2c")
+from ansible_collections.gb10.cluster.plugins.module_utils._service import table
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification, steps, without_ansible
 
-_MAIN = f"from {program.__name__} import main\nraise SystemExit(main())\n"
+PLUGINS = "ansible_collections.gb10.cluster.plugins"
+#: What every file of an archive is dated to.
+_DATE = (2026, 1, 1, 0, 0, 0)
+#: The first word of the command line says which program it is.
+_MAIN = """import importlib
+import sys
+
+COMMANDS = {commands!r}
+if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
+    print("usage:", " | ".join(COMMANDS), file=sys.stderr)
+    sys.exit(2)
+sys.exit(importlib.import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:]))
+"""
+
+
+def files() -> dict[str, bytes]:
+    """Return the files of the program: all that modules import, and the modules that units run. Raises OSError."""
+    top = Path(table.__file__).parents[2]
+    paths = [*(top / "module_utils").rglob("*.py"), *(top / "modules" / f"{name}.py" for name in specification.MODULES)]
+    found = {f"{PLUGINS.replace('.', '/')}/{path.relative_to(top).as_posix()}": path.read_bytes() for path in paths}
+    found["ansible/module_utils/basic.py"] = found[f"{without_ansible.__name__.replace('.', '/')}.py"]
+    for path in list(found):
+        while path := os.path.dirname(path):
+            found.setdefault(f"{path}/__init__.py", b"")
+    commands = {**{one.key: f"{PLUGINS}.module_utils.{one.main}" for one in table.SERVICES}, "module": steps.__name__}
+    return {**found, "__main__.py": _MAIN.format(commands=commands).encode()}
 
 
 def content() -> bytes:
-    """Return the program: an archive that Python runs, with the modules that its steps run. Raises UnknownState when a source is missing."""
-    names = [program.__name__, *(f"{steps.MODULES}.{name}" for name in specification.MODULES), *_JSON]
-    return zip_program.pack(_MAIN, zip_program.sources(names, (zip_program.OWN, zip_program.ANSIBLE)))
+    """Return the program: an archive that Python runs. Raises OSError."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as packed:
+        for path, text in sorted(files().items()):
+            about = zipfile.ZipInfo(path, _DATE)
+            about.external_attr = 0o644 << 16
+            packed.writestr(about, text)
+    return made.getvalue()

@@ -18,7 +18,6 @@ import typing as t
 from ansible import constants as C
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
 
@@ -40,10 +39,7 @@ class SendsProgram(ActionBase):
         args = dict(self._task.args)
         if args.get("state", "present") != "present":
             return {**base, **self._execute_module(module_name=self.MODULE, module_args=args, task_vars=task_vars)}
-        try:
-            content = program()
-        except ClusterError as error:
-            return {**base, "failed": True, "msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason}
+        content = program()
         args["program_digest"] = hashlib.sha256(content).hexdigest()
         result = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=task_vars)
         if result.get("failed") or not result.get("needs_program") or self._task.check_mode:
@@ -53,7 +49,7 @@ class SendsProgram(ActionBase):
             local.flush()
             folder = self._make_tmp_path()
             try:
-                args["program"] = self._transfer_file(local.name, self._connection._shell.join_path(folder, os.path.basename(local.name)))
+                args["program_file"] = self._transfer_file(local.name, self._connection._shell.join_path(folder, os.path.basename(local.name)))
                 return {**base, **self._execute_module(module_name=self.MODULE, module_args=args, task_vars=task_vars)}
             finally:
                 self._remove_tmp_path(folder)

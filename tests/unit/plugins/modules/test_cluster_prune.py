@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files
 from ansible_collections.gb10.cluster.plugins.modules import cluster_prune
 
 OURS = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}
@@ -449,7 +450,7 @@ def test_what_gives_an_image_out_is_ended(node, monkeypatch):
 
 def test_what_a_sweep_left_goes_once_its_timer_is_gone(node, monkeypatch):
     timer = node.root / "etc/gb10-sweep.timer"
-    monkeypatch.setattr(cluster_prune.sweep_look, "unit_paths", lambda _etc: ("", str(timer)))
+    monkeypatch.setattr(sweep_files, "unit_of", lambda _state, _etc: types.SimpleNamespace(path=str(timer)))
     places = [node.root / "state/_sweep", node.root / "secrets/_sweep"]
     for place in places:
         place.mkdir(parents=True)

@@ -107,7 +107,7 @@ def prove(place, run_id="r1", failed=(), check_mode=False):
 
 def test_the_last_proof_of_a_run_counts(tmp_path, monkeypatch):
     times = iter(["T1", "T2", "T3", "T4", "T5"])
-    monkeypatch.setattr(cluster_record.time, "strftime", lambda *_given: next(times))
+    monkeypatch.setattr(cluster_record, "utc_text", lambda: next(times))
     assert prove(tmp_path)["record"] == {"run_id": "r1", "failed": [], "recorded_at": "T1"}
     assert prove(tmp_path)["record"]["recorded_at"] == "T2" and "changed" not in prove(tmp_path, check_mode=True)
     worse = prove(tmp_path, failed=["proof.fabric", "proof.env", "proof.fabric"])

@@ -23,8 +23,9 @@ import pytest
 import through_ansible
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, packing, sweep_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import sweep as sweeping
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, sweep_files, unit_text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
+from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 from listener import Listener, listening
 
 MEMINFO = "MemTotal: 127600640 kB\nMemFree: 2048 kB\nMemAvailable: 44142592 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
@@ -119,9 +120,9 @@ class Node:
         if hook:
             self.secret("webhook", hook)
         self.folder.mkdir(exist_ok=True)
-        (self.folder / sweep_files.PROGRAM).write_bytes(packing.archive())
-        (self.folder / sweep_files.CONFIG).write_text(packing.config(params), encoding="utf-8")
-        (self.units / sweep_files.SERVICE).write_text(packing.service(str(self.folder), sys.executable, params), encoding="utf-8")
+        (self.folder / sweep_files.PROGRAM).write_bytes(archive.content())
+        (self.folder / sweep_files.CONFIG).write_text(unit_text.config(params), encoding="utf-8")
+        (self.units / sweep_files.SERVICE).write_text(unit_text.service(str(self.folder), sys.executable, params), encoding="utf-8")
 
 
 @pytest.fixture
@@ -312,15 +313,15 @@ def test_a_unit_of_somebody_else_and_one_that_was_edited_stay(node: Node):
     for options in ({}, {"state": "absent"}):
         well, said, _out = node.module(**options)
         assert not well and "is not this collection's" in said["msg"]
-    (node.units / sweep_files.TIMER).write_text(packing.timer(15).replace("15min", "1min"), encoding="utf-8")
+    (node.units / sweep_files.TIMER).write_text(unit_text.timer(15).replace("15min", "1min"), encoding="utf-8")
     well, said, _out = node.module()
     assert not well and "was edited by hand" in said["msg"] and not node.folder.exists()
 
 
 def test_with_a_mail_command_the_unit_leaves_that_program_its_rights():
     params = {"state_dir": "/var/lib/gb10", "channels": [{"type": "webhook"}]}
-    strict = packing.service("/x", "/usr/bin/python3", params)
-    mails = packing.service("/x", "/usr/bin/python3", {**params, "channels": [{"type": "mail"}]})
+    strict = unit_text.service("/x", "/usr/bin/python3", params)
+    mails = unit_text.service("/x", "/usr/bin/python3", {**params, "channels": [{"type": "mail"}]})
     assert "ProtectSystem=strict" in strict and "NoNewPrivileges=yes" in strict and "CapabilityBoundingSet=" in strict
     assert "ProtectSystem=full" in mails and "NoNewPrivileges" not in mails and "CapabilityBoundingSet" not in mails
 
@@ -353,8 +354,8 @@ FOUND = {
     ],
 )
 def test_one_line_for_status(more: dict[str, t.Any], line: str):
-    assert sweeping.text({**FOUND, **more}) == line
+    assert sweep_files.text({**FOUND, **more}) == line
 
 
 def test_a_teardown_says_where_it_stays():
-    assert sweeping.stays({"spark-1": FOUND, "spark-2": {}})[0].startswith("The sweep stays on spark-1; ") and sweeping.stays({"spark-2": {}}) == []
+    assert units.stays({"spark-1": {"sweep": FOUND}, "spark-2": {}})[0].startswith("The sweep stays on spark-1; ") and units.stays({"spark-2": {}}) == []

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import types
 
@@ -41,6 +42,7 @@ def node(tmp_path, monkeypatch):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(unit.marked("[Unit]\n"))
         os.makedirs(units.of_engine(str(tmp_path / "state"), name).folder)
+    (tmp_path / "sent").write_bytes(b"sent")
     return types.SimpleNamespace(place=tmp_path, asked=asked, state=str(tmp_path / "state"))
 
 
@@ -49,7 +51,7 @@ def say(node, state="present", check_mode=False, **more):
     params = {
         "state": state, "state_dir": node.state, "lease_id": "abc", "holder": {"user": "ada"}, "program": "judge.sh", "mode": "cluster", "lost_seconds": 300,
         "clusters": ["gb10"], "restore": ["spark-1"], "whole": True, "awaits": {}, "tolerance_mb": 4096, "wait_timeout": 180, "companions": False,
-        "tool_timeout": 60, "roots": roots, **more,
+        "tool_timeout": 60, "roots": roots, "program_digest": hashlib.sha256(b"sent").hexdigest(), "program_file": str(node.place / "sent"), **more,
     }  # fmt: skip
     return mode_lease.work(types.SimpleNamespace(params=params, check_mode=check_mode))
 
@@ -59,7 +61,7 @@ def test_a_lease_begins_with_a_unit_that_watches_it(node):
     assert begun["changed"] and begun["lease"]["state"] == "live" and 0 < begun["lease"]["left_seconds"] <= 300
     assert node.asked == ["daemon-reload", "enable --quiet gb10-lease.service", "restart gb10-lease.service"]
     assert os.stat(os.path.join(record.folder_of(node.state), record.PROGRAM)).st_mode & 0o777 == 0o600
-    assert unit.whose(open(lease_files.unit_of(str(node.place / "etc")).path, "rb").read()) == "ours"
+    assert unit.whose(open(lease_files.unit_of(node.state, str(node.place / "etc")).path, "rb").read()) == "ours"
 
 
 def test_check_mode_writes_nothing(node):
@@ -103,7 +105,8 @@ def test_without_a_lease_renewing_fails_and_giving_up_does_nothing(node):
 def test_nothing_of_a_lease_is_left_and_units_that_nobody_needs_are_named(node):
     say(node)
     ended = say(node, "absent")
-    assert ended["changed"] and ended["kept"] == ["spark-1"] and lease_files.left(node.state, str(node.place / "etc")) == []
+    assert ended["changed"] and ended["kept"] == ["spark-1"]
+    assert not any(map(os.path.lexists, (*lease_files.unit_of(node.state, str(node.place / "etc")).paths, record.folder_of(node.state))))
     assert "disable --quiet --now gb10-lease.service" in node.asked
     again = say(node, "absent")
     assert not again["changed"] and again["kept"] == []
@@ -117,7 +120,7 @@ def test_a_record_that_cannot_be_read_is_removed_like_any_other(node):
 
 
 def test_a_unit_of_that_name_that_is_not_ours_stays(node):
-    path = lease_files.unit_of(str(node.place / "etc")).path
+    path = lease_files.unit_of(node.state, str(node.place / "etc")).path
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("[Unit]\n")
     with pytest.raises(ClusterError, match="is not this collection's"):

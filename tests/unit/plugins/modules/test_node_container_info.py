@@ -83,7 +83,7 @@ def test_of_two_roles_the_running_one_is_reported(ask):
 
 
 def test_every_key_is_documented(ask):
-    kept = {"caches", "open_directories", "protection", "guard", "sweep", "unit", "companions_unit", "last_start", "last_proof", "ladder"}
+    kept = {"caches", "open_directories", "protection", "services", "guard", "sweep", "unit", "companions_unit", "last_start", "last_proof", "ladder"}
     assert yaml.safe_load(node_container_info.RETURN).keys() == {*description.NOTHING, *kept}
 
 

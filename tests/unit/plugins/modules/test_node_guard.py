@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import types
@@ -18,7 +19,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_f
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.modules import node_guard
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import guard
+
+#: What the controller sends.
+PROGRAM = b"the program"
+PROGRAM_DIGEST = hashlib.sha256(PROGRAM).hexdigest()
 
 
 class Node:
@@ -30,9 +34,10 @@ class Node:
         self.awaited = 0
         self.broken = ""
         self.folder = root / "state" / guard_files.FOLDER
-        self.unit = Path(guard_files.unit_of(str(root / "etc")).path)
+        self.unit = Path(guard_files.unit_of(str(root / "state"), str(root / "etc")).path)
         self.unit.parent.mkdir(parents=True)
         (root / "state").mkdir()
+        (root / "sent").write_bytes(PROGRAM)
         for module in (ask, setup, unit):
             monkeypatch.setattr(module, "run_tool", self.systemctl)
         monkeypatch.setattr(ask.shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -61,7 +66,7 @@ class Node:
         roots = {"proc_root": "/proc", "sysfs_root": "/sys", "etc_root": str(self.root / "etc"), "meminfo": None, "kernel_log": "auto", "nvidia_smi": "none"}
         params = {
             "state": state, "state_dir": str(self.root / "state"), "act": "loading", "load_seconds": 7200, "addresses": [], "forget_ring": False,
-            "tool_timeout": 30, "roots": roots, **more,
+            "tool_timeout": 30, "roots": roots, "program_digest": PROGRAM_DIGEST, "program_file": str(self.root / "sent"), **more,
         }  # fmt: skip
         return node_guard.work(types.SimpleNamespace(params=params, check_mode=check_mode))
 
@@ -126,7 +131,7 @@ def test_a_guard_of_an_older_version_is_named_and_renewed(node):
     (node.folder / guard_files.PROGRAM).write_bytes(b"older")
     found = node.bring(check_mode=True)
     assert found["guard"]["older"] is True and f"restart {guard_files.UNIT}" in found["actions"]
-    assert "gb10.cluster.guard renews it" in guard.text(found["guard"])
+    assert "gb10.cluster.guard renews it" in guard_files.text(found["guard"])
     assert node.bring()["guard"]["older"] is False
 
 
@@ -137,7 +142,7 @@ def test_what_it_did_or_would_have_is_told_for_a_day(node, monkeypatch):
         monkeypatch.setattr(guard_files.time, "time", lambda seconds=seconds: 1795444512.0 + seconds)
         found = node.bring(check_mode=True)["guard"]
         assert (found["said"] == {"at": 1795444512.0, "text": "7.0 GiB available; nothing is done"}) is told
-        assert guard.text(found).endswith("takes it away; 2026-11-23 14:35:12 UTC: 7.0 GiB available; nothing is done") is told
+        assert guard_files.text(found).endswith("takes it away; 2026-11-23 14:35:12 UTC: 7.0 GiB available; nothing is done") is told
     for broken in ("{", "[]", "{}", '{"t": "x", "text": "y"}', '{"t": 1795444512.0, "text": 7}'):
         (node.folder / guard_files.SAID).write_text(broken, encoding="utf-8")
         assert node.bring(check_mode=True)["guard"]["said"] is None
@@ -153,8 +158,8 @@ def test_whoever_may_not_read_the_ring_is_told_so(node, monkeypatch):
     found = guard_files.guard(str(node.root / "state"), str(node.root / "etc"))
     assert found["ring_bytes"] is None and found["installed"]
     shown = f"ring in {node.folder / guard_files.RING}, of an unknown size: only root and its group may read it, "
-    assert shown in guard.text(found)
-    assert "its ring is left (in " in guard.text({**found, "installed": False})
+    assert shown in guard_files.text(found)
+    assert "its ring is left (in " in guard_files.text({**found, "installed": False})
 
 
 def test_another_setting_is_written_and_read_by_a_restart(node):

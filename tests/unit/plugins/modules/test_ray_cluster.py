@@ -565,10 +565,6 @@ def test_a_head_that_just_listed_the_node_as_ready_is_not_asked_again(monkeypatc
             wait(Engine([running()]), refused, monkeypatch, ray_nodes=[listed])
 
 
-def test_milliseconds_of_dockers_times():
-    assert ray.milliseconds("2026-11-21T01:57:53.754100254Z") == 1795226273000
-
-
 # -- acting ----------------------------------------------------------------------------------------------------------
 
 

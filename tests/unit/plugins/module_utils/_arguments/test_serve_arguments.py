@@ -70,6 +70,27 @@ def test_what_nobody_could_judge_is_no_argument(name, value):
     serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {name: None})
 
 
+@pytest.mark.parametrize("word", ["--grpc-port", "--trust-remote-code", "-O3", "--api-key=planted-secret", "-"])
+def test_a_list_brings_no_other_argument(word):
+    with pytest.raises(ClusterError, match="names: a list cannot hold a word that begins with a dash") as caught:
+        serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {"names": ["x", word, "9000"]})
+    assert "planted" not in str(caught.value)
+    assert serve_arguments.option("sizes", [-1, "-1", "-.5"]) == ["--sizes", "-1", "-1", "-.5"]
+
+
+def test_a_model_is_no_option():
+    with pytest.raises(ClusterError, match="the model's name begins with a dash"):
+        serve_arguments.serve_argv(["vllm", "serve"], "--grpc-port=9000", "a", 1, {})
+
+
+@pytest.mark.parametrize(("name", "full"), [("grpc-por", "grpc_port"), ("trust_remote", "trust_remote_code"), ("api_ke", "api_key"), ("hf-tok", "hf_token")])
+def test_the_beginning_of_a_judged_name_is_none(name, full):
+    with pytest.raises(ClusterError, match=f"serve argument {name} is the beginning of {full}"):
+        serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {name: 1})
+    whole = {"tokenizer": "x", "trust_remote_code": True, "max_model_len": 1}
+    assert serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, whole)[-1] == "--trust-remote-code"
+
+
 HEAD, WORKER = (serve_arguments.Place(rank, 2, "10.0.0.1", 29501) for rank in (0, 1))
 MEETING = ["--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1", "--master-port", "29501"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -136,6 +137,14 @@ def test_the_last_end_quotes_the_logs_last_line(tmp_path, text, line):
         (tmp_path / "log").write_text(text)
     assert engine_state.last_end({**END, "exit_code": 1, "log_path": str(tmp_path / "log")}) == f"run r ended with exit code 1 {AT}{line}"
     assert engine_state.last_end({**END, "live": True, "log_path": str(tmp_path / "log")}) == ""
+
+
+def test_no_part_of_a_secret_is_quoted_where_the_line_is_cut(tmp_path, monkeypatch):
+    (tmp_path / "secrets/gb10").mkdir(parents=True)
+    (tmp_path / "secrets/gb10/api_key").write_text("PlantedSecretOfTheApi")
+    monkeypatch.setattr(_redact, "SECRETS_DIR", str(tmp_path / "secrets"))
+    (tmp_path / "log").write_text(f"{'x ' * (engine_state.SHOWN_LINE // 2 - 8)}PlantedSecretOfTheApi")
+    assert "Planted" not in engine_state.last_end({**END, "exit_code": 1, "log_path": str(tmp_path / "log")})
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -74,7 +74,7 @@ def test_a_token_is_all_that_is_needed_and_ends_a_note(api, tmp_path):
 
 
 def test_looks_that_wait_in_vain_add_up(api, tmp_path, monkeypatch):
-    monkeypatch.setattr(token_probe.engine_state, "boot_seconds", iter([1000.0, 1015.0, 1700.0, 1715.0, 1800.0, 1815.0]).__next__)
+    monkeypatch.setattr(token_probe, "boot_seconds", iter([1000.0, 1015.0, 1700.0, 1715.0, 1800.0, 1815.0]).__next__)
     note = str(tmp_path / "no-progress.json")
     first = token_probe.ask(api.url, "m", None, 5, 5, "", RUN, note)
     assert (first.completion, first.progress) == (None, {"grew": False, "still_s": 15.0, "limit_s": 1800.0, "withheld": ""})
@@ -154,7 +154,7 @@ MILLION = 1_048_576
 
 def looked_at(api, monkeypatch, note, figures_at, seconds, length=2048, sent_at=sends_nothing):
     """The verdicts of looks one after the other, by somebody who gives each question 15 s, until ``seconds`` are over, and of one that got its token."""
-    monkeypatch.setattr(token_probe.engine_state, "boot_seconds", lambda: 5000.0 + api.now)
+    monkeypatch.setattr(token_probe, "boot_seconds", lambda: 5000.0 + api.now)
     monkeypatch.setattr(token_probe.traffic, "all_rdma_sent", lambda _root: sent_at(api.now))
     api.figures, api.waits, api.now, api.length = figures_at, 15.0, 0.0, length
     states = []

@@ -32,7 +32,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._protect import journ
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweeps
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup, unit
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, glance, install, record, specification
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, glance, record, specification
 from ansible_collections.gb10.cluster.plugins.modules import cluster_secrets
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history
 
@@ -171,7 +172,7 @@ def bundle_list(place: str, word: str) -> None:
 def sent_program(place: str, word: str) -> None:
     sent = os.path.join(os.path.dirname(place), "sent")
     Path(sent).write_text(word)
-    install.bring_program({"program": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"))
+    install.bring_program({"program_file": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"))
 
 
 def left_out(place: str, word: str) -> None:

@@ -14,9 +14,8 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import packing, recorder, sources, trend
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import recorder, sources, trend, unit_text
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import zip_program
 
 
 @pytest.mark.parametrize(
@@ -183,18 +182,9 @@ def test_only_holders_of_ours_are_signalled(tmp_path: Path, monkeypatch: pytest.
                 one.kill()
 
 
-def test_the_program_is_the_same_bytes_again_and_runs_by_itself(tmp_path: Path) -> None:
-    assert packing.archive() == packing.archive()
-    assert not [name for name in zip_program.sources([recorder.__name__]) if not name.startswith(zip_program.OWN)]
-    packed = tmp_path / "guard.pyz"
-    packed.write_bytes(packing.archive())
-    said = subprocess.run([sys.executable, "-I", packed, "--help"], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
-    assert "--config" in said.stdout
-
-
 def test_a_guard_takes_samples_and_says_when_it_stops(tmp_path: Path) -> None:
     roots = {"proc_root": "/proc", "sysfs_root": "/sys", "meminfo": None, "kernel_log": str(tmp_path / "none"), "nvidia_smi": str(tmp_path / "none")}
-    config = json.loads(packing.config(str(tmp_path), "loading", 3600, [], roots))
+    config = json.loads(unit_text.config(str(tmp_path), "loading", 3600, [], roots))
     said: list[str] = []
     guard = recorder.Guard(config, said.append)
     guard.slow.once()
@@ -216,7 +206,7 @@ class Scripted(trend.Watch):
 def test_what_a_guard_says_names_the_level_or_why_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = {"proc_root": "/proc", "sysfs_root": "/sys", "meminfo": None, "kernel_log": str(tmp_path / "none"), "nvidia_smi": str(tmp_path / "none")}
     said: list[str] = []
-    guard = recorder.Guard(json.loads(packing.config(str(tmp_path / "guard"), "loading", 3600, [], roots)), said.append)
+    guard = recorder.Guard(json.loads(unit_text.config(str(tmp_path / "guard"), "loading", 3600, [], roots)), said.append)
     guard.watch = watch = Scripted()
     (tmp_path / "guard").mkdir()
     monkeypatch.setattr(guard.ranks, "signal", lambda number: [int(number)])
@@ -256,6 +246,6 @@ def test_the_ring_says_up_to_where_a_start_goes_as_expected(tmp_path: Path, monk
 
 
 def test_the_unit_is_bounded() -> None:
-    text = packing.unit("/var/lib/gb10/guard", "/usr/bin/python3")
+    text = unit_text.unit("/var/lib/gb10/guard", "/usr/bin/python3")
     for line in ("MemoryMax=192M", "OOMScoreAdjust=-900", "CPUQuota=20%", "ReadWritePaths=/var/lib/gb10/guard", "Restart=always"):
         assert line in text.splitlines()

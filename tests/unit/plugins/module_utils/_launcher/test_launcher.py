@@ -283,10 +283,12 @@ def test_the_guard_of_the_api_is_added_to_the_engine_and_to_no_note(lab, monkeyp
         monkeypatch.setenv("PYTHONPATH", own)
     else:
         monkeypatch.delenv("PYTHONPATH", raising=False)
-    argv = [sys.executable, "-c", "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv[1:])"]
+    # As an image brings it.
+    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
+    argv = [sys.executable, "-c", "import os, sys; print(os.environ['PYTHONPATH'], os.environ.get('VLLM_USE_RUST_FRONTEND'), *sys.argv[1:])"]
     note = lab.run(argv, guard={"argv": ["--middleware", "gb10_api_guard.ApiGuard"], "python_path": "/guard"})
     lab.launchers[0].wait(WAIT)
-    assert lab.log().split() == [path, "--middleware", "gb10_api_guard.ApiGuard"]
+    assert lab.log().split() == [path, "None", "--middleware", "gb10_api_guard.ApiGuard"]
     assert note["argv"] == argv
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
-import zipfile
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -255,28 +253,9 @@ def test_a_lease_says_for_how_long_it_lives_and_nothing_of_the_command_but_its_p
     assert os.stat(record.path_of(str(node / "state"))).st_mode & 0o777 == 0o644
 
 
-def test_the_program_is_one_file_that_needs_nothing_of_ansible(tmp_path):
-    path = tmp_path / "lease.pyz"
-    path.write_bytes(lease_files.archive())
-    names = zipfile.ZipFile(path).namelist()
-    assert any(name.endswith("_lease/keeper.py") for name in names) and not any(name.startswith("ansible/") for name in names)
-    assert lease_files.archive() == path.read_bytes()
-
-
 def test_the_unit_is_known_as_ours_and_comes_back_at_boot(tmp_path):
     text = lease_files.unit_text("/var/lib/gb10", "/usr/bin/python3")
-    assert unit.whose(text.encode()) == "ours" and "WantedBy=multi-user.target" in text and "lease.pyz /var/lib/gb10\n" in text
-
-
-def test_the_program_runs_by_itself(node):
-    """In an interpreter of its own, which knows neither the collection nor Ansible."""
-    program = node / "lease.pyz"
-    program.write_bytes(lease_files.archive())
-    assert subprocess.run([sys.executable, "-I", program, node / "state"], timeout=60, check=False, capture_output=True).returncode == 0
-    (node / "state" / "lease").mkdir()
-    (node / "state" / "lease" / "lease.json").write_text(json.dumps({"schema": 9}), encoding="utf-8")
-    done = subprocess.run([sys.executable, "-I", program, node / "state"], timeout=60, check=False, capture_output=True, text=True)
-    assert done.returncode == 1 and "its schema is not 1" in done.stdout
+    assert unit.whose(text.encode()) == "ours" and "WantedBy=multi-user.target" in text and "lease.pyz lease /var/lib/gb10\n" in text
 
 
 # -- the way back ------------------------------------------------------------------------------------------------------------

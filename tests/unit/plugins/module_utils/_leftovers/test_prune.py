@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import seconds_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import prune
 
@@ -19,24 +20,6 @@ OURS = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.rol
 
 
 # -- times -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("1970-01-01T00:01:00Z", 60),
-        ("1970-01-01T00:01:00.753754100Z", 60),
-        ("1970-01-01T01:01:00.5+01:00", 60),
-    ],
-)
-def test_dockers_times_are_read(text, seconds):
-    assert prune.seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "yesterday", "1970-01-01 00:01:00", "1970-01-01T00:01:00"])
-def test_a_time_of_another_shape_is_unknown(text):
-    with pytest.raises(UnknownState):
-        prune.seconds_of(text)
 
 
 def test_a_clock_that_was_set_back_gives_no_negative_age():
@@ -138,17 +121,17 @@ def test_a_download_of_this_cluster_that_goes_on(status, labels, is_found):
     assert bool(found) is is_found
     if found:
         assert (found[0].kind, found[0].name, found[0].ref, found[0].size) == ("download", "gb10-gb10-worker", ("gb10-gb10-worker-id",), 0)
-        assert found[0].age == int(NOW - prune.seconds_of("2027-01-15T07:00:00Z"))
+        assert found[0].age == int(NOW - seconds_of("2027-01-15T07:00:00Z"))
         del one["State"]["StartedAt"]
-        assert prune.downloads([one], "gb10", NOW)[0].age == int(NOW - prune.seconds_of(one["Created"]))
+        assert prune.downloads([one], "gb10", NOW)[0].age == int(NOW - seconds_of(one["Created"]))
 
 
 def test_age_and_size_of_a_container():
     stopped, never_ran = container(), container("created", name="b", finished="0001-01-01T00:00:00Z")
     first, second = prune.containers([never_ran, stopped], {"gb10-gb10-worker-id": 7}, "gb10", NOW, {}).candidates
     assert (first.name, first.ref, first.size) == ("b", ("b-id",), 0)
-    assert first.age == int(NOW - prune.seconds_of(never_ran["Created"])) and second.size == 7
-    assert second.age == int(NOW - prune.seconds_of("2027-01-14T08:00:00Z"))
+    assert first.age == int(NOW - seconds_of(never_ran["Created"])) and second.size == 7
+    assert second.age == int(NOW - seconds_of("2027-01-14T08:00:00Z"))
 
 
 # -- images ----------------------------------------------------------------------------------------------------------

@@ -293,6 +293,18 @@ def test_a_header_is_no_longer_than_any_json(tmp_path):
     assert "its header would have" in model_files.safetensors_fault(str(path))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
+def test_a_users_link_above_a_ref_leads_root_to_nothing_that_user_may_not_read(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "private/main").write_text(COMMIT)
+    (tmp_path / "refs").symlink_to(tmp_path / "private")
+    assert model_files.read_ref(str(tmp_path / "refs/main")) == COMMIT
+    os.chown(tmp_path / "refs", 4711, 4711, follow_symlinks=False)
+    with pytest.raises(ClusterError, match="which that user may not read"):
+        model_files.read_ref(str(tmp_path / "refs/main"))
+
+
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to give files away")
 
 

@@ -340,6 +340,24 @@ def test_a_disk_is_no_device_of_a_container(tmp_path):
         assert caught.value.details["device"] == device and "gb10_container_devices" in caught.value.remedy
 
 
+def test_a_second_way_to_a_disk_is_one(tmp_path):
+    number = f"{os.major(os.stat('/dev/zero').st_rdev)}:{os.minor(os.stat('/dev/zero').st_rdev)}"
+    (tmp_path / "class/nvme-generic").mkdir(parents=True)
+    (tmp_path / "dev/char" / number).mkdir(parents=True)
+    (tmp_path / "dev/char" / number / "subsystem").symlink_to(tmp_path / "class/nvme-generic")
+    obstacles.check_devices(["/dev/null"], str(tmp_path))
+    with pytest.raises(ClusterError, match="/dev/zero is a disk of this node"):
+        obstacles.check_devices(["/dev/null", "/dev/zero"], str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
+def test_the_memory_is_no_device_of_a_container(tmp_path):
+    os.mknod(tmp_path / "other", stat.S_IFCHR | 0o600, os.makedev(1, 1))
+    for device in (f"{tmp_path}/other:/dev/x", str(tmp_path)):
+        with pytest.raises(ClusterError, match="other is the memory of this node"):
+            obstacles.check_devices([device])
+
+
 # -- what is told ----------------------------------------------------------------------------------------------------
 
 # Recorded from engine 20.10 and its init program, and in the lab from engine 26.1 with a specification of no device and of another driver.

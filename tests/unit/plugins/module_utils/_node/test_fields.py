@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.doc_fragments import _docker, _node
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, fields, native, ray
 from ansible_collections.gb10.cluster.plugins.modules import node_container, ray_cluster
 
@@ -45,6 +46,15 @@ def there(labels):
     """The container that has these labels, as Docker describes it."""
     state = {"Status": "running", "ExitCode": 0, "OOMKilled": False, "StartedAt": ""}
     return container.existing({"Id": "a", "Name": "/a", "State": state, "Config": {"Labels": labels}})
+
+
+@each_module
+@pytest.mark.parametrize("capability", ["ALL", "cap_sys_admin", "SYS_MODULE"])
+def test_no_module_gives_a_container_the_node(name, capability):
+    kind, _module = MODULES[name]
+    defaults = {option: about.get("default") for option, about in fields.argument_spec(kind.EXECUTOR).items()}
+    with pytest.raises(ClusterError, match="by which root of the container is root of the node"):
+        kind.wanted({**defaults, **recorded_of(2)[0]["options"], "capabilities": ["IPC_LOCK", capability]}, "sha256:0", None)
 
 
 # -- what live containers have -------------------------------------------------------------------------------------------

@@ -69,6 +69,14 @@ def test_nobody_there_and_nobody_who_answers_are_refusals(tmp_path: Path, monkey
     assert send(tmp_path, {"type": "webhook"}, f"http://127.0.0.1:{port}/") == "Connection refused"
 
 
+def test_no_part_of_a_secret_is_told_where_an_answer_is_cut(tmp_path: Path):
+    with listening() as server:
+        secret = f"{server.url}/planted-secret-of-a-hook"
+        server.status, server.body = 500, f"{'x' * (channels.SHOWN - len(secret) + 4)} {secret}".encode()
+        said = send(tmp_path, {"type": "webhook"}, secret)
+    assert "status 500" in said and "plant" not in said
+
+
 @pytest.mark.parametrize("channel", [{"type": "webhook"}, {"type": "telegram", "chat_id": "1", "api_url": "http://10.255.255.1"}])
 def test_a_secret_does_not_leave_the_node_in_clear_unless_somebody_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: dict[str, t.Any]):
     asked: list[str] = []

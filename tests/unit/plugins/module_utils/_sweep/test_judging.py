@@ -10,6 +10,7 @@ import copy
 import typing as t
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import judging
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep.judging import ALERT, STILL, WELL
@@ -21,7 +22,7 @@ DECLARED = {
     "silent_s": 600,
 }  # fmt: skip
 SINGLES = {
-    "mode": "singles", "phase": "settled", "reason": "", "previous": {}, "changed_at": judging.utc(NOW - 10 * HOUR), "events": [],
+    "mode": "singles", "phase": "settled", "reason": "", "previous": {}, "changed_at": utc_text(NOW - 10 * HOUR), "events": [],
     "clusters": {"spark-1": {"profile": "tiny", "source": "tiny", "nodes": ["spark-1"]},
                  "spark-2": {"profile": "tiny", "source": "tiny", "nodes": ["spark-2"]}},
 }  # fmt: skip
@@ -80,7 +81,7 @@ def test_one_message_for_all_that_is_wrong_then_silence_and_one_at_its_end():
     assert message.subject == "gb10 on spark-1: 3 problems" and [line.split(":")[0] for line in message.lines] == [
         "engine spark-1", "companion asr", "companion ollama",
     ]  # fmt: skip
-    assert message.lines[1].endswith(f"Connection refused (since {judging.utc(NOW)})")
+    assert message.lines[1].endswith(f"Connection refused (since {utc_text(NOW)})")
     kinds, state = sweep(bad, None, NOW)
     assert kinds == both(ALERT)
     for later in range(1, 40):
@@ -97,7 +98,7 @@ def test_what_comes_on_top_is_told_with_all_that_is_wrong_and_marked():
     _kinds, state = sweep(seen(asked=[SPEECH]), None, NOW)
     more = judging.judge(seen(asked=[SPEECH, OLLAMA]), DECLARED, state, NOW + QUARTER).messages["ops"]
     assert more.kind == ALERT and more.subject == "gb10 on spark-1: 2 problems"
-    assert f"(since {judging.utc(NOW)})" in more.lines[0] and f"(since {judging.utc(NOW + QUARTER)}, new)" in more.lines[1]
+    assert f"(since {utc_text(NOW)})" in more.lines[0] and f"(since {utc_text(NOW + QUARTER)}, new)" in more.lines[1]
 
 
 def test_another_text_of_the_same_trouble_is_not_new():
@@ -118,7 +119,7 @@ def test_what_lasts_is_told_once_more_after_the_declared_hours():
     _kinds, state = sweep(seen(asked=[SPEECH]), None, NOW)
     assert sweep(seen(asked=[SPEECH]), state, NOW + 24 * HOUR - 1)[0] == {}
     again = judging.judge(seen(asked=[SPEECH]), DECLARED, state, NOW + 24 * HOUR).messages["ops"]
-    assert again.kind == STILL and again.subject == "gb10 on spark-1: still 1 problem" and f"since {judging.utc(NOW)}" in again.lines[0]
+    assert again.kind == STILL and again.subject == "gb10 on spark-1: still 1 problem" and f"since {utc_text(NOW)}" in again.lines[0]
     _kinds, state = sweep(seen(asked=[SPEECH]), state, NOW + 24 * HOUR)
     assert sweep(seen(asked=[SPEECH]), state, NOW + 47 * HOUR)[0] == {}
     assert sweep(seen(asked=[SPEECH]), state, NOW + 500 * HOUR, repeat_hours=0)[0] == {}
@@ -175,7 +176,7 @@ def test_a_clock_that_leaps_ahead_repeats_at_most():
 
 
 def switching(minutes: float) -> dict[str, t.Any]:
-    return {**SINGLES, "phase": "switching", "changed_at": judging.utc(NOW - minutes * 60)}
+    return {**SINGLES, "phase": "switching", "changed_at": utc_text(NOW - minutes * 60)}
 
 
 LOCK = {"name": "of cluster gb10", "id": "9f 2026-11-24T05:50:00Z", "who": "me@desk, process 7, since 2026-11-24T05:50:00Z", "age_s": 600, "error": ""}
@@ -199,7 +200,7 @@ def test_work_that_lasts_too_long_is_a_trouble_itself_and_hides_nothing_more():
 
 
 def test_work_whose_beginning_lies_in_the_future_is_measured_by_the_sweeps():
-    ahead = seen(mode={**SINGLES, "phase": "switching", "changed_at": judging.utc(NOW + 99 * HOUR)})
+    ahead = seen(mode={**SINGLES, "phase": "switching", "changed_at": utc_text(NOW + 99 * HOUR)})
     _kinds, state = sweep(ahead, None, NOW)
     assert firing(ahead, state, NOW + HOUR) == [] and len(firing(ahead, state, NOW + 2 * HOUR)) == 1
 

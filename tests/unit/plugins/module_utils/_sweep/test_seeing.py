@@ -10,6 +10,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, health, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
@@ -122,7 +123,7 @@ def test_without_a_mode_what_is_here_counts(config: dict[str, t.Any], monkeypatc
     monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine())
     assert seeing.engines(config, None) == []
     Path(config["state_dir"], "gb10", "unit").mkdir(parents=True)
-    boot = {"boot_id": "b", "at": record.utc_now()}
+    boot = {"boot_id": "b", "at": utc_text()}
     glance.write(config["state_dir"], {"cluster": "gb10", "role": "head", "state": "failed", "reason": "", "model": "", "endpoint": "", "token": {}, **boot})
     record.write(unit_look.of_engine(config["state_dir"], "gb10").folder, "b", "failed", "it ended")
     (found,) = seeing.engines(config, None)

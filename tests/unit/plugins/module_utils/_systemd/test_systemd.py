@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 
@@ -74,6 +74,19 @@ def test_one_that_starts_is_let_end_first_where_it_may_wait_for_whoever_asks(sys
     systemd("ActiveState=inactive\nUnitFileState=enabled\n")
     start = setup.Start(ours, 5, stale=True, enabled=False)
     assert start.needed and not start.again and start.actions == ["disable a.service", "start a.service"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
+def test_no_program_of_a_unit_lies_where_another_account_can_replace_it(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    ours = unit.Unit("a.service", (str(tmp_path / "a.service"),))
+    texts = {ours.path: unit.marked("[Unit]\n").encode(), str(tmp_path / "theirs/guard/a.pyz"): b"PK"}
+    with pytest.raises(ClusterError, match="the programs of root's units would be within reach of other accounts: .*/theirs, above") as caught:
+        setup.Files(ours, texts)
+    assert "gb10_state_dir" in caught.value.remedy and not (tmp_path / "theirs/guard").exists()
+    os.chown(tmp_path / "theirs", 0, 0)
+    assert setup.Files(ours, texts).differing == list(texts)
 
 
 def test_a_service_goes_with_its_timer(tmp_path, monkeypatch):

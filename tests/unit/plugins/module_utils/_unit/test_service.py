@@ -20,10 +20,11 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _redact
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import keeper
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, journal, program, record, service, unit_files
 
 COLLECTIONS = str(Path(__file__).resolve().parents[5] / "collections")
-PLACE = unit_files.Place("gb10-x.service", "", "")
+PLACE = Unit("gb10-x.service", ())
 KEY = "theKeyOfThisCluster0123456789"
 
 
@@ -250,7 +251,7 @@ def test_a_fault_that_nobody_catches_is_said_without_secrets(tmp_path):
     code = f"from {journal.__name__} import say_faults\nsay_faults()\nraise KeyError('Bearer abcdefghijklmnop')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": COLLECTIONS})
     assert ran.returncode == 1 and ran.stderr == "" and "KeyError: 'Bearer <secret>'" in ran.stdout and "abcdefgh" not in ran.stdout
-    for main, words in ((program.main, ["run", str(tmp_path / "none")]), (keeper.main, [str(tmp_path)])):
+    for main, words in ((program.main, [str(tmp_path / "none")]), (keeper.main, [str(tmp_path)])):
         before, sys.excepthook = sys.excepthook, sys.__excepthook__
         main(words)
         set_up, sys.excepthook = sys.excepthook, before

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import types
 import typing as t
@@ -19,11 +18,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _wait
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import unit
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import zip_program as packing
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import admission, lock, meeting, place, program, record, service, specification, steps, text
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
 NODES = {"spark-1": "10.0.0.1", "spark-2": "10.0.0.2"}
 
@@ -124,7 +121,8 @@ def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
 def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
     asked = given(start_seconds=3600)
     lines = text.engine("/state/unit", "/usr/bin/python3", asked).splitlines()
-    assert "Restart=no" in lines and "Type=notify" in lines and "ExecStart=/usr/bin/python3 -I /state/unit/unit.pyz run /state/unit/specification.json" in lines
+    assert "Restart=no" in lines and "Type=notify" in lines
+    assert "ExecStart=/usr/bin/python3 -I /state/unit/unit.pyz engine /state/unit/specification.json" in lines
     assert int(next(line for line in lines if line.startswith("TimeoutStartSec=")).partition("=")[2]) > 2 * 3600
     assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > sum(one["timeout"] for one in asked["stop"])
 
@@ -187,29 +185,6 @@ def test_what_recorded_starts_took_must_be_there():
 
 
 # --- the program --------------------------------------------------------------------------------------------------------
-
-
-def test_the_archive_is_the_same_bytes_again_and_runs_its_modules_by_itself(tmp_path):
-    content = archive.content()
-    assert content == archive.content()
-    packed = tmp_path / "unit.pyz"
-    packed.write_bytes(content)
-    asked = json.dumps({"ANSIBLE_MODULE_ARGS": {"state_dir": str(tmp_path), "state": "serving", "_ansible_no_log": True}})
-    argv = [sys.executable, "-I", str(packed), "module", "node_guard"]
-    said = subprocess.run(argv, input=asked, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
-    assert json.loads(said.stdout)["msg"] == "there is no guard on this node"
-    assert subprocess.run([*argv[:3], "else"], capture_output=True, timeout=60, check=False).returncode == 2
-
-
-def test_what_is_packed_follows_relative_imports_and_no_stand_in_of_the_controller(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "packed").mkdir()
-    for name, source in {"__init__": "", "one": "from . import two\n", "two": "from .three import x\n", "three": "x = 1\n"}.items():
-        (tmp_path / "packed" / f"{name}.py").write_text(source)
-    assert set(packing.sources(["packed.one"], ("packed",))) == {"packed", "packed.one", "packed.two", "packed.three"}
-    assert "ansible.module_utils.distro._distro" in packing.sources(["ansible.module_utils.common.sys_info"], (packing.ANSIBLE,))
-    with pytest.raises(UnknownState, match="packed.none"):
-        packing.sources(["packed.none"], ("packed",))
 
 
 def test_a_module_that_prints_no_result_is_unknown():

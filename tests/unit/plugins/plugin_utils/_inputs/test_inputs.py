@@ -175,6 +175,10 @@ BAD = [
     ({"gb10_hf_token": "hf_1234"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more"),
     ({"gb10_container_devices": ["/dev/mem:/dev/mem"]}, "input.format", "gb10_container_devices: holds '/dev/mem:/dev/mem'; expected a path below /dev, not"),
     *(
+        ({"gb10_container_devices": [name]}, "input.format", f"gb10_container_devices: holds '{name}'; expected a path below /dev, not")
+        for name in ("/dev//mem", "/dev/./kmem:/dev/x", "/dev/x/../port", "/dev/mem/", "/dev/.", "/dev/../etc")
+    ),
+    *(
         ({"gb10_container_capabilities": [name]}, "input.format", f"gb10_container_capabilities: holds '{name}'; expected one by which a container stays")
         for name in ("ALL", "SYS_ADMIN", "cap_sys_admin", "CAP_SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH")
     ),
@@ -245,6 +249,8 @@ BAD = [
     ({"gb10_serve_arguments": {"hf_token": "x"}}, "input.serve_arguments", "gb10_serve_arguments.hf_token: is a secret"),
     ({"gb10_serve_arguments": {"config": "/opt/x.yml"}}, "input.serve_arguments", "gb10_serve_arguments.config: reads more arguments from a file"),
     ({"gb10_serve_arguments": {"grpc": True}}, "input.serve_arguments", "gb10_serve_arguments.grpc: has the engine serve gRPC in place of HTTP"),
+    ({"gb10_serve_arguments": {"grpc-por": 50051}}, "input.serve_arguments", "gb10_serve_arguments.grpc_por: is the beginning of grpc_port"),
+    ({"gb10_serve_arguments": {"middleware": ["a", "--grpc"]}}, "input.serve_arguments", "gb10_serve_arguments.middleware: holds a word that begins with"),
     ({"gb10_serve_arguments": {"grpc-port": 50051}}, "input.serve_arguments", "gb10_serve_arguments.grpc_port: has the engine serve gRPC as well"),
 ]  # fmt: skip
 
@@ -280,11 +286,17 @@ def test_a_credential_is_shown_by_no_finding():
     assert "s3cr3t" not in str(judged({"gb10_env": {"A": "https://me:s3cr3t@x", "s3_token": "s3cr3t"}, "gb10_build_pip_env": {"P": "https://s3cr3t@x"}}))
 
 
+def test_code_of_a_repository_that_nobody_listed_runs_nowhere():
+    given = {"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": True}}
+    (found,) = [one for one in judged(given) if one["id"] == "input.offline"]
+    assert found["verdict"] == "block" and "runs code from there, which no commit pins" in found["message"] and "with its revision" in found["remedy"]
+
+
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
     ({"gb10_tenants": [{"name": "a", "gib": 1, "node": "spark-9"}]}, "input.tenants", "gb10_tenants[0].node: spark-9 is no node of this cluster"),
     ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre' (did you mean 'disk.free'?)"),
-    ({"gb10_serve_arguments": {"tokenizer": "org/words"}}, "input.offline", "serve.tokenizer: names org/words, which the play does not download"),
+    ({"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": False}}, "input.offline", "serve.tokenizer: names org/words, which the play"),
     ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),
 ]
 
@@ -753,6 +765,7 @@ def test_the_readme_explains_every_check():
         (b"\n", 0o600, "holds nothing; expected one word"),
         (b"two hf_planted", 0o600, "holds 2 words; expected one word"),
         (b"plantd1\n", 0o600, "holds 7 characters; expected 8 or more"),
+        ("äöüß\n".encode(), 0o600, "holds 4 characters; expected 8 or more"),
         (b"hf_planted", 0o644, "can be read by others (mode 0644)"),
     ],
 )

@@ -24,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning 
 
 ROOT = Path(__file__).resolve().parents[5]
 RAW = yaml.safe_load(rule_table.TABLE.read_text(encoding="utf-8"))["rules"]
+ALL_ROWS = [*RAW, *yaml.safe_load(rule_table.DOCTOR_TABLE.read_text(encoding="utf-8"))["rules"]]
 CLUSTER = "cluster"
 
 
@@ -391,16 +392,30 @@ def test_each_row_is_well_formed(row):
         assert all(bad["match"] and bad["why"] and bad["known"] for bad in row["limits"]["bad"])
 
 
-@pytest.mark.parametrize("row", RAW, ids=lambda row: row["id"])
+@pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row["id"])
 def test_what_a_rule_names_exists(row):
     settings = judging.requirements(PROFILE, SETTINGS, 2)
     for name, relation, _value, why in row.get("only_if", ()):
         assert name in settings and relation in checks.RELATIONS and why
-    for _field, relation, wanted in row.get("with", {}).get("where", ()):
-        assert relation in checks.RELATIONS
-        if isinstance(wanted, dict):
-            assert set(wanted) <= {"limit", "need"}
-            assert wanted.get("limit", "most") in {"most", *row.get("limits", {})}
+    arguments = row.get("with", {})
+    for left, relation, *right in arguments.get("where", ()):
+        assert relation in checks.RELATIONS and len(right) == (relation not in checks.OF_NULL)
+        for side in (left, *right):
+            assert_operand(side, row)
+    for side in (arguments.get("measures"), arguments.get("needed"), *arguments.get("words", {}).values()):
+        assert_operand(side, row)
+
+
+#: What nodes are asked for beside what :func:`judging.requirements` returns: what follows from all of them, and what the doctor knows.
+NEEDS_OF_ALL = {"start_lacks", "failure", "remedy"}
+
+
+def assert_operand(side: t.Any, row: dict[str, t.Any]) -> None:
+    """A limit is one of the rule, a need is one of a node, evidence stands below what the collection reads."""
+    if isinstance(side, dict):
+        ((kind, name),) = side.items()
+        known = {"limit": set(row.get("limits", {})), "need": {*judging.requirements(PROFILE, SETTINGS, 2), *NEEDS_OF_ALL}, "of": {name}}
+        assert name in known[kind], row["id"]
 
 
 def test_every_check_is_used_by_a_rule():

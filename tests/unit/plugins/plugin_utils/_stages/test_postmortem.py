@@ -11,8 +11,9 @@ import typing as t
 from xml.etree import ElementTree
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import black_box
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import guard, postmortem, postmortem_when
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import black_box, units
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import postmortem, postmortem_when
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
 NOW = 1795444512.0
@@ -129,7 +130,7 @@ def test_the_outcome_says_it_all() -> None:
 
 def test_what_stays_of_the_guard_is_said() -> None:
     found = {"installed": True, "active": None, "ring": "/r", "ring_bytes": 1 << 20}
-    (line,) = guard.stays({"a": found, "b": {}})
+    (line,) = units.stays({"a": {"guard": found}, "b": {}})
     assert line == "The guard stays on a; ansible-playbook -i inventories/NAME gb10.cluster.guard -e gb10_guard=absent takes it away."
-    assert guard.text(found) == "guard: state not known, ring 1.0 MiB in /r, -e gb10_guard=absent takes it away"
-    assert "its ring is left" in guard.text({**found, "installed": False}) and guard.text({}) == ""
+    assert guard_files.text(found) == "guard: state not known, ring 1.0 MiB in /r, -e gb10_guard=absent takes it away"
+    assert "its ring is left" in guard_files.text({**found, "installed": False}) and guard_files.text({}) == ""

@@ -599,7 +599,7 @@ def test_memory_is_shown_where_something_was_left_undone() -> None:
 
 
 def test_baselines_have_a_file_for_each_node() -> None:
-    answers = {node: {"answer": {"baseline": {"of": node}, "msg": "recorded"}} for node in ("spark-1", "spark-2")}
+    answers = {node: {"answer": {"record": {"of": node}, "msg": "recorded"}} for node in ("spark-1", "spark-2")}
     outcome = registry.stage("baseline").judge(answers, run(path="/b"))
     assert outcome.files == {"/b/baseline-spark-1.json": {"of": "spark-1"}, "/b/baseline-spark-2.json": {"of": "spark-2"}} and outcome.mode == 0o644
     assert outcome.stats == {"gb10_baseline": {"spark-1": {"of": "spark-1"}, "spark-2": {"of": "spark-2"}}}

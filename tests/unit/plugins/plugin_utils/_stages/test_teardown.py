@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stage_answers import stopping
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import teardown
 
 INFO = {"errors": [], "containers": [], "listeners": []}
@@ -19,7 +20,7 @@ MEMORY = {"findings": [{"id": "memory.back", "node": "the-machine", "verdict": "
 def test_teardown():
     assert stopping(teardown.findings_of(INFO, "spark-1", "gb10", MEMORY)) == set()
     assert stopping(teardown.findings_of({**INFO, "containers": [OURS]}, "spark-1", "gb10", MEMORY)) == {"teardown.containers"}
-    unit = {"name": "gb10-engine-gb10.service", "installed": False, "files": True}
+    unit = units.left({"engine": {"name": "gb10-engine-gb10.service", "installed": False, "files": True}, "guard": {"installed": True}})
     assert stopping(teardown.findings_of(INFO, "spark-1", "gb10", MEMORY, unit)) == {"teardown.unit"}
     assert stopping(teardown.findings_of({**INFO, "errors": [{"section": "docker", "error": "refused"}]}, "spark-1", "gb10", MEMORY)) == {"teardown.seen"}
 

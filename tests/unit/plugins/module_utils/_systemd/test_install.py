@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, install, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import install, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 
 NAME = "gb10-engine-gb10.service"
 
@@ -50,9 +50,13 @@ class Node:
         return ToolResult(0, "", "")
 
     def bring(self, state: str, check_mode: bool = False, locks: bool = True, beside: tuple[str, ...] = (), **more: t.Any) -> dict[str, t.Any]:
-        params = {"state": state, "enabled": True, "program_digest": "", "program": None, "start_timeout": 60, "tool_timeout": 60, **more}
+        params = {"state": state, "enabled": True, "program_digest": "", "program_file": None, "start_timeout": 60, "tool_timeout": 60, **more}
         module = types.SimpleNamespace(params=params, check_mode=check_mode)
-        return install.bring(module, install.Unit(self.place, "the engine", beside, locks=locks), lambda: self.texts, self.check_held)
+        job = install.Job(
+            self.place, lambda: self.texts, (self.place.folder, *beside), closed=True, leaves="the engine", release=unit_files.release_path(self.place),
+            seconds=params["start_timeout"], locks=locks, check_held=self.check_held,
+        )  # fmt: skip
+        return {**install.bring(module, job), "unit": unit_files.unit(self.place)}
 
     def check_held(self) -> None:
         if self.lost:
@@ -128,19 +132,18 @@ def test_a_unit_that_is_new_has_a_folder_of_roots_alone_and_is_started_after_its
 def test_a_program_is_asked_for_then_brought_and_known_by_its_digest(node, tmp_path, sent):
     node.active = "active"
     wanted = hashlib.sha256(b"the program").hexdigest()
-    unit_of = install.Unit(node.place, "the engine")
     asked = node.bring("present", program_digest=wanted)
-    assert asked["needs_program"] and asked["actions"] == [f"write {unit_of.program}", f"restart {NAME}, which leaves the engine running"]
-    assert node.asked == [] and node.held == 0 and not os.path.exists(unit_of.program)
+    assert asked["needs_program"] and asked["actions"] == [f"write {node.place.program}", f"restart {NAME}, which leaves the engine running"]
+    assert node.asked == [] and node.held == 0 and not os.path.exists(node.place.program)
     (tmp_path / "sent").write_text(sent)
     if sent == "another one":
         with pytest.raises(ClusterError, match=f"{tmp_path}/sent is not the program that the controller made") as caught:
-            node.bring("present", program_digest=wanted, program=str(tmp_path / "sent"))
-        assert caught.value.reason == "program" and not os.path.exists(unit_of.program)
+            node.bring("present", program_digest=wanted, program_file=str(tmp_path / "sent"))
+        assert caught.value.reason == "program" and not os.path.exists(node.place.program)
         return
-    done = node.bring("present", program_digest=wanted, program=str(tmp_path / "sent"))
+    done = node.bring("present", program_digest=wanted, program_file=str(tmp_path / "sent"))
     assert done["changed"] and node.asked == ["stop (released)", "start (released)"] and node.held == 1
-    assert Path(unit_of.program).read_text() == "the program" and mode_of(unit_of.program) == 0o600
+    assert Path(node.place.program).read_text() == "the program" and mode_of(node.place.program) == 0o600
     again = node.bring("present", program_digest=wanted)
     assert not again["changed"] and not again["needs_program"]
 

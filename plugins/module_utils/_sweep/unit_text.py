@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The sweep as one file that a node runs, and the units that run it. This module util is PRIVATE to the collection."""
+"""What is written for the sweep: its settings, and the units that run it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import json
 import os
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, program, sweep_files
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, sweep_files
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
-
-_MAIN = f"from {program.__name__} import main\nraise SystemExit(main())\n"
 
 #: Seconds after a boot until the first sweep: engines that come back by themselves have begun by then.
 BOOT_SECONDS = 300
@@ -32,11 +29,6 @@ RestrictNamespaces=yes
 #: A mail command hands its message to a spool of its own, by rights of its own (setgid, in the case of Postfix).
 _WITH_MAIL = """ProtectSystem=full
 """
-
-
-def archive() -> bytes:
-    """Return the program: an archive that Python runs."""
-    return pack(_MAIN, sources([program.__name__]))
 
 
 def given(one: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -83,7 +75,7 @@ Wants=network-online.target
 
 [Service]
 Type=oneshot
-ExecStart={python} -I {run} --config {settings}
+ExecStart={python} -I {run} sweep --config {settings}
 TimeoutStartSec={LONGEST_SECONDS}
 RuntimeDirectory=gb10-sweep
 RuntimeDirectoryPreserve=yes

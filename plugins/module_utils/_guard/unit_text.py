@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The guard as one file that a node runs, and the unit that runs it. This module util is PRIVATE to the collection."""
+"""What is written for the guard: its settings, and the unit that runs it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -10,21 +10,11 @@ import json
 import os
 import typing as t
 
-# What is packed has to be what a module carries to the node.
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import recorder
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.guard_files import CONFIG, MARK, PROGRAM, RING, SAID, SERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 
 #: Bytes of memory that the unit may hold, with the driver's tool that it keeps running.
 MEMORY_MAX = "192M"
-
-_MAIN = f"from {recorder.__name__} import main\nraise SystemExit(main())\n"
-
-
-def archive() -> bytes:
-    """Return the program: an archive that Python runs."""
-    return pack(_MAIN, sources([recorder.__name__]))
 
 
 def config(folder: str, act: str, load_seconds: int, addresses: t.Sequence[str], roots: t.Mapping[str, t.Any]) -> str:
@@ -55,7 +45,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={python} -I {program} --config {settings}
+ExecStart={python} -I {program} guard --config {settings}
 Restart=always
 RestartSec=5
 TimeoutStopSec=10

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
 
 NAME = "gb10-engine-gb10.service"
 UNIT = {
@@ -38,4 +38,4 @@ GONE = {**UNIT, "installed": False, "enabled": False, "active": False}
     ],
 )
 def test_the_unit_of_a_node_is_one_line(found, line):
-    assert units.text(found) == line
+    assert installed.text(found) == line

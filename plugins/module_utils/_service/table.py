@@ -1,0 +1,140 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The units that this collection has on a node: the one table of them. This module util is PRIVATE to the collection.
+
+Whatever looks at units, says what there is of them, prunes them or lists them in a page reads this table, and names none itself.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_files
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import SECRETS_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
+
+Found = dict[str, t.Any]
+
+
+class Where(t.NamedTuple):
+    """Where a node keeps what belongs to a cluster, and to itself."""
+
+    state_dir: str
+    cluster: str = "CLUSTER"
+    secrets_dir: str = SECRETS_DIR
+    etc_root: str = "/etc"
+
+
+def files_left(unit: Unit, _where: Where) -> dict[str, str]:
+    """Return the files of a unit that is gone, and why they are there: without it nothing reads them."""
+    return {unit.folder: "left of a unit that is gone"} if os.path.isdir(unit.folder) and not os.path.lexists(unit.path) else {}
+
+
+def sweep_left(unit: Unit, where: Where) -> dict[str, str]:
+    """Return what a sweep left whose timer is gone: its files, and the secrets of its channels."""
+    gone = not os.path.lexists(unit.path)
+    return dict.fromkeys(sweep_files.left(where.state_dir, where.secrets_dir), "left of a sweep that is gone") if gone else {}
+
+
+class Service(t.NamedTuple):
+    """One of them. ``key`` is its name in results, and the command of the units' program; ``main`` has what runs then. ``unit`` returns the unit itself.
+    ``page``, which says more, ``does``, ``read_by`` and ``leaves`` are for the documentation.
+
+    ``look`` returns what there is of it on a node, and ``text`` says that in a line. ``absent`` is the variable that takes it away, for one that stays when
+    its cluster goes and has a playbook of that name; one with ``goes`` goes with its cluster. ``left`` returns by path what nobody needs of it, and why;
+    the playbook prune calls that a ``kind``.
+    """
+
+    key: str
+    main: str
+    unit: t.Callable[[Where], Unit]
+    page: str
+    does: str
+    read_by: str
+    leaves: str
+    look: t.Callable[[Where], Found]
+    text: t.Callable[[Found], str] = installed.text
+    absent: str = ""
+    goes: bool = False
+    kind: str = "unit"
+    left: t.Callable[[Unit, Where], dict[str, str]] = files_left
+
+
+SERVICES = (
+    Service(
+        key="guard",
+        main="_guard.recorder",
+        unit=lambda where: guard_files.unit_of(where.state_dir, where.etc_root),
+        page="guard",
+        does="samples the node every second, and ends ranks before memory is gone",
+        read_by="status, postmortem, ladder",
+        leaves="its ring, until gb10_guard_forget",
+        look=lambda where: guard_files.guard(where.state_dir, where.etc_root),
+        text=guard_files.text,
+        absent="gb10_guard=absent",
+        left=lambda _unit, _where: {},
+    ),
+    Service(
+        key="sweep",
+        main="_sweep.program",
+        unit=lambda where: sweep_files.unit_of(where.state_dir, where.etc_root),
+        page="sweep",
+        does="compares the node with what is declared, and sends alerts",
+        read_by="status",
+        leaves="nothing",
+        look=lambda where: sweep_files.sweep(where.state_dir, where.etc_root),
+        text=sweep_files.text,
+        absent="gb10_sweep=absent",
+        kind="sweep",
+        left=sweep_left,
+    ),
+    Service(
+        key="engine",
+        main="_unit.program",
+        unit=lambda where: unit_files.of_engine(where.state_dir, where.cluster, where.etc_root),
+        page="unit",
+        does="brings the engine back after a reboot, and stops it gently",
+        read_by="status, mode, sweep, lease",
+        leaves="nothing",
+        look=lambda where: unit_files.unit(unit_files.of_engine(where.state_dir, where.cluster, where.etc_root)),
+        goes=True,
+    ),
+    Service(
+        key="companions",
+        main="_unit.beside",
+        unit=lambda where: unit_files.of_companions(where.state_dir, where.etc_root),
+        page="companions",
+        does="brings the companions back after a reboot, before the engine",
+        read_by="status, mode",
+        leaves="nothing",
+        look=lambda where: unit_files.unit(unit_files.of_companions(where.state_dir, where.etc_root)),
+    ),
+    Service(
+        key="lease",
+        main="_lease.keeper",
+        unit=lambda where: lease_files.unit_of(where.state_dir, where.etc_root),
+        page="lease",
+        does="ends a lease whose caller is silent",
+        read_by="status (tag glance), mode",
+        leaves="its record, until the next mode run or prune",
+        look=lambda where: installed.look(lease_files.unit_of(where.state_dir, where.etc_root)),
+        # Its record says more, which the first screen of status has.
+        text=lambda _found: "",
+        kind="lease",
+        left=lambda _unit, where: lease_files.over(where.state_dir),
+    ),
+)
+
+
+def folders() -> list[str]:
+    """Return the directories below the state directory that belong to a unit, and whose names a cluster could have."""
+    where = Where("/")
+    names = [one.unit(where).folder.split("/")[1] for one in SERVICES]
+    return [name for name in names if name != where.cluster and not name.startswith("_")]
