@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import errno
 import http.client
+import inspect
+import io
 import ipaddress
 import json
 import os
@@ -19,6 +21,7 @@ import sys
 import tarfile
 import threading
 import typing as t
+import zipfile
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
@@ -28,7 +31,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._image import image_l
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_identity import common, layers_in
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd.zip_program import pack, sources
 
 #: Defaults of ``image_copy`` that its action plugin needs, too.
 TIMEOUT = 7200
@@ -241,7 +243,15 @@ def lacks(api: EngineApi, offer: Offer, room: int) -> Lacks:
 
 def program() -> bytes:
     """Return the image server: an archive that Python runs."""
-    return pack(_MAIN, sources([image_server.__name__]))
+    files = {"__main__.py": _MAIN, **{f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in (blocks, image_server)}}
+    for path in list(files):
+        while path := os.path.dirname(path):
+            files.setdefault(f"{path}/__init__.py", "")
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        for path, text in files.items():
+            packed.writestr(path, text)
+    return content.getvalue()
 
 
 def start(cluster: str, order: dict[str, t.Any], address: str, port: int, clients: t.Sequence[str], seconds: int) -> str:
