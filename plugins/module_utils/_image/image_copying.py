@@ -100,19 +100,20 @@ def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: i
     elif below is not None and below["Id"] == found["Id"] and base != image and "@" not in base:
         images[0]["names"].append(base)
     store = image_store.store_of(info)
+    require_room(api, info, images[-1]["size"], floor_gib)
+    blobs = [*(one["id"] for one in images), *layers]
     if store == "containerd":
         contents(api, images, layers, timeout)
         blobs = [digest for one in images for digest, _size in (*one["about"], *one["blobs"])]
-    else:
-        require_room(api, info, images[-1]["size"], floor_gib)
-        blobs = [*(one["id"] for one in images), *layers]
     offer = {"image": image, "image_id": found["Id"], "layers": layers, "size": images[-1]["size"], "store": store, "images": images}
     ids = [one["id"] for one in images]
     return offer, {"blobs": sorted(set(blobs)), "images": ids, "layers": layers, "socket": api.socket_path, "timeout": timeout}
 
 
 def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: int) -> None:
-    """Raise :class:`ClusterError` unless the classic store has room for an export, which it lays on its disk before the first byte; OSError."""
+    """Raise :class:`ClusterError` unless the engine has room for an export, which the classic store lays on its disk before the first byte; OSError."""
+    if image_store.store_of(info) != "classic":
+        return
     root = str(info.get("DockerRootDir"))
     needed = {root: size}
     if tuple(map(int, api.get("/version")["ApiVersion"].split("."))) < NAMED_API:
