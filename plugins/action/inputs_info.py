@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from ansible import context
+
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import problem_finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, settings, tags, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, secrets, settings, tags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.catalogue import CONTROLLER
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
@@ -85,7 +86,7 @@ class ActionModule(ActionBase):
         # A default that is made from another setting fails with it; the one that was set is the one to correct.
         derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == settings.settings()[name].get("default")}
         own = {name: failure for name, failure in failures.items() if name not in derived}
-        login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *values.KEY_FILES))
+        login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *secrets.KEY_FILES))
         judged = inputs.judge_host(host, evaluated, own or failures, login, list(task_vars), profiles.roots(task_vars), with_profile, self._given())
         return {
             "login": {

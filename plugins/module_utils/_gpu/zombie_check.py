@@ -17,6 +17,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu.zombie_verdicts import ACTION_OF_END, SOURCE, VERDICTS, amount, judge_ended, judge_log
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu.zombie_verdicts import judge_memory, judge_processes, leaks
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import kernel_log
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import MARK, RUN_TARGET
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
@@ -27,38 +29,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Params = dict[str, t.Any]
 
-#: From best to worst; the worst finding is the verdict.
-VERDICTS = ("pass", "warn", "unknown", "block")
-
-VERDICT_OF_CLASS = {"live": "pass", "defunct": "warn", "ghost": "block", "orphan": "block", "unknown": "unknown"}
-
-REMEDY_OF_CLASS = {
-    "defunct": "Nothing to do: its memory comes back when its parent ends. When it stays, see who the parent is: ps -o ppid= -p {pid}",
-    "ghost": "Reboot this node when nobody uses it: nothing else gives this memory back.",
-    "orphan": "End it, its memory comes back then: sudo kill {pid}, or run cuda_zombie_check with kill_orphans: true.",
-    "unknown": "Run the task with become: true.",
-}
-
-MESSAGE_OF_CLASS = {
-    "defunct": "GPU process {pid} ({name}) has ended and waits for its parent; the driver still counts {memory} as its own",
-    "ghost": "GPU process {pid} ({name}) is gone, and the driver still counts {memory} as its own",
-    "orphan": "engine process {pid} ({name}) lost its server and still holds {memory}: {why}",
-    "unknown": "GPU process {pid} ({name}) may not be looked at, so it is unknown whether it lives",
-}
-
-MESSAGE_OF_END = {
-    "term": "engine process {pid} ({name}) without a server was ended, it held {memory}",
-    "kill": "engine process {pid} ({name}) without a server did not heed SIGTERM and was killed, it held {memory}",
-    "gone": "engine process {pid} ({name}) without a server had ended already",
-    "another": "engine process {pid} ({name}) without a server had ended already; its number has another process now, which was left alone",
-    "would end": "engine process {pid} ({name}) without a server would be ended, it holds {memory}",
-    "remains": "engine process {pid} ({name}) without a server does not end, not even when it is killed: it hangs in the kernel and holds {memory}",
-}
-
-#: What was done about an orphan, for the plan.
-ACTION_OF_END = {"term": "ended", "kill": "killed", "remains": "signalled", "would end": "end"}
-
-SOURCE = "nvidia-smi and /proc"
 
 LEAST = {"wait_timeout": 0, "wait_sleep": 0, "settle_mb": 1, "settle_sleep": 1, "settle_timeout": 0, "leak_threshold_mb": 1, "kill_grace": 0, "tool_timeout": 1}
 
@@ -66,117 +36,6 @@ NO_LOG: dict[str, t.Any] = {"source": "", "since_boot": None, "failures": None, 
 
 
 # -- judging ---------------------------------------------------------------------------------------------------------
-
-
-def amount(process: t.Mapping[str, t.Any]) -> str:
-    """Return what a process holds, in words."""
-    if process["used_mib"] is not None:
-        return f"{process['used_mib']} MiB"
-    return "an unknown amount of memory" if process.get("rss_mb") is None else f"an unknown amount of GPU memory and {process['rss_mb']} MiB"
-
-
-def judge_processes(processes: list[dict[str, t.Any]], node: str) -> list[dict[str, t.Any]]:
-    """Return one finding for each process that is not live."""
-    findings = []
-    for process in processes:
-        kind = process["class"]
-        if kind != "live":
-            words = {**process, "memory": amount(process)}
-            findings.append(
-                finding(
-                    f"cuda_zombie.{kind}",
-                    node,
-                    VERDICT_OF_CLASS[kind],
-                    MESSAGE_OF_CLASS[kind].format(**words),
-                    measured=kind,
-                    needed="live",
-                    remedy=REMEDY_OF_CLASS[kind].format(**words),
-                    source=SOURCE,
-                )
-            )
-    return findings
-
-
-def judge_ended(ended: list[dict[str, t.Any]], node: str) -> list[dict[str, t.Any]]:
-    """Return one finding for each orphan that was, or would be, ended."""
-    verdicts = {"remains": "block", "would end": "warn"}
-    remedies = {"remains": "Reboot this node when nobody uses it.", "would end": "Run it without check mode."}
-    return [
-        finding(
-            "cuda_zombie.orphan",
-            node,
-            verdicts.get(one["outcome"], "pass"),
-            MESSAGE_OF_END[one["outcome"]].format(**one, memory=amount(one)),
-            measured=one["outcome"],
-            needed="ended",
-            remedy=remedies.get(one["outcome"], ""),
-            source=SOURCE,
-        )
-        for one in ended
-    ]
-
-
-def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.Any], error: str, node: str) -> list[dict[str, t.Any]]:
-    """Return findings about memory that is still coming back, and about memory that nothing explains."""
-    if table is None:
-        return [finding("cuda_zombie.memory", node, "unknown", f"no account of the memory: {error}", remedy="Look at /proc/meminfo.", source="meminfo")]
-    found = []
-    if reclaim["state"] == "rising":
-        message = f"memory is still coming back: {reclaim['samples_mb'][-1]} MiB available, {reclaim['risen_mb']} more than at first"
-        remedy = "Look again in a minute, or raise settle_timeout."
-        found.append(finding("cuda_zombie.slow_reclaim", node, "warn", message, measured=reclaim["samples_mb"], remedy=remedy, source="meminfo"))
-    if leaks(table):
-        proven = table["leak"] == "proven"
-        message = f"{table['unexplained_mb']} MiB of the used memory belong to no process and nothing of the kernel's ({accounting.UNCALIBRATED})"
-        doubts = "" if proven else f"; not proven: {'; '.join(table['doubts'])}"
-        remedy = "Reboot this node when nobody uses it: nothing else gives this memory back." if proven else (
-            "End the GPU processes and look again. When it stays, reboot when nobody uses the node, and run the playbook baseline right after."
-        )
-        found.append(
-            finding(
-                "cuda_zombie.leak",
-                node,
-                "block" if proven else "warn",
-                message + doubts,
-                measured=table["unexplained_mb"],
-                needed=f"less than {table['threshold_mb']}",
-                remedy=remedy,
-                source="meminfo and nvidia-smi",
-            )
-        )
-    return found
-
-
-def leaks(table: t.Mapping[str, t.Any] | None) -> bool:
-    """Return whether memory is missing that nothing explains."""
-    return bool(table) and table["leak"] in ("proven", "suspected")
-
-
-def judge_log(log: t.Mapping[str, t.Any], table: t.Mapping[str, t.Any] | None, node: str) -> list[dict[str, t.Any]]:
-    """Return a finding when the driver got no memory in this boot, or when that is unknown.
-
-    A busy node that is well logs a thousand of these a day, and one that freezes logs the same text. Of four starts that an owner watched the three good
-    ones had such lines, and the aborted one had none: it takes memory that is missing to warn of them. An account that cannot be made is a finding of its own.
-    """
-    if log["error"]:
-        message = f"the kernel's log cannot be read, so it is unknown whether the driver got no memory in this boot: {log['error']}"
-        return [finding("cuda_zombie.kernel_log", node, "warn", message, remedy="Run the task with become: true.", source="kernel log")]
-    if not log["failures"]:
-        return []
-    first = log["events"][0]
-    at = f" at {first['time']}" if first["time"] else ""
-    return [
-        finding(
-            "cuda_zombie.suspect",
-            node,
-            "warn" if leaks(table) else "pass",
-            f"the driver got no memory {log['failures']} time(s) in this boot, first{at}: {first['text']}",
-            measured=log["failures"],
-            needed=0,
-            remedy="Watch this node. When an engine fails to start or memory stays missing, reboot it when nobody uses it.",
-            source=log["source"],
-        )
-    ]
 
 
 def held(

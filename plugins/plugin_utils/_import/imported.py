@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import typing as t
-
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
@@ -21,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, SPARKRUN, VLLM_RECIPES, Recipe
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import missing_names
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.values import OWNED_ENV, SECRET_ENV
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import OWNED_ENV, SECRET_ENV
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, flags, form, profiles, validation
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 

@@ -11,7 +11,6 @@ configuration is written for the user to apply.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import hashlib
 import ipaddress
 import re
@@ -21,12 +20,12 @@ from pathlib import Path
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._init.links import Answer, LinkEnd, Wanted, fabric_links, link_ends, twins_together, wanted_addresses
+from ansible_collections.gb10.cluster.plugins.plugin_utils._init.node_facts import MIB_IN_GIB, api_address, hub_cache, limit, memory_class, on_disk
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import rule_table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
-Answer = dict[str, t.Any]
 Finding = dict[str, t.Any]
 Findings = t.Iterator[Finding]
 
@@ -35,81 +34,13 @@ CLUSTER = "cluster"
 #: Stands where a finding concerns the files.
 CONTROLLER = "controller"
 
-MIB_IN_GIB = 1024
-#: Sizes of Spark, in GB, the largest first.
-CLASSES_GB = (128, 64)
-#: The MTU of the suggested configuration where no link of the cluster has one to follow.
-MTU = 9000
 
-#: Names from a node that may be written to an inventory. Anything else could be read as YAML, or as a template, when it is loaded.
-_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,254}\Z")
-_PATH = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
-#: Interfaces that no cable ends in.
-_VIRTUAL = re.compile(r"(lo|docker|br-|veth|virbr|cni|flannel|cali|tailscale|wg|tun|tap|zt|podman|lxc|incus)")
-#: The second PCIe half of a cage has a domain in its name: ``enP2p1s0f0np0``.
-_SECOND_HALF = re.compile(r"enP\d+p")
-
-
-@dataclasses.dataclass(frozen=True)
-class LinkEnd:
-    """A node's end of a link: one half of a cage, or a bond of several.
-
-    ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where the node does not say; ``addresses`` are IPv4 and meant to last,
-    ``link_local`` those that change at every boot.
-    """
-
-    name: str
-    devices: tuple[str, ...] = ()
-    twin: str | None = None
-    cage: str = ""
-    bond: bool = False
-    carrier: bool = False
-    speed: int | None = None
-    mtu: int | None = None
-    addresses: tuple[ipaddress.IPv4Interface, ...] = ()
-    link_local: tuple[ipaddress.IPv4Interface, ...] = ()
-
-    @property
-    def order(self) -> tuple[str, bool, str]:
-        """Sorts by cage, its first half before its second."""
-        return (self.cage, bool(_SECOND_HALF.match(self.name)), self.name)
-
-    def address_text(self) -> str:
-        """Return the addresses as text."""
-        return ", ".join(map(str, (*self.addresses, *self.link_local))) or "no address"
-
-    def describe(self) -> str:
-        """Return devices, speed and MTU as text."""
-        speed = f"{self.speed / 1000:g} Gb/s" if self.speed else "unknown speed"
-        return ", ".join((*(self.devices or ("no RDMA device",)), speed, f"MTU {self.mtu}" if self.mtu else "unknown MTU"))
-
-
-@dataclasses.dataclass(frozen=True)
-class FabricLink:
-    """One subnet that all nodes share over a link: the end and the address of each node in it."""
-
-    network: ipaddress.IPv4Network
-    ends: dict[str, tuple[LinkEnd, ipaddress.IPv4Interface]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """An address that an end should get."""
-
-    end: LinkEnd
-    address: ipaddress.IPv4Interface
-    mtu: int
 
 
 def row(id: str, node: str, verdict: str, message: str, remedy: str = "", **more: t.Any) -> Finding:
     """Return one line of the table."""
     return finding(f"init.{id}", node, verdict, message, remedy=remedy, **more)
-
-
-def limit(rule: str, name: str) -> t.Any:
-    """Return a limit of one of the preflight's rules, so that both judge alike."""
-    return next(one.limits[name] for one in rule_table.shipped() if one.id == rule)
 
 
 def listed(values: t.Mapping[str, t.Any]) -> str:
@@ -122,218 +53,7 @@ def listed(values: t.Mapping[str, t.Any]) -> str:
 SYNC_FILE = "99-nvidia-sync-cluster.yaml"
 
 
-# --- the ends of the links ----------------------------------------------------------------------------------------------------
-
-
-def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
-    """Return the ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other cabled interfaces, too."""
-    known = {interface["name"]: interface for interface in info["interfaces"]}
-    members: dict[str, list[Answer]] = collections.defaultdict(list)
-    for link in info["fabric"]:
-        if link["bond"] or link["netdev"]:
-            members[link["bond"] or link["netdev"]].append(link)
-    if tcp:
-        taken = {link["netdev"] for link in info["fabric"]}
-        for name in known:
-            if name not in taken and not _VIRTUAL.match(name):
-                members.setdefault(name, [])
-    return sorted((_link_end(name, links, known.get(name)) for name, links in members.items() if _NAME.match(name)), key=lambda end: end.order)
-
-
-def _link_end(name: str, links: list[Answer], interface: Answer | None) -> LinkEnd:
-    first = links[0] if links else {}
-    # The addresses and the state of a bond are its own, and in `interfaces` alone.
-    bond = any(link["bond"] == name for link in links)
-    own = interface or ({} if bond else first)
-    networks = [network for network in own.get("networks") or [] if network["family"] == "ipv4"]
-    held = [ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}") for network in networks]
-    return LinkEnd(
-        name=name,
-        devices=tuple(sorted({link["device"] for link in links if link["device"] and _NAME.match(link["device"])}, key=lambda one: ("P" in one, one))),
-        twin=None if bond else first.get("twin"),
-        cage=str(first.get("cage") or ""),
-        bond=bond,
-        carrier=bool(own.get("carrier")),
-        speed=own.get("speed") or first.get("speed_mbps"),
-        mtu=own.get("mtu"),
-        addresses=tuple(address for address in held if not address.is_link_local and not address.is_loopback),
-        link_local=tuple(address for address in held if address.is_link_local),
-    )
-
-
-def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> list[FabricLink]:
-    """Return the subnets in which every node has an end with carrier, the best one first.
-
-    Best is: RDMA on every node, not the subnet over which Ansible came (``reached``, the head's address), the highest speed of the slowest
-    end, and the order of the head's ends. An end is used once. Where no subnet has RDMA on every node, those without stay.
-    """
-    head = next(iter(nodes))
-    by_network: dict[ipaddress.IPv4Network, dict[str, tuple[LinkEnd, ipaddress.IPv4Interface]]] = {}
-    for node, found in nodes.items():
-        for end in found:
-            for address in end.addresses:
-                if end.carrier and address.network.prefixlen < 32:
-                    by_network.setdefault(address.network, {}).setdefault(node, (end, address))
-    whole = [FabricLink(network, held) for network, held in by_network.items() if set(held) == set(nodes)]
-
-    def order(fabric_link: FabricLink) -> tuple[t.Any, ...]:
-        devices = all(end.devices for end, _address in fabric_link.ends.values())
-        slowest = min(end.speed or 0 for end, _address in fabric_link.ends.values())
-        came = bool(reached) and str(fabric_link.ends[head][1].ip) == reached
-        return (not devices, came, -slowest, fabric_link.ends[head][0].order, fabric_link.network)
-
-    chosen: list[FabricLink] = []
-    for fabric_link in sorted(whole, key=order):
-        used = {(node, one.ends[node][0].name) for one in chosen for node in nodes}
-        if not any((node, end.name) in used for node, (end, _address) in fabric_link.ends.items()):
-            chosen.append(fabric_link)
-    return chosen
-
-
-def twins_together(found: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddress.IPv4Network]]:
-    """Return the pairs of ends with carrier that share a subnet on one node."""
-    live = [end for end in found if end.carrier]
-    pairs = [(one, other) for index, one in enumerate(live) for other in live[index + 1:]]
-    shared = [(one, other, {held.network for held in one.addresses} & {held.network for held in other.addresses}) for one, other in pairs]
-    return [(one, other, min(networks)) for one, other, networks in shared if networks]
-
-
-# --- addresses as advice --------------------------------------------------------------------------------------------------------
-
-
-def wanted_addresses(
-    nodes: t.Mapping[str, list[LinkEnd]], chosen: t.Sequence[FabricLink], others: t.Iterable[ipaddress.IPv4Network] = ()
-) -> dict[str, list[Wanted]]:
-    """Return the addresses that ends with carrier lack, by node: on each pair of ends a subnet of its own.
-
-    An address that an end has stays, unless the end shares the subnet of its twin or no other node is in it. Ends are paired by their order on
-    each node, the twins of used ends first. ``others`` are subnets that are taken elsewhere.
-    """
-    free = {node: _free_ends(found, [fabric_link.ends[node][0] for fabric_link in chosen]) for node, found in nodes.items()}
-    held = [address.network for found in nodes.values() for end in found for address in end.addresses]
-    taken = [*others, *held]
-    mtu = max((end.mtu or 0 for fabric_link in chosen for end, _address in fabric_link.ends.values()), default=0) or MTU
-    wanted: dict[str, list[Wanted]] = collections.defaultdict(list)
-    used = {fabric_link.network for fabric_link in chosen}
-    for number in range(min(map(len, free.values()))):
-        pair = {node: left[number] for node, left in free.items()}
-        own = [address for end in pair.values() for address in end.addresses if address.network not in used and _has_room(address.network, pair.values())]
-        network = own[0].network if own else _fresh_network(taken)
-        if network is None:
-            break
-        used.add(network)
-        taken.append(network)
-        gone = {address.ip for end in pair.values() for address in end.addresses if address.network == network}
-        for position, (node, end) in enumerate(pair.items()):
-            if any(address.network == network for address in end.addresses):
-                continue
-            address = _fresh_address(network, _same_last_byte(node, chosen, position), gone)
-            gone.add(address.ip)
-            wanted[node].append(Wanted(end, address, mtu))
-    return dict(wanted)
-
-
-def _has_room(network: ipaddress.IPv4Network, ends: t.Collection[LinkEnd]) -> bool:
-    """Return whether every end that has no address in a subnet can get one there."""
-    there = {address.ip for end in ends for address in end.addresses if address.network == network}
-    without = [end for end in ends if all(address.network != network for address in end.addresses)]
-    return network.num_addresses - 2 >= len(there) + len(without)
-
-
-def _free_ends(found: list[LinkEnd], used: list[LinkEnd]) -> list[LinkEnd]:
-    """Return the ends with carrier that are not used, twins of used ones first. Once a link is found, ends in other subnets are left alone."""
-    names = [end.name for end in used]
-    taken = {address.network for end in used for address in end.addresses}
-    left = [end for end in found if end.carrier and end.name not in names]
-    if used:
-        left = [end for end in left if not end.addresses or any(address.network in taken for address in end.addresses)]
-    return sorted(left, key=lambda end: (names.index(end.twin) if end.twin in names else len(names), end.order))
-
-
-def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network | None:
-    """Return a private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
-    known = list(taken)
-    for block in ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"):
-        space = ipaddress.IPv4Network(block)
-        if not any(one.supernet_of(space) for one in known):
-            free = (network for network in space.subnets(new_prefix=24) if not any(network.overlaps(one) for one in known))
-            network = next(free, None)
-            if network:
-                return network
-    return None
-
-
-def _same_last_byte(node: str, chosen: t.Sequence[FabricLink], position: int) -> int:
-    """Return the last byte of a node's address in a new subnet: the one that it has on the first link, else 11 and up."""
-    if chosen and chosen[0].network.prefixlen == 24:
-        return int(chosen[0].ends[node][1].ip) % 256
-    return 11 + position
-
-
-def _fresh_address(network: ipaddress.IPv4Network, number: int, gone: t.Collection[t.Any]) -> ipaddress.IPv4Interface:
-    first, last = int(network.network_address) + 1, int(network.broadcast_address) - 1
-    preferred = int(network.network_address) + number
-    places = [preferred, *range(first, min(last, first + 1024) + 1)]
-    host = next(place for place in places if first <= place <= last and ipaddress.IPv4Address(place) not in gone)
-    return ipaddress.IPv4Interface((host, network.prefixlen))
-
-
 # --- what is found --------------------------------------------------------------------------------------------------------------
-
-
-def memory_class(total_mb: int) -> int | None:
-    """Return the size of Spark, in GB, that shows so many MiB; None for less than the smallest."""
-    return next((size for size in CLASSES_GB if total_mb / MIB_IN_GIB >= size * limit("memory.class", "shown")), None)
-
-
-def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[str, str, bool] | None:
-    """Return (address, interface, whether Ansible came over it) for the API; None where the node has no address but those of its ``fabric`` interfaces.
-
-    It is the one that Ansible reached. Where that is not known, or not the node's, it is the first that lies on no link of the fabric.
-    """
-    for interface in info["interfaces"]:
-        held = [network for network in interface["networks"] if network["address"] == reached]
-        if held and interface["name"] != "lo":
-            best = next((network for network in interface["networks"] if network["family"] == "ipv4"), held[0])
-            address = reached if held[0]["family"] == "ipv4" else best["address"]
-            if not ipaddress.ip_address(address.partition("%")[0]).is_link_local:
-                return address, interface["name"], address == reached
-    for interface in info["interfaces"]:
-        if interface["carrier"] and interface["name"] not in fabric and not _VIRTUAL.match(interface["name"]):
-            for network in interface["networks"]:
-                if network["family"] == "ipv4" and not ipaddress.ip_address(network["address"]).is_link_local:
-                    return network["address"], interface["name"], False
-    return None
-
-
-def cache_of(path: str) -> str | None:
-    """Return the hub cache (``HF_HOME``) that a model's path lies in; None outside of one, or when an inventory can't name it."""
-    cache, hub, _rest = path.partition("/hub/models--")
-    return cache if hub and _PATH.match(cache) and ".." not in cache.split("/") else None
-
-
-def on_disk(profile: Answer, info: Answer) -> str | None:
-    """Return the cache in which a node has a profile's model, complete and in its revision; None without one."""
-    repo, revision = profile["model"]["repo"], profile["model"]["revision"]
-    for model in info["models"] or []:
-        if model["repo"] == repo and model["complete"] and revision in (None, model["revision"]) and cache_of(model["path"]):
-            return cache_of(model["path"])
-    return None
-
-
-def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
-    """Return (hub cache, why) of a node: the one with the profile's model, else the one with most bytes of models, else what HF_HOME says."""
-    if profile and on_disk(profile, info):
-        return t.cast(str, on_disk(profile, info)), "the profile's model is there"
-    sizes: dict[str, int] = collections.defaultdict(int)
-    for model in info["models"] or []:
-        cache = cache_of(model["path"])
-        if cache:
-            sizes[cache] += model["bytes"] or 0
-    if sizes:
-        return max(sizes, key=lambda cache: sizes[cache]), "other models are there"
-    found = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and _PATH.match(entry["value"])]
-    return (found[-1]["value"], f"HF_HOME in {texts.one_line(found[-1]['where'])}") if found else None
 
 
 class Cluster:

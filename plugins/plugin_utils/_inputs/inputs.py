@@ -15,7 +15,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import problem_finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import finding_ids, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import finding_ids, secrets, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import form, profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import signature
 
@@ -33,7 +33,7 @@ def judge_host(
     """Judge what was evaluated for one host.
 
     ``evaluated`` are the settings that could be, ``failures`` the variables that could not. ``login`` holds what is set of
-    :data:`values.KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. ``roots`` is what relative paths of
+    :data:`secrets.KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. ``roots`` is what relative paths of
     profiles are seen from, ``given`` the names that the command line gives values to. Without ``with_profile`` the profile is neither read nor judged.
     Returns ``settings`` (in their types, without secrets and free mappings), ``marks`` (setting → key → :func:`_mark`, of mappings that
     are the same on all hosts), ``profile`` (None when it can't be used, or nobody asked for it), ``findings``.
@@ -44,9 +44,9 @@ def judge_host(
     # A value that is wrong in itself says nothing about another one.
     wrong = {problem.where for problem in problems}
     sound = {name: value for name, value in typed.items() if name not in wrong}
-    problems += values.credentials_of(typed)
+    problems += secrets.credentials_of(typed)
     problems += itertools.chain(values.judge(sound), finding_ids.silenced(sound.get("gb10_silenced", [])))
-    problems += itertools.chain(values.login(login), values.placeholders(node, str(login.get("ansible_host") or ""), sound))
+    problems += itertools.chain(secrets.login(login), values.placeholders(node, str(login.get("ansible_host") or ""), sound))
     problems += settings.unknown_settings(names, given)
     profile = None
     if with_profile and {"gb10_profile", "gb10_profile_dirs"} <= set(typed):

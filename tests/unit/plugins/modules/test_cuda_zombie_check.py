@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pytest
 import re
 import shutil
 import subprocess
 import sys
 import threading
+import through_ansible
 import time
 import types
-
-import pytest
-import through_ansible
 from node_roots import rooted
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check, zombie_verdicts, zombies
 from ansible_collections.gb10.cluster.plugins.modules import cuda_zombie_check
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
@@ -434,7 +433,7 @@ def test_failed_allocations_of_this_boot_are_routine_while_no_memory_is_missing(
 )
 def test_failed_allocations_are_a_suspicion_where_memory_may_be_missing(table, verdict):
     log = {"error": "", "failures": 3, "events": [{"time": None, "text": "NVRM: NV_ERR_NO_MEMORY"}], "source": "journalctl"}
-    (found,) = zombie_check.judge_log(log, table, "spark-1")
+    (found,) = zombie_verdicts.judge_log(log, table, "spark-1")
     assert (found["id"], found["verdict"]) == ("cuda_zombie.suspect", verdict)
 
 

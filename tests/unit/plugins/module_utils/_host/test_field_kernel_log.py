@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
+from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_verdicts
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, rule_table
 
@@ -33,7 +32,7 @@ def findings(lines):
     judge.run()
     failed = [event for event in events if event["kind"] == "nv_no_memory"]
     log = {"error": "", "failures": sum(event["count"] for event in failed), "events": failed, "source": "kernel log"}
-    return [*judge.findings, *zombie_check.judge_log(log, {"leak": "none"}, "spark-1")]
+    return [*judge.findings, *zombie_verdicts.judge_log(log, {"leak": "none"}, "spark-1")]
 
 
 def verdict(lines):

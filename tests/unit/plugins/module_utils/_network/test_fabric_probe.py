@@ -7,19 +7,18 @@
 from __future__ import annotations
 
 import contextlib
+import hypothesis
+import hypothesis.strategies as st
 import pathlib
+import pytest
 import socket
 import stat
 import struct
 import threading
 import time
 
-import hypothesis
-import hypothesis.strategies as st
-import pytest
-
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe, fabric_transfer
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
@@ -59,8 +58,8 @@ exit 0
 
 
 def test_the_average_of_ib_write_bw():
-    assert fabric_probe.parse_ib_write_bw(CLIENT) == 92.57
-    assert fabric_probe.parse_ib_write_bw((FIXTURES / "ib_write_bw/composed_capped.txt").read_text()) == 13.23
+    assert fabric_transfer.parse_ib_write_bw(CLIENT) == 92.57
+    assert fabric_transfer.parse_ib_write_bw((FIXTURES / "ib_write_bw/composed_capped.txt").read_text()) == 13.23
 
 
 @pytest.mark.parametrize(
@@ -78,19 +77,19 @@ def test_the_average_of_ib_write_bw():
 )
 def test_no_bandwidth_is_guessed(text):
     with pytest.raises(UnknownState):
-        fabric_probe.parse_ib_write_bw(text)
+        fabric_transfer.parse_ib_write_bw(text)
 
 
 def test_a_failed_run_says_its_last_line():
     with pytest.raises(UnknownState, match="ended with 1: Couldn't allocate MR"):
-        fabric_probe.ib_result(ToolResult(1, CLIENT, "something\nCouldn't allocate MR\n"))
-    assert fabric_probe.ib_result(ToolResult(0, CLIENT, "")) == 92.57
+        fabric_transfer.ib_result(ToolResult(1, CLIENT, "something\nCouldn't allocate MR\n"))
+    assert fabric_transfer.ib_result(ToolResult(0, CLIENT, "")) == 92.57
 
 
 @hypothesis.given(st.data())
 @hypothesis.settings(max_examples=200, deadline=None)
 def test_mutated_answers_are_read_or_unknown(data):
-    answers = ((CLIENT, fabric_probe.parse_ib_write_bw), (ROUTER, lambda one: fabric_probe.parse_ping(ToolResult(0, one, ""))))
+    answers = ((CLIENT, fabric_transfer.parse_ib_write_bw), (ROUTER, lambda one: fabric_transfer.parse_ping(ToolResult(0, one, ""))))
     for text, read in answers:
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(len(text), start + 80)))
@@ -108,22 +107,22 @@ def test_mutated_answers_are_read_or_unknown(data):
 )
 def test_ping(name, passes, path_mtu, rtt_ms):
     text = (FIXTURES / f"ping/composed_{name}.txt").read_text()
-    assert fabric_probe.parse_ping(ToolResult(0 if passes else 1, text, "")) == {"passes": passes, "path_mtu": path_mtu, "rtt_ms": rtt_ms}
+    assert fabric_transfer.parse_ping(ToolResult(0 if passes else 1, text, "")) == {"passes": passes, "path_mtu": path_mtu, "rtt_ms": rtt_ms}
 
 
 def test_a_ping_that_cannot_be_read_is_unknown():
     with pytest.raises(UnknownState, match="invalid option"):
-        fabric_probe.parse_ping(ToolResult(1, "", "ping: invalid option -- 'M'"))
+        fabric_transfer.parse_ping(ToolResult(1, "", "ping: invalid option -- 'M'"))
 
 
 def test_a_ping_fills_the_mtu():
-    argv = fabric_probe.ping_argv("ping", "192.168.100.11", "192.168.100.12", 9000)
+    argv = fabric_transfer.ping_argv("ping", "192.168.100.11", "192.168.100.12", 9000)
     assert argv[argv.index("-s") + 1] == "8972" and argv[argv.index("-M") + 1] == "do" and argv[-3:] == ["-I", "192.168.100.11", "192.168.100.12"]
 
 
 def test_the_listeners_table():
     table = "  sl  local_address rem_address   st\n   0: 0100007F:1F90 00000000:0000 0A 0\n   1: 0100007F:1F91 0100007F:1F90 01 0\nhalf\n"
-    assert fabric_probe.listens(table, 8080) and not fabric_probe.listens(table, 8081) and not fabric_probe.listens("", 8080)
+    assert fabric_transfer.listens(table, 8080) and not fabric_transfer.listens(table, 8081) and not fabric_transfer.listens("", 8080)
 
 
 # -- ten seconds -----------------------------------------------------------------------------------------------------
@@ -132,9 +131,9 @@ def test_the_listeners_table():
 @pytest.mark.parametrize("method", ["rdma", "tcp"])
 @pytest.mark.parametrize("links", [1, 2, 3, 4, 8])
 def test_all_transfers_fit_into_the_time(links, method):
-    planned = fabric_probe.transfers(links, method, 10)
-    each = fabric_probe.each_seconds(len(planned), method, 10)
-    assert len(planned) * (each + fabric_probe.OVERHEAD[method]) + fabric_probe.RESERVE <= 10.0001
+    planned = fabric_transfer.transfers(links, method, 10)
+    each = fabric_transfer.each_seconds(len(planned), method, 10)
+    assert len(planned) * (each + fabric_transfer.OVERHEAD[method]) + fabric_transfer.RESERVE <= 10.0001
     seen = {(transfer.links, way) for transfer in planned for way in transfer.directions}
     groups = [(number,) for number in range(links)] + ([tuple(range(links))] if links > 1 else [])
     assert seen == {(group, way) for group in groups for way in ("out", "in")}
@@ -142,23 +141,23 @@ def test_all_transfers_fit_into_the_time(links, method):
 
 def test_the_two_twins_of_a_cage_have_time_for_each_way_alone():
     for method in ("rdma", "tcp"):
-        planned = fabric_probe.transfers(2, method, 10)
+        planned = fabric_transfer.transfers(2, method, 10)
         assert len(planned) == 6 and all(len(transfer.directions) == 1 for transfer in planned)
-        assert fabric_probe.each_seconds(6, method, 10) == 1.0
+        assert fabric_transfer.each_seconds(6, method, 10) == 1.0
 
 
 def test_gbits():
-    assert fabric_probe.gbits(125_000_000, 1.0) == 1.0
+    assert fabric_transfer.gbits(125_000_000, 1.0) == 1.0
     for count, seconds in ((0, 1.0), (5, 0.0), (5, -1.0)):
         with pytest.raises(UnknownState):
-            fabric_probe.gbits(count, seconds)
+            fabric_transfer.gbits(count, seconds)
 
 
 @pytest.mark.parametrize("figures", [None, [], {}, {"1": 2.0}, {"0": "x"}, {"0": True}, {"0": -1}, {"0": float("nan")}, {"0": 1e9}, {"0": None}])
 def test_a_missing_or_invalid_figure_is_unknown(figures):
     with pytest.raises(UnknownState, match="sent no gbits"):
-        fabric_probe.figures_by_link({"gbits": figures}, "gbits", [0])
-    assert fabric_probe.figures_by_link({"gbits": {"0": 1.5, "1": 2}}, "gbits", [0]) == {0: 1.5}
+        fabric_transfer.figures_by_link({"gbits": figures}, "gbits", [0])
+    assert fabric_transfer.figures_by_link({"gbits": {"0": 1.5, "1": 2}}, "gbits", [0]) == {0: 1.5}
 
 
 # -- two ends --------------------------------------------------------------------------------------------------------
@@ -337,7 +336,7 @@ def talk(text):
     def serve():
         sock, _peer = server.accept()
         with sock, server:
-            sock.sendall(b"c" * fabric_probe.CHALLENGE)
+            sock.sendall(b"c" * fabric_transfer.CHALLENGE)
             sock.sendall(text)
             with contextlib.suppress(ConnectionResetError):
                 while sock.recv(4096):
@@ -380,13 +379,13 @@ def test_a_peer_that_sends_garbage_or_nothing_is_reported_in_time(tools, text):
 )
 def test_an_invalid_order_is_answered(tools, order):
     pair = Pair(tools, links=1, seconds=4)
-    deadline = fabric_probe.Deadline(4)
-    with fabric_probe.connect("127.0.1.1", ("127.0.2.1", pair.ports[0]), TOKEN, {"kind": "control"}, deadline) as control:
-        fabric_probe.receive_answer(control)
-        fabric_probe.send_message(control, order)
+    deadline = fabric_transfer.Deadline(4)
+    with fabric_transfer.connect("127.0.1.1", ("127.0.2.1", pair.ports[0]), TOKEN, {"kind": "control"}, deadline) as control:
+        fabric_transfer.receive_answer(control)
+        fabric_transfer.send_message(control, order)
         with pytest.raises(UnknownState, match="something unknown"):
-            fabric_probe.receive_answer(control)
-        fabric_probe.send_message(control, {"do": "end"})
+            fabric_transfer.receive_answer(control)
+        fabric_transfer.send_message(control, {"do": "end"})
     pair.thread.join(5)
     assert pair.ended == ["ended"]
 
@@ -394,9 +393,9 @@ def test_an_invalid_order_is_answered(tools, order):
 def test_a_measuring_node_that_stops_in_the_middle_ends_the_listener(tools):
     pair = Pair(tools, links=1, seconds=3)
     began = time.monotonic()
-    with fabric_probe.connect("127.0.1.1", ("127.0.2.1", pair.ports[0]), TOKEN, {"kind": "control"}, fabric_probe.Deadline(3)) as control:
-        fabric_probe.receive_answer(control)
-        fabric_probe.send_message(control, {"do": "tcp", "links": [0], "ways": ["out"], "seconds": 1, "streams": 2, "peers": {"0": "127.0.1.1"}})
+    with fabric_transfer.connect("127.0.1.1", ("127.0.2.1", pair.ports[0]), TOKEN, {"kind": "control"}, fabric_transfer.Deadline(3)) as control:
+        fabric_transfer.receive_answer(control)
+        fabric_transfer.send_message(control, {"do": "tcp", "links": [0], "ways": ["out"], "seconds": 1, "streams": 2, "peers": {"0": "127.0.1.1"}})
         pair.thread.join(6)
     assert not pair.thread.is_alive() and time.monotonic() - began < 5
     assert pair.ended and pair.ended != ["ended"]
@@ -408,5 +407,5 @@ def test_no_transfer_outlives_the_deadline(tools):
     with ours, theirs:
         began = time.monotonic()
         with pytest.raises((UnknownState, OSError)):
-            fabric_probe.exchange({(0, "out"): [ours]}, "out", 30.0, fabric_probe.Deadline(1))
+            fabric_transfer.exchange({(0, "out"): [ours]}, "out", 30.0, fabric_transfer.Deadline(1))
         assert time.monotonic() - began < 3

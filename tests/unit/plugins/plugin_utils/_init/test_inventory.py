@@ -9,20 +9,16 @@ from __future__ import annotations
 import copy
 import ipaddress
 import json
+import pytest
 import re
 import typing as t
+import yaml
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from pathlib import Path
 
-import pytest
-import yaml
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
-
 from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma
-from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory
-from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts as _init_texts
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings as _settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory, node_facts, texts as _init_texts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, settings as _settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
@@ -437,7 +433,7 @@ def test_one_small_spark_stops():
 
 @pytest.mark.parametrize(("total_mb", "size"), [(124610, 128), (111412, 128), (111411, 64), (55706, 64), (55705, None), (0, None)])
 def test_memory_classes(total_mb, size):
-    assert inventory.memory_class(total_mb) == size
+    assert node_facts.memory_class(total_mb) == size
 
 
 def test_gpus_that_differ_stop_and_none_are_reported():
@@ -492,7 +488,7 @@ def test_other_models_point_to_their_cache_and_nothing_points_nowhere():
 def test_another_revision_is_not_the_profiles_model():
     entry = next(one for one in CATALOGUE if one["profile"]["model"]["revision"])
     node = with_models(spark(1), entry["profile"]["model"]["repo"], revision="b" * 40)
-    assert inventory.on_disk(entry["profile"], node["info"]) is None
+    assert node_facts.on_disk(entry["profile"], node["info"]) is None
 
 
 def test_hf_home_of_the_machine_is_taken_where_there_are_no_models():
@@ -564,7 +560,7 @@ def test_a_lost_host_stops():
 def api(reached: str, *more: dict[str, t.Any]) -> tuple[str, str, bool] | None:
     info = spark(1)["info"]
     info["interfaces"] += more
-    return inventory.api_address(info, reached, [FIRST, SECOND])
+    return node_facts.api_address(info, reached, [FIRST, SECOND])
 
 
 def test_the_api_listens_where_ansible_came_in():

@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import copy
+import pytest
 import re
+import yaml
 from pathlib import Path
 
-import pytest
-import yaml
-
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, finding_ids, inputs, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, finding_ids, inputs, secrets, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -755,7 +754,7 @@ def test_the_readme_explains_every_check():
 # --- what a job controller brings along ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", values.SECRET_FILES)
+@pytest.mark.parametrize("name", secrets.SECRET_FILES)
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
     [

@@ -7,15 +7,14 @@
 from __future__ import annotations
 
 import csv
-import re
-from pathlib import Path
-
 import pytest
+import re
 import yaml
 from healthy_pair import asked, judged, node, second
+from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
-from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe, fabric_transfer
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table, tenants
 
 FIELD = Path(__file__).resolve().parents[3] / "fixtures" / "field"
@@ -115,6 +114,6 @@ def test_recorded_transfers(record):
     text = (FIELD / "network" / record["file"]).read_text(encoding="utf-8")
     if record["gbits"] is None:
         with pytest.raises(fabric_probe.UnknownState):
-            fabric_probe.parse_ib_write_bw(text)
+            fabric_transfer.parse_ib_write_bw(text)
     else:
-        assert fabric_probe.parse_ib_write_bw(text) == record["gbits"]
+        assert fabric_transfer.parse_ib_write_bw(text) == record["gbits"]

@@ -1,0 +1,224 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The links between nodes, and addresses as advice for them. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import ipaddress
+import re
+import typing as t
+
+Answer = dict[str, t.Any]
+#: The MTU of the suggested configuration where no link of the cluster has one to follow.
+MTU = 9000
+#: Names from a node that may be written to an inventory. Anything else could be read as YAML, or as a template, when it is loaded.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
+#: Interfaces that no cable ends in.
+VIRTUAL = re.compile(r"(lo|docker|br-|veth|virbr|cni|flannel|cali|tailscale|wg|tun|tap|zt|podman|lxc|incus)")
+#: The second PCIe half of a cage has a domain in its name: ``enP2p1s0f0np0``.
+_SECOND_HALF = re.compile(r"enP\d+p")
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkEnd:
+    """A node's end of a link: one half of a cage, or a bond of several.
+
+    ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where the node does not say; ``addresses`` are IPv4 and meant to last,
+    ``link_local`` those that change at every boot.
+    """
+
+    name: str
+    devices: tuple[str, ...] = ()
+    twin: str | None = None
+    cage: str = ""
+    bond: bool = False
+    carrier: bool = False
+    speed: int | None = None
+    mtu: int | None = None
+    addresses: tuple[ipaddress.IPv4Interface, ...] = ()
+    link_local: tuple[ipaddress.IPv4Interface, ...] = ()
+
+    @property
+    def order(self) -> tuple[str, bool, str]:
+        """Sorts by cage, its first half before its second."""
+        return (self.cage, bool(_SECOND_HALF.match(self.name)), self.name)
+
+    def address_text(self) -> str:
+        """Return the addresses as text."""
+        return ", ".join(map(str, (*self.addresses, *self.link_local))) or "no address"
+
+    def describe(self) -> str:
+        """Return devices, speed and MTU as text."""
+        speed = f"{self.speed / 1000:g} Gb/s" if self.speed else "unknown speed"
+        return ", ".join((*(self.devices or ("no RDMA device",)), speed, f"MTU {self.mtu}" if self.mtu else "unknown MTU"))
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricLink:
+    """One subnet that all nodes share over a link: the end and the address of each node in it."""
+
+    network: ipaddress.IPv4Network
+    ends: dict[str, tuple[LinkEnd, ipaddress.IPv4Interface]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """An address that an end should get."""
+
+    end: LinkEnd
+    address: ipaddress.IPv4Interface
+    mtu: int
+
+
+def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
+    """Return the ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other cabled interfaces, too."""
+    known = {interface["name"]: interface for interface in info["interfaces"]}
+    members: dict[str, list[Answer]] = collections.defaultdict(list)
+    for link in info["fabric"]:
+        if link["bond"] or link["netdev"]:
+            members[link["bond"] or link["netdev"]].append(link)
+    if tcp:
+        taken = {link["netdev"] for link in info["fabric"]}
+        for name in known:
+            if name not in taken and not VIRTUAL.match(name):
+                members.setdefault(name, [])
+    return sorted((_link_end(name, links, known.get(name)) for name, links in members.items() if PLAIN_NAME.match(name)), key=lambda end: end.order)
+
+
+def _link_end(name: str, links: list[Answer], interface: Answer | None) -> LinkEnd:
+    first = links[0] if links else {}
+    # The addresses and the state of a bond are its own, and in `interfaces` alone.
+    bond = any(link["bond"] == name for link in links)
+    own = interface or ({} if bond else first)
+    networks = [network for network in own.get("networks") or [] if network["family"] == "ipv4"]
+    held = [ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}") for network in networks]
+    return LinkEnd(
+        name=name,
+        devices=tuple(sorted({link["device"] for link in links if link["device"] and PLAIN_NAME.match(link["device"])}, key=lambda one: ("P" in one, one))),
+        twin=None if bond else first.get("twin"),
+        cage=str(first.get("cage") or ""),
+        bond=bond,
+        carrier=bool(own.get("carrier")),
+        speed=own.get("speed") or first.get("speed_mbps"),
+        mtu=own.get("mtu"),
+        addresses=tuple(address for address in held if not address.is_link_local and not address.is_loopback),
+        link_local=tuple(address for address in held if address.is_link_local),
+    )
+
+
+def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> list[FabricLink]:
+    """Return the subnets in which every node has an end with carrier, the best one first.
+
+    Best is: RDMA on every node, not the subnet over which Ansible came (``reached``, the head's address), the highest speed of the slowest
+    end, and the order of the head's ends. An end is used once. Where no subnet has RDMA on every node, those without stay.
+    """
+    head = next(iter(nodes))
+    by_network: dict[ipaddress.IPv4Network, dict[str, tuple[LinkEnd, ipaddress.IPv4Interface]]] = {}
+    for node, found in nodes.items():
+        for end in found:
+            for address in end.addresses:
+                if end.carrier and address.network.prefixlen < 32:
+                    by_network.setdefault(address.network, {}).setdefault(node, (end, address))
+    whole = [FabricLink(network, held) for network, held in by_network.items() if set(held) == set(nodes)]
+
+    def order(fabric_link: FabricLink) -> tuple[t.Any, ...]:
+        devices = all(end.devices for end, _address in fabric_link.ends.values())
+        slowest = min(end.speed or 0 for end, _address in fabric_link.ends.values())
+        came = bool(reached) and str(fabric_link.ends[head][1].ip) == reached
+        return (not devices, came, -slowest, fabric_link.ends[head][0].order, fabric_link.network)
+
+    chosen: list[FabricLink] = []
+    for fabric_link in sorted(whole, key=order):
+        used = {(node, one.ends[node][0].name) for one in chosen for node in nodes}
+        if not any((node, end.name) in used for node, (end, _address) in fabric_link.ends.items()):
+            chosen.append(fabric_link)
+    return chosen
+
+
+def twins_together(found: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddress.IPv4Network]]:
+    """Return the pairs of ends with carrier that share a subnet on one node."""
+    live = [end for end in found if end.carrier]
+    pairs = [(one, other) for index, one in enumerate(live) for other in live[index + 1:]]
+    shared = [(one, other, {held.network for held in one.addresses} & {held.network for held in other.addresses}) for one, other in pairs]
+    return [(one, other, min(networks)) for one, other, networks in shared if networks]
+
+
+def wanted_addresses(
+    nodes: t.Mapping[str, list[LinkEnd]], chosen: t.Sequence[FabricLink], others: t.Iterable[ipaddress.IPv4Network] = ()
+) -> dict[str, list[Wanted]]:
+    """Return the addresses that ends with carrier lack, by node: on each pair of ends a subnet of its own.
+
+    An address that an end has stays, unless the end shares the subnet of its twin or no other node is in it. Ends are paired by their order on
+    each node, the twins of used ends first. ``others`` are subnets that are taken elsewhere.
+    """
+    free = {node: _free_ends(found, [fabric_link.ends[node][0] for fabric_link in chosen]) for node, found in nodes.items()}
+    held = [address.network for found in nodes.values() for end in found for address in end.addresses]
+    taken = [*others, *held]
+    mtu = max((end.mtu or 0 for fabric_link in chosen for end, _address in fabric_link.ends.values()), default=0) or MTU
+    wanted: dict[str, list[Wanted]] = collections.defaultdict(list)
+    used = {fabric_link.network for fabric_link in chosen}
+    for number in range(min(map(len, free.values()))):
+        pair = {node: left[number] for node, left in free.items()}
+        own = [address for end in pair.values() for address in end.addresses if address.network not in used and _has_room(address.network, pair.values())]
+        network = own[0].network if own else _fresh_network(taken)
+        if network is None:
+            break
+        used.add(network)
+        taken.append(network)
+        gone = {address.ip for end in pair.values() for address in end.addresses if address.network == network}
+        for position, (node, end) in enumerate(pair.items()):
+            if any(address.network == network for address in end.addresses):
+                continue
+            address = _fresh_address(network, _same_last_byte(node, chosen, position), gone)
+            gone.add(address.ip)
+            wanted[node].append(Wanted(end, address, mtu))
+    return dict(wanted)
+
+
+def _has_room(network: ipaddress.IPv4Network, ends: t.Collection[LinkEnd]) -> bool:
+    """Return whether every end that has no address in a subnet can get one there."""
+    there = {address.ip for end in ends for address in end.addresses if address.network == network}
+    without = [end for end in ends if all(address.network != network for address in end.addresses)]
+    return network.num_addresses - 2 >= len(there) + len(without)
+
+
+def _free_ends(found: list[LinkEnd], used: list[LinkEnd]) -> list[LinkEnd]:
+    """Return the ends with carrier that are not used, twins of used ones first. Once a link is found, ends in other subnets are left alone."""
+    names = [end.name for end in used]
+    taken = {address.network for end in used for address in end.addresses}
+    left = [end for end in found if end.carrier and end.name not in names]
+    if used:
+        left = [end for end in left if not end.addresses or any(address.network in taken for address in end.addresses)]
+    return sorted(left, key=lambda end: (names.index(end.twin) if end.twin in names else len(names), end.order))
+
+
+def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network | None:
+    """Return a private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
+    known = list(taken)
+    for block in ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"):
+        space = ipaddress.IPv4Network(block)
+        if not any(one.supernet_of(space) for one in known):
+            free = (network for network in space.subnets(new_prefix=24) if not any(network.overlaps(one) for one in known))
+            network = next(free, None)
+            if network:
+                return network
+    return None
+
+
+def _same_last_byte(node: str, chosen: t.Sequence[FabricLink], position: int) -> int:
+    """Return the last byte of a node's address in a new subnet: the one that it has on the first link, else 11 and up."""
+    if chosen and chosen[0].network.prefixlen == 24:
+        return int(chosen[0].ends[node][1].ip) % 256
+    return 11 + position
+
+
+def _fresh_address(network: ipaddress.IPv4Network, number: int, gone: t.Collection[t.Any]) -> ipaddress.IPv4Interface:
+    first, last = int(network.network_address) + 1, int(network.broadcast_address) - 1
+    preferred = int(network.network_address) + number
+    places = [preferred, *range(first, min(last, first + 1024) + 1)]
+    host = next(place for place in places if first <= place <= last and ipaddress.IPv4Address(place) not in gone)
+    return ipaddress.IPv4Interface((host, network.prefixlen))

@@ -1,0 +1,81 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node says of itself that an inventory wants: its size, its address, its models. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import collections
+import ipaddress
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._init import texts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._init.links import VIRTUAL, Answer
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import rule_table
+
+MIB_IN_GIB = 1024
+#: Sizes of Spark, in GB, the largest first.
+CLASSES_GB = (128, 64)
+PLAIN_PATH = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
+
+
+def limit(rule: str, name: str) -> t.Any:
+    """Return a limit of one of the preflight's rules, so that both judge alike."""
+    return next(one.limits[name] for one in rule_table.shipped() if one.id == rule)
+
+
+def memory_class(total_mb: int) -> int | None:
+    """Return the size of Spark, in GB, that shows so many MiB; None for less than the smallest."""
+    return next((size for size in CLASSES_GB if total_mb / MIB_IN_GIB >= size * limit("memory.class", "shown")), None)
+
+
+def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[str, str, bool] | None:
+    """Return (address, interface, whether Ansible came over it) for the API; None where the node has no address but those of its ``fabric`` interfaces.
+
+    It is the one that Ansible reached. Where that is not known, or not the node's, it is the first that lies on no link of the fabric.
+    """
+    for interface in info["interfaces"]:
+        held = [network for network in interface["networks"] if network["address"] == reached]
+        if held and interface["name"] != "lo":
+            best = next((network for network in interface["networks"] if network["family"] == "ipv4"), held[0])
+            address = reached if held[0]["family"] == "ipv4" else best["address"]
+            if not ipaddress.ip_address(address.partition("%")[0]).is_link_local:
+                return address, interface["name"], address == reached
+    for interface in info["interfaces"]:
+        if interface["carrier"] and interface["name"] not in fabric and not VIRTUAL.match(interface["name"]):
+            for network in interface["networks"]:
+                if network["family"] == "ipv4" and not ipaddress.ip_address(network["address"]).is_link_local:
+                    return network["address"], interface["name"], False
+    return None
+
+
+def cache_of(path: str) -> str | None:
+    """Return the hub cache (``HF_HOME``) that a model's path lies in; None outside of one, or when an inventory can't name it."""
+    cache, hub, _rest = path.partition("/hub/models--")
+    return cache if hub and PLAIN_PATH.match(cache) and ".." not in cache.split("/") else None
+
+
+def on_disk(profile: Answer, info: Answer) -> str | None:
+    """Return the cache in which a node has a profile's model, complete and in its revision; None without one."""
+    repo, revision = profile["model"]["repo"], profile["model"]["revision"]
+    for model in info["models"] or []:
+        if model["repo"] == repo and model["complete"] and revision in (None, model["revision"]) and cache_of(model["path"]):
+            return cache_of(model["path"])
+    return None
+
+
+def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
+    """Return (hub cache, why) of a node: the one with the profile's model, else the one with most bytes of models, else what HF_HOME says."""
+    if profile and on_disk(profile, info):
+        return t.cast(str, on_disk(profile, info)), "the profile's model is there"
+    sizes: dict[str, int] = collections.defaultdict(int)
+    for model in info["models"] or []:
+        cache = cache_of(model["path"])
+        if cache:
+            sizes[cache] += model["bytes"] or 0
+    if sizes:
+        return max(sizes, key=lambda cache: sizes[cache]), "other models are there"
+    found = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and PLAIN_PATH.match(entry["value"])]
+    return (found[-1]["value"], f"HF_HOME in {texts.one_line(found[-1]['where'])}") if found else None
