@@ -112,8 +112,8 @@ def unit_argv(
         "RuntimeMaxSec": str(seconds),
         "NoNewPrivileges": "yes",
         "PrivateTmp": "yes",
-        # Where it ends by itself, too, nothing is left of it.
-        "ExecStopPost": f"/bin/rm -rf {place}",
+        # Where it ends by itself, too, nothing is left of it. Outside of its own view of the file system, which may be one that nobody can write.
+        "ExecStopPost": f"+/bin/rm -rf {place}",
         **(more or {}),
     }
     given = [word for name, value in properties.items() for word in ("--property", f"{name}={value}")]
