@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
 
     def _write(self, arguments, task_vars):
         now = datetime.datetime.now(datetime.timezone.utc)
-        answers = {node: variables_of(self, node, {**content.READS, **LOGIN}, task_vars["hostvars"]) for node in arguments["nodes"]}
+        answers = {node: variables_of(self, node, {**content.READS, **LOGIN}) for node in arguments["nodes"]}
         run = Run({}, [], "", task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"], now, self._task.check_mode)
         asked = content.evidence(answers, arguments["profile"], arguments["executor"], run)
         facts = {
@@ -107,18 +107,18 @@ class ActionModule(ActionBase):
             own = [name for name in own if name and not content.is_address(name)]
             nodes.append(tuple(dict.fromkeys([*own, *(name.partition(".")[0] for name in own)])))
             users += [str(answer[word]) for word in ("user", "remote_user") if answer[word]]
-            secrets.update(self._secrets(node, task_vars["hostvars"]))
+            secrets.update(self._secrets(node))
         here = socket.gethostname()
         known = {name for names in nodes for name in names}
         hosts = [name for name in (here, here.partition(".")[0]) if name not in known]
         domains = {name.partition(".")[2] for name in [*known, *hosts] if "." in name}
         return Names(tuple(nodes), tuple(hosts), tuple(dict.fromkeys(users)), tuple(sorted(domains)), content.addresses_of(answers), secrets)
 
-    def _secrets(self, node, hostvars):
+    def _secrets(self, node):
         found = {}
         for name in (*SECRETS, *SECRET_FILES):
             try:
-                value = str(variables_of(self, node, {name: name}, hostvars)[name] or "")
+                value = str(variables_of(self, node, {name: name})[name] or "")
                 value = read_secret(os.path.expanduser(value)) if name in SECRET_FILES and value else value
             except (AnsibleError, OSError) as error:
                 # A secret that can't be had here was not sent to a node by this run either.

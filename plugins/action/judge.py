@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
             check_mode=self._task.check_mode,
         )
         names = {**stage.READS, **arguments["answers"]}
-        return stage.judge({node: variables_of(self, node, names, task_vars["hostvars"]) for node in arguments["nodes"]}, run)
+        return stage.judge({node: variables_of(self, node, names) for node in arguments["nodes"]}, run)
 
 
 def show(outcome, arguments, written):

@@ -10,8 +10,6 @@ the head's token) they publish on a :class:`RunBoard`. Without Ray they also sta
 
 from __future__ import annotations
 
-import signal
-import textwrap
 import time
 import typing as t
 
@@ -21,48 +19,31 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import served_name
-from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import interruption
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import end_text, stage_of
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.serve_options import ARGUMENT_SPEC, has_engine
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress import Progress, minutes
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, signature
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import Clock, Deaths
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events, node_logs, signature
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import KNOWN, Diagnosis
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.ranks import JointStart
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED, AnotherFailed, RunBoard
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import Signature
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit import PollTimeout, time_limit
-from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.watches import (
-    FabricWatch,
-    HaltWatch,
-    MemoryWatch,
-    RankWatch,
-    WorkWatch,
-    container_trouble,
-    stall,
-    waited_for,
-)
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.token_question import INFO, POLL_SECONDS, TokenQuestion
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.watches import FabricWatch, HaltWatch, MemoryWatch, RankWatch, WorkWatch
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.watches import container_trouble, stall, waited_for
 
 MODULE = "gb10.cluster.vllm_serve"
-INFO = "gb10.cluster.vllm_serve_info"
-JOB = "ansible.builtin.async_status"
 
-#: Seconds that one poll of a node may take: a lost connection can hang forever.
-POLL_SECONDS = 30
 #: How often an instance reads the board for each poll of its own node: reading the board costs nothing.
 BOARD_READS_PER_POLL = 20
 #: What a result keeps of the last snapshot, for the stages after it.
 SEEN = ("engine", "last_end", "container", "api", "engine_version", "completion", "progress", "routes")
 #: Options that every look at a node has from the task's.
+
 INFO_OPTIONS = ("cluster_name", "node_role", "state_dir", "log_dir", "roots", "docker_socket", "docker_timeout", "fabric_address")
-#: The kernel's log is long: of how many polls one reads it, beside the last one of a start that failed.
-KERNEL_POLLS = 5
 #: What an answer to the question for a token knows that the poll after it does not.
 ANSWERED = ("completion", "progress", "routes", "engine_version", "requests_running")
 #: Seconds for which polls may fail one after the other, though the node answers, before that counts as its failure.
@@ -84,168 +65,10 @@ JOIN_SECONDS = 60.0
 #: Seconds that a worker waits longer than the head, so that it is the head's message that counts.
 WORKER_MARGIN = 60.0
 
-#: Characters of a log's line that a message holds; the whole line is in the findings.
-LINE_LENGTH = 300
-
 display = Display()
 
-NodeSnapshot = dict[str, t.Any]
 
-
-class TokenQuestion:
-    """The question for the first token: one job on the node, which goes on while polls come and go and connections are lost.
-
-    Kernels are compiled for that token. Asked in short attempts, each would be aborted, and leave the engine another request.
-    ``ask`` runs a module on the node: ``ask(module, arguments, seconds)``, as a job of at most so many ``seconds`` when these are given.
-    """
-
-    def __init__(self, ask: t.Callable[..., dict[str, t.Any]], arguments: dict[str, t.Any], directory: str) -> None:
-        self._ask = ask
-        self._arguments = {**arguments, "probe": True}
-        self._directory = directory
-        self._job = ""
-
-    def answer(self) -> NodeSnapshot | None:
-        """Ask unless that goes on; return the answer that a token came with, None while there is none. Raises :class:`ClusterError` on a refusal."""
-        if not self._job:
-            self._job = self._ask(INFO, self._arguments, self._arguments["first_token_timeout"] + POLL_SECONDS)["ansible_job_id"]
-        try:
-            answer = self._of_job("status")
-        except ClusterError as error:
-            if error.reason != "connection":
-                # It ended without an answer, which the node still keeps.
-                self.forget()
-            raise
-        if not answer["finished"]:
-            return None
-        self.forget()
-        return answer if answer["completion"] else None
-
-    def forget(self) -> None:
-        """Remove what the node keeps of the job."""
-        if self._job:
-            try:
-                self._of_job("cleanup")
-            except ClusterError as error:
-                # A file of some lines stays; whether the engine serves was decided without it.
-                display.vv(f"job {self._job} cannot be cleaned up: {error}")
-            self._job = ""
-
-    def _of_job(self, mode: str) -> dict[str, t.Any]:
-        return self._ask(JOB, {"jid": self._job, "mode": mode, "_async_dir": self._directory})
-
-
-class NodeLogs:
-    """The logs of one run on this node, read on from poll to poll, and their diagnoses: the engine's own, and those of Ray's workers."""
-
-    def __init__(self, node: str, run_id: str, of_ray: bool, signatures: t.Sequence[Signature]) -> None:
-        self._node = node
-        self._signatures = signatures
-        self._run_id = run_id
-        self._offset = 0
-        self._ray_offsets: dict[str, int] | None = {} if of_ray else None
-        self._first = True
-        self._suspected = False
-        self.clock = Clock()
-        self.diagnosis = Diagnosis(signatures)
-        self.deaths = Deaths()
-        self._of_ray: dict[str, Diagnosis] = {}
-        self._of_kernel = Diagnosis(signatures)
-        self._kernel_since: float | None = None
-        self._kernel_seen: set[str] = set()
-        self._polls = 0
-        self.kernel_error = ""
-        self.stage, self.shards = "", ""
-        self.new_lines: list[str] = []
-
-    @property
-    def position(self) -> dict[str, t.Any]:
-        """The options of a poll that reads on from here. What Ray's workers wrote before the first one is another run's."""
-        ray = {} if self._ray_offsets is None else {"ray_offsets": self._ray_offsets, "ray_from_end": self._first}
-        kernel = {"kernel_since": self._kernel_since} if self._polls % KERNEL_POLLS == 0 and self._kernel_since is not None else {}
-        return {**({"log_offset": self._offset, "log_run_id": self._run_id} if self._run_id else {}), **ray, **kernel}
-
-    @property
-    def last_position(self) -> dict[str, t.Any]:
-        """The options of the last poll of a start that failed."""
-        return {**self.position, "kernel_since": self._kernel_since}
-
-    def feed(self, snapshot: NodeSnapshot) -> None:
-        self._first = False
-        self._offset = snapshot["log_offset"]
-        self._ray_offsets = snapshot["ray_offsets"] if self._ray_offsets is not None else None
-        self.diagnosis.feed(timed(snapshot["log_lines"], self._node, snapshot["now"], source="engine", ahead=self.clock.ahead))
-        for name, lines in snapshot["ray_lines"].items():
-            self._of_ray.setdefault(name, Diagnosis(self._signatures)).feed(timed(lines, self._node, snapshot["now"], source=name, ahead=self.clock.ahead))
-        self._polls += 1
-        # What the kernel wrote before the start is the preflight's to judge.
-        self._kernel_since = snapshot["now"] if self._kernel_since is None else self._kernel_since
-        new = [line for line in snapshot["kernel_lines"] if line not in self._kernel_seen]
-        self._kernel_seen.update(new)
-        self.kernel_error = snapshot["kernel_error"] or self.kernel_error
-        self._of_kernel.feed(timed(new, self._node, snapshot["now"], source="kernel", ahead=self.clock.ahead))
-        of_ray = [line for lines in snapshot["ray_lines"].values() for line in lines]
-        self.new_lines = [*snapshot["log_lines"], *of_ray]
-        self.deaths.feed(self.new_lines)
-        stage = stage_of(of_ray)
-        if snapshot["stage"]:
-            self.stage, self.shards = snapshot["stage"], snapshot["shards"]
-        elif stage:
-            self.stage, self.shards = stage.name, f"{stage.done}/{stage.total}" if stage.total else ""
-
-    def _diagnoses(self) -> list[Diagnosis]:
-        return [self.diagnosis, *self._of_ray.values(), self._of_kernel]
-
-    def findings(self) -> list[dict[str, t.Any]]:
-        """Return what all logs of this node say."""
-        return [one for diagnosis in self._diagnoses() for one in diagnosis.findings(self._node)]
-
-    def worst(self) -> Diagnosis:
-        """Return the diagnosis that names a cause, that of the engine's own log when none does."""
-        named = (one for one in self._diagnoses() if one.fatal and one.fatal.signature.names_cause)
-        return next(named, self.diagnosis)
-
-    def is_fatal(self) -> bool:
-        """Return whether the engine cannot serve. The line that names the cause may follow its echo, so a suspicion is judged at the next poll."""
-        suspected_before, self._suspected = self._suspected, self.worst().fatal is not None
-        return suspected_before and self._suspected
-
-
-def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
-    """Return why an engine or rank ended: how, and the line of its log that says why."""
-    hint = "A SIGKILL that no user sent comes from the kernel when memory runs out: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
-    return log_trouble(node, f"the {what} on {node} {end_text(engine)}", diagnosis, engine["log_path"], hint, ended=True)
-
-
-def stopped(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
-    """Return the error for an engine or rank that was stopped on request while this play waited for it. Its log after that shows no failure."""
-    return ClusterError(
-        f"the {what} on {node} was stopped by {engine['stopped_by']} at {utc_text(engine['stopped_at'])}, while this play waited for it",
-        remedy="Run again when it should serve.",
-        reason="stopped",
-        log_lines=list(diagnosis.tail),
-    )
-
-
-def log_trouble(node: str, what: str, diagnosis: Diagnosis, log_path: str, hint: str = "", ended: bool = False) -> ClusterError:
-    """Return a failure with the log's evidence: cause, line, remedy and the log's path. An engine that has ``ended`` is past being left running."""
-    fatal = diagnosis.fatal
-    cause = f" ({fatal.signature.cause})" if fatal and fatal.signature.rank_scope == "cause" else ""
-    line = f": {textwrap.shorten(diagnosis.line, LINE_LENGTH, placeholder=' …')}" if diagnosis.line else "; its log names no error"
-    known = f"{fatal.signature.remedy} " if fatal else ""
-    where = f"The whole log is {log_path} on {node}." if log_path else f"See Ray's logs in the container on {node}, which the play brings here."
-    matches = [*([fatal] if fatal else []), *diagnosis.warnings]
-    return ClusterError(
-        f"{what}{cause}{line}",
-        remedy=f"{known}{hint}{where}",
-        reason=fatal.signature.id if fatal else "",
-        suspected=not ended and not (fatal and fatal.signature.names_cause),
-        findings=[match.finding(node) for match in matches],
-        log_lines=list(diagnosis.tail),
-    )
-
-
-def seen(snapshot: NodeSnapshot) -> dict[str, t.Any]:
+def seen(snapshot: node_logs.NodeSnapshot) -> dict[str, t.Any]:
     """Return what the result keeps of a snapshot."""
     return {name: snapshot[name] for name in SEEN}
 
@@ -263,7 +86,7 @@ class ActionModule(ActionBase):
         self._started = time.monotonic()
         self._longest_silence = 0.0
         self._lowest_mb: int | None = None
-        self._log: NodeLogs | None = None
+        self._log: node_logs.NodeLogs | None = None
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         # Without Ray the nodes decide jointly, so they use the board even when there is nothing to wait for.
         self._starts_jointly = options["executor"] == "native" and options["node_count"] > 1
@@ -381,14 +204,14 @@ class ActionModule(ActionBase):
         if self._log is None or snapshot is None:
             return error
         if self._has_engine and snapshot["engine"]["stopped_by"]:
-            return stopped(self._node, self._what, snapshot["engine"], self._log.diagnosis)
+            return node_logs.stopped(self._node, self._what, snapshot["engine"], self._log.diagnosis)
         diagnosis = self._log.worst()
         if diagnosis.fatal and diagnosis.fatal.signature.names_cause:
-            return log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", diagnosis, snapshot["engine"]["log_path"])
+            return node_logs.log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", diagnosis, snapshot["engine"]["log_path"])
         # A rank that ended here may be what the other node is about, or what followed from it: all nodes together know.
         return self._ranks.trouble(snapshot["processes"]) or error
 
-    def _last_look(self, options: dict[str, t.Any]) -> NodeSnapshot | None:
+    def _last_look(self, options: dict[str, t.Any]) -> node_logs.NodeSnapshot | None:
         """Take in what this node's logs say at the end, the kernel's too; return the snapshot, None without one."""
         if self._log is None:
             return None
@@ -404,7 +227,7 @@ class ActionModule(ActionBase):
 
     # -- one poll ----------------------------------------------------------------------------------------------------
 
-    def _poll(self, options: dict[str, t.Any], **more: t.Any) -> NodeSnapshot:
+    def _poll(self, options: dict[str, t.Any], **more: t.Any) -> node_logs.NodeSnapshot:
         """Return a snapshot of this node. Raises :class:`UnknownState` when it did not answer, :class:`ClusterError` on a refusal."""
         sent = time.time()
         snapshot = self._ask(INFO, {**{name: options[name] for name in INFO_OPTIONS}, **more})
@@ -431,7 +254,7 @@ class ActionModule(ActionBase):
 
     def _snapshots(
         self, board: RunBoard, options: dict[str, t.Any], timeout: float, more: t.Callable[[], dict[str, t.Any]], first: float = 0.0
-    ) -> t.Iterator[tuple[float, NodeSnapshot]]:
+    ) -> t.Iterator[tuple[float, node_logs.NodeSnapshot]]:
         """Yield (seconds since the task began, snapshot) until the head succeeded or ``timeout`` is over; another node's failure raises.
 
         ``first`` are the seconds until the first look.
@@ -494,7 +317,7 @@ class ActionModule(ActionBase):
 
     def _wait_head(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch the engine until it generated a token; returns what the result gains."""
-        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], options["executor"] == "ray", self._signatures)
+        progress, log = Progress(self._node, display.display), node_logs.NodeLogs(self._node, started["run_id"], options["executor"] == "ray", self._signatures)
         self._log, healthy_at, withheld = log, None, ""
         board.publish(BEGUN, {})
         api = {"model": served_name(options["model"], options["arguments"]), "api_key_file": options["api_key_file"]}
@@ -534,10 +357,10 @@ class ActionModule(ActionBase):
             suspected=True,
         )
 
-    def _no_token(self, what: str, snapshot: NodeSnapshot, log: NodeLogs, awaited: str) -> ClusterError:
+    def _no_token(self, what: str, snapshot: node_logs.NodeSnapshot, log: node_logs.NodeLogs, awaited: str) -> ClusterError:
         """Return the error for an engine that is up and gives no token; ``awaited`` is the node whose ranks rest while the others wait for them."""
         awaits = f"; the ranks of {awaited} rest while the others wait in a loop" if awaited else ""
-        error = log_trouble(self._node, what + awaits, log.diagnosis, snapshot["engine"]["log_path"])
+        error = node_logs.log_trouble(self._node, what + awaits, log.diagnosis, snapshot["engine"]["log_path"])
         error.reason = error.reason or "no token"
         error.details["node"] = awaited or self._node
         return error
@@ -552,17 +375,17 @@ class ActionModule(ActionBase):
         return {name: answer[name] for name in ANSWERED} if answer else {}
 
     def _process(
-        self, board: RunBoard, options: dict[str, t.Any], snapshot: NodeSnapshot, log: NodeLogs, progress: Progress, elapsed: float
+        self, board: RunBoard, options: dict[str, t.Any], snapshot: node_logs.NodeSnapshot, log: node_logs.NodeLogs, progress: Progress, elapsed: float
     ) -> None:
         """Check, read and show a snapshot. Raises :class:`ClusterError` when something of the node is gone, or the engine was stopped."""
         log.feed(snapshot)
         board.update(WORK, self._work.update(time.monotonic(), log.stage, log.shards, log.new_lines, snapshot["processes"]).to_dict())
         progress.update(log.stage, log.shards, self._work.text, snapshot["memory_available_mb"], elapsed)
         if self._has_engine and snapshot["engine"]["stopped_by"]:
-            raise stopped(self._node, self._what, snapshot["engine"], log.diagnosis)
+            raise node_logs.stopped(self._node, self._what, snapshot["engine"], log.diagnosis)
         self._check_node(board, options, snapshot, elapsed)
 
-    def _check_node(self, board: RunBoard, options: dict[str, t.Any], snapshot: NodeSnapshot, elapsed: float) -> None:
+    def _check_node(self, board: RunBoard, options: dict[str, t.Any], snapshot: node_logs.NodeSnapshot, elapsed: float) -> None:
         """Raise :class:`ClusterError` when the node's container, its fabric or its memory is gone, or a process there was stopped."""
         trouble = (
             container_trouble(self._node, snapshot["container"], elapsed, options["executor"])
@@ -573,18 +396,18 @@ class ActionModule(ActionBase):
         if trouble:
             raise trouble
 
-    def _check_engine(self, snapshot: NodeSnapshot, log: NodeLogs) -> None:
+    def _check_engine(self, snapshot: node_logs.NodeSnapshot, log: node_logs.NodeLogs) -> None:
         """Raise :class:`ClusterError` when this node's part of the engine has ended, or its logs say that it cannot serve."""
         engine = snapshot["engine"]
         if self._has_engine and not engine["live"]:
-            raise engine_trouble(self._node, self._what, engine, log.diagnosis)
+            raise node_logs.engine_trouble(self._node, self._what, engine, log.diagnosis)
         if log.is_fatal():
-            raise log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.worst(), engine["log_path"])
+            raise node_logs.log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", log.worst(), engine["log_path"])
         ended = self._ranks.trouble(snapshot["processes"])
         if ended:
             raise ended
 
-    def _ready(self, board: RunBoard, started: dict[str, t.Any], snapshot: NodeSnapshot, diagnosis: Diagnosis, already: bool) -> dict[str, t.Any]:
+    def _ready(self, board: RunBoard, started: dict[str, t.Any], snapshot: node_logs.NodeSnapshot, diagnosis: Diagnosis, already: bool) -> dict[str, t.Any]:
         """Return the proof: which engine, how long its start took, how long its first token."""
         proof = snapshot["completion"]
         seconds = None if already else snapshot["engine"]["seconds"]
@@ -606,7 +429,7 @@ class ActionModule(ActionBase):
     def _wait_worker(self, board: RunBoard, options: dict[str, t.Any], _started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container and what Ray runs there until the head says how it ended; returns what the result gains."""
         progress = Progress(self._node, display.display)
-        log = NodeLogs(self._node, "", True, self._signatures)
+        log = node_logs.NodeLogs(self._node, "", True, self._signatures)
         # A head whose engine serves already has its token before that.
         first = float(options["wait_sleep"])
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position, first):
@@ -623,7 +446,7 @@ class ActionModule(ActionBase):
 
     def _wait_rank(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
         """Watch this node's container and rank until the head says how it ended; returns what the result gains."""
-        progress, log = Progress(self._node, display.display), NodeLogs(self._node, started["run_id"], False, self._signatures)
+        progress, log = Progress(self._node, display.display), node_logs.NodeLogs(self._node, started["run_id"], False, self._signatures)
         self._log, last = log, {}
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
             self._process(board, options, snapshot, log, progress, elapsed)

@@ -11,20 +11,23 @@ short_description: Carry a node's image and models to a cluster without Internet
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - With O(state=exported) a directory gets all that a profile needs of this node. Those are the node image with the base below it, the repositories that the
-    engine loads, the packages that pip added to the image, and C(bundle.json), which lists each file with its bytes and sha256.
+  - With O(state=exported) a directory gets all that a profile needs of this node. Those are the engine's own export of the node image with the base below it,
+    the repositories that the engine loads, in the hub's layout, the packages that pip added to the image, C(SHA256SUMS), and a C(README.md) that says how to
+    check and load it by hand.
   - With O(state=imported) this node gets from such a directory what it lacks, and the other nodes of its cluster copy that from here at the next bring-up.
     With O(state=verified) all of a bundle is read and compared.
-  - A bundle is made of plain files, so a disk with any file system but FAT32 carries it. Links and refs of the hub cache stand in its list.
-  - Each file is written under another name first, and gets its own once all of it was compared. An export or import that was killed goes on behind the last
-    whole file. The list of an export that has not ended is C(bundle.unfinished), and nobody imports that.
+  - A bundle is made of plain files, so a disk with any file system but FAT32 carries it. C(sha256sum --check SHA256SUMS) checks it.
+  - It is written and read with C(docker), C(rsync) and C(sha256sum). Each file gets its name once it is whole. An export or import that was killed goes on with
+    what is whole. As long as an export has not ended C(bundle.unfinished) is there, and nobody imports that.
   - The image moves between both kinds of Docker's image stores. The classic one calls an image by the sha256 of its configuration, that of containerd by the
-    sha256 of its manifest. So the ids differ, and an image is the same one when its configuration is, which names each layer by its content.
-  - Of a bundle nothing is imported but what O(image), O(base_image) and O(repositories) name. Links in it are refused.
-  - Files that are here with other content are never replaced. What is here by name and size is not read again, nor is the file of the bundle.
+    sha256 of its manifest. So the ids differ, and an image is the same one when its layers and its configuration are.
+  - Of a bundle nothing is imported but what O(image), O(base_image) and O(repositories) name. One with links, with files that C(SHA256SUMS) does not list, with
+    names that lead out of it, or with images of other names is refused.
+  - Files that are there with other content are never replaced, on either side. What is here by name and size is not read again, nor is the file of the bundle.
   - What was read and written leaves the page cache.
 requirements:
-  - A Docker engine 20.10 or newer, with the storage driver overlay2 or the image store of containerd where a bundle is exported.
+  - A Docker engine 20.10 or newer, and its program C(docker).
+  - C(rsync) (Debian's package of that name), and C(ssh-keygen) (openssh-client) with O(signers).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -136,6 +139,12 @@ options:
       - Whether the bundle's images get their names where another image of this node has them. That one stays without the name.
     type: bool
     default: false
+  signers:
+    description:
+      - Who may have signed the bundle, as the content of a file of allowed signers (C(ssh-keygen -Y)). An import and a verification fail for a bundle that none
+        of them signed, in C(SHA256SUMS.sig) with the namespace C(file). Empty, no signature is looked at.
+    type: str
+    default: ""
   disk_floor_gib:
     description:
       - GiB that stay free on the disks of the hub cache and of the Docker engine, from 0. A disk that carries the bundle alone may become full.
@@ -205,8 +214,8 @@ bundle:
       sample: /mnt/ssd/nemotron
     digest:
       description:
-        - The sha256 of its list, C(bundle.json), which has the sha256 of every file. Who exported it can tell it to who imports, by another way than the
-          disk. Empty in check mode for one that is not whole.
+        - The sha256 of its list, C(SHA256SUMS), which has the sha256 of every file. Who exported it can tell it to who imports, by another way than the disk.
+          Empty in check mode for one that is not whole.
       type: str
       sample: 5b1f0c3a9d2e4f60718293a4b5c6d7e8f901234567890abcdef0123456789abc
     profile:
@@ -226,7 +235,7 @@ bundle:
       type: str
       sample: gb10/engine:ray
     image_config:
-      description: The sha256 of its configuration, which is its id in an engine with the classic image store.
+      description: The sha256 of its configuration, which is its id in an engine with the classic image store. Empty in check mode for one that is not whole.
       type: str
       sample: sha256:8f1e0b5d0f4c4a5e
     base_digest:
@@ -259,12 +268,17 @@ written:
   returned: success
   type: list
   elements: str
-  sample: [hub/models--nvidia--Qwen3.8-27B-NVFP4/blobs/5b1f0c3a9d2e]
+  sample: [hub/models--nvidia--Qwen3.8-27B-NVFP4/snapshots/50307d4c4cde/config.json]
 bytes:
   description: The bytes of RV(written), or those that were read with O(state=verified).
   returned: success
   type: int
   sample: 80371298048
+signed_by:
+  description: Who of O(signers) signed the bundle, empty without any.
+  returned: success
+  type: str
+  sample: maker@example.org
 seconds:
   description: Seconds that it took.
   returned: success
@@ -288,7 +302,7 @@ other_texts:
   elements: str
   sample: []
 unlisted:
-  description: Files of an earlier export into the directory that this bundle does not have any more. They stay.
+  description: Files of an earlier export into the directory that this bundle does not need any more. They stay, and C(SHA256SUMS) lists them.
   returned: O(state=exported)
   type: list
   elements: str
@@ -298,30 +312,24 @@ unlisted:
 import contextlib
 import json
 import os
-import shutil
 import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, model_part, wheel_part
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import GIB, Item, Place, Progress, damaged, full, require_space
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, model_part, programs, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import private
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, alone
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk, nearest_existing
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, images
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 
-#: Where the packages of a bundle lie, below that directory.
-WHEELS = "wheels"
-#: Seconds that pip gets to download packages.
-WHEELS_SECONDS = 1800
 #: What differs between two exports of the same things.
 _OF_EXPORT = ("made_at", "made_by")
 
@@ -329,327 +337,334 @@ Params = dict[str, t.Any]
 Result = dict[str, t.Any]
 
 
-def wheels_dir(params: Params) -> str | None:
-    """Return where the packages of a bundle lie on this node."""
-    return os.path.join(params["state_dir"], WHEELS) if params["wheels"] else None
-
-
 def engine_of(params: Params) -> EngineApi:
     """Return the way to this node's engine."""
     return EngineApi(params["docker_socket"], params["docker_timeout"])
 
 
-def summary(path: str, manifest: content.Manifest, digest: str) -> dict[str, t.Any]:
-    """Return what a result says of a bundle, whose list has this sha256."""
-    image, rows = manifest["image"], content.rows_of(manifest)
+def summary(path: str, about: content.About, names: t.Collection[str], size: int, digest: str) -> dict[str, t.Any]:
+    """Return what a result says of a bundle with these files, which have ``size`` bytes, and whose list has this sha256."""
+    image = about["image"]
     return {
         "path": path,
         "digest": digest,
-        "profile": manifest["profile"],
-        "made_by": str(manifest.get("made_by") or ""),
-        "made_at": str(manifest.get("made_at") or ""),
-        "image": str(image.get("tag") or ""),
-        "image_config": str(image["images"][0]["config"][0]),
+        "profile": about["profile"],
+        "made_by": str(about.get("made_by") or ""),
+        "made_at": str(about.get("made_at") or ""),
+        "image": image["tag"],
+        "image_config": next((one.config for one in images_of(path, image) if image_part.tagged(image["tag"]) in one.names), "") if digest else "",
         "base_digest": str(image.get("base_digest") or ""),
         "recipe": str((image.get("labels") or {}).get(image_identity.LABEL_RECIPE) or ""),
-        "models": [f"{model['repo']}@{str(model['revision'])[:12]}" if model["revision"] else str(model["repo"]) for model in manifest["models"]],
-        "wheels": sum(row.path.startswith(f"{content.WHEELS}/") for row in rows),
-        "files": len(rows),
-        "bytes": sum(row.size for row in rows),
+        "models": [f"{model['repo']}@{str(model['revision'])[:12]}" if model["revision"] else str(model["repo"]) for model in about["models"]],
+        "wheels": sum(name.startswith(f"{content.WHEELS}/") for name in names),
+        "files": len(names),
+        "bytes": size,
     }
+
+
+def images_of(path: str, about: image_part.About) -> list[image_part.Image]:
+    """Return the images of a bundle. Raises :class:`ClusterError`, OSError."""
+    with untrusted.reader(path, about["archive"], own=False) as stream:
+        return image_part.images_in(stream, os.path.join(path, about["archive"]))
+
+
+def require_room(parts: t.Sequence[tuple[str, int, int]]) -> None:
+    """Raise :class:`ClusterError` when a disk has not enough room for all that comes to it: paths with the bytes that come and those that stay free."""
+    needed: dict[int, list[tuple[str, int, int]]] = {}
+    for one in parts:
+        needed.setdefault(os.stat(nearest_existing(one[0])).st_dev, []).append(one)
+    for each in needed.values():
+        path, size, floor = each[0][0], sum(one[1] for one in each), max(one[2] for one in each)
+        free = disk(path)["free_bytes"]
+        if size and free - size < floor:
+            raise ClusterError(
+                f"{path} has {free / GIB:.1f} GiB free",
+                expected=f"{size / GIB:.1f} GiB for the bundle, or what comes from it, and {floor / GIB:.0f} GiB that stay free",
+                remedy="Take a larger disk, or see what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune",
+                reason="disk full",
+                free_bytes=free,
+                needed_bytes=size,
+            )
+
+
+def result(module: AnsibleModule, began: float, written: t.Sequence[str], size: int, **more: t.Any) -> Result:
+    """Return what is the same in all results."""
+    return {"written": list(written), "bytes": size, "seconds": round(time.monotonic() - began, 1), "signed_by": "", **more}
 
 
 # -- export ----------------------------------------------------------------------------------------------------------
 
 
-def wanted_of(module: AnsibleModule, place: Place, stack: contextlib.ExitStack) -> tuple[content.Manifest, list[Item]]:
-    """Return the manifest of the bundle, without its files, and what these are. What is made for them lies there as long as ``stack`` is open."""
-    params, api = module.params, engine_of(module.params)
-    image, items = image_part.exported(api, params["image"], params["base_image"] or "", place)
+class Plan(t.NamedTuple):
+    """What a bundle is to have: the image, the files of models and packages, small texts; ``missing`` of them, and whether the image is."""
+
+    image: image_part.Export
+    lock: list[str]
+    about: content.About
+    items: list[model_part.Item]
+    texts: dict[str, bytes]
+    missing: list[model_part.Item]
+    lacks_image: bool
+    rewritten: list[str]
+
+    @property
+    def written(self) -> list[str]:
+        """Return the files that are written."""
+        return [*([self.image.about["archive"]] if self.lacks_image else []), *(one.path for one in self.missing), *self.rewritten]
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes are written."""
+        return self.image.size * self.lacks_image + sum(one.size for one in self.missing) + sum(len(self.texts[name]) for name in self.rewritten)
+
+
+def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.Item]) -> Plan:
+    """Return what an export writes, with packages that the bundle lacks. Raises :class:`ClusterError` for what it would replace, OSError."""
+    api, path = engine_of(params), params["path"]
+    before = content.about_of(path, seen) if seen.what == "whole" else {}
+    image = image_part.exported(api, params["image"], params["base_image"] or "")
     base = api.image(params["base_image"]) if params["base_image"] else None
     pulled = images.by_digest(params["base_image"], base.get("RepoDigests") or []) if base else ""
-    image["base_digest"] = pulled or image["labels"].get("io.gb10.base_digest", "")
-    models, files = model_part.exported(params["hf_home"], params["repositories"])
-    texts = [image_part.small(f"{content.PROFILE}/{name}", str(text).encode()) for name, text in sorted(params["texts"].items())]
-    wrong = [one.path for one in texts if not content.is_path(one.path)]
-    if wrong:
-        raise ClusterError(f"texts: {content.named(wrong)} does not name a file", remedy="Give names below a directory.", reason="input")
-    lock = lock_of(image["labels"]) if params["wheels"] else []
-    wheels, lost = wheel_part.exported(lock, place, None)
-    if lost and not module.check_mode:
-        directory = os.path.join(params["state_dir"], f"bundle-{params['cluster_name']}.wheels")
-        # What an export that was killed left there.
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(directory)
-        private.ensure(directory)
-        stack.callback(shutil.rmtree, directory)
-        # A container writes there, which can change the mode of what it has mounted: that of the directory above it stays.
-        below = os.path.join(directory, content.WHEELS)
-        os.mkdir(below)
-        wheel_part.fetch(api, image["id"], lost, below, params["pip_env"], params["ca_file"], WHEELS_SECONDS)
-        wheels, lost = wheel_part.exported(lock, place, below)
-        if lost:
-            raise ClusterError(f"pip did not download {content.named(lost)}", remedy="Leave them out: -e gb10_bundle_wheels=false", reason="no packages")
-    manifest = {"format": content.FORMAT, "profile": params["profile"], "image": image, "models": models}
+    models, items, refs = model_part.exported(params["hf_home"], params["repositories"])
+    items += wheels
+    image.about["base_digest"] = pulled or image.about["labels"].get("io.gb10.base_digest", "")
     # As it will be read again, to be compared with what is there.
-    return json.loads(content.text_of(manifest)), [*items, *texts, *wheels, *files]
-
-
-def lock_of(labels: dict[str, str]) -> list[str]:
-    """Return the packages that pip added to an image of ours, none for another one."""
-    base = image_identity.base_of(labels)
-    return base["lock"] if base else []
-
-
-def floor_of(params: Params, path: str) -> int:
-    """Return the bytes that stay free on the disk of a bundle: none on one that holds neither this node's system, nor its images, nor its models."""
-    own = [nearest_existing(one) for one in ("/", params["hf_home"], params["state_dir"])]
-    return params["disk_floor_gib"] * GIB if os.stat(nearest_existing(path)).st_dev in {os.stat(one).st_dev for one in own} else 0
+    lock = wheel_part.lock_of(image.about["labels"]) if params["wheels"] else []
+    about = {"format": content.FORMAT, "profile": params["profile"], "image": image.about, "models": models}
+    about = json.loads(content.text_of({**about, "wheels": wheel_part.entries_of(lock, seen, wheels)}))
+    if {word: value for word, value in before.items() if word not in _OF_EXPORT} == about:
+        about = before
+    else:
+        about |= {"made_at": utc_text(), "made_by": params["made_by"]}
+    readme = content.README_TEXT.format(profile=params["profile"], archive=image.about["archive"])
+    texts = {f"{content.PROFILE}/{name}": str(text).encode() for name, text in params["texts"].items()}
+    texts |= {**refs, content.README: readme.encode(), content.ABOUT: content.text_of(about)}
+    wrong = [name for name in (*texts, *(one.path for one in items)) if not content.is_path(name)]
+    if wrong:
+        raise ClusterError(f"{named(wrong)} cannot be the name of a file in a bundle", remedy="Give it names without .., \\ or line breaks.", reason="input")
+    other = [one.path for one in items if one.path in seen.files and not one.is_at(seen.files[one.path], seen.sums.get(one.path, ""))]
+    if other:
+        raise ClusterError(
+            f"{path} has {len(other)} file(s) with the name of one of this export, and other content: {named(other)}; nothing was replaced",
+            remedy="Export into a new directory.",
+            reason="other content",
+            files=other,
+        )
+    missing = [one for one in items if one.path not in seen.files]
+    rewritten = sorted(name for name, text in texts.items() if name not in seen.files or seen.sums.get(name) != content.sha256_of(text))
+    return Plan(image, lock, about, items, texts, missing, image.about["archive"] not in seen.files, rewritten)
 
 
 def exported(module: AnsibleModule, note: Note) -> Result:
-    with contextlib.ExitStack() as stack:
-        return export(module, note, stack)
-
-
-def export(module: AnsibleModule, note: Note, stack: contextlib.ExitStack) -> Result:
-    params, path = module.params, module.params["path"]
-    until, began = time.monotonic() + params["timeout"], time.monotonic()
+    params, path, began = module.params, module.params["path"], time.monotonic()
+    programs.require("rsync", "docker", "sha256sum", "setpriv")
     above = os.path.dirname(path.rstrip("/"))
     if not os.path.isdir(above):
         raise ClusterError(f"{above} is not there", expected="a directory, such as a mounted disk", remedy="Mount the disk, or make it.", reason="absent")
-    place = Place(path, content.look(path))
-    manifest, items = wanted_of(module, place, stack)
-    rows = {item.path: place.has(item) for item in items}
-    missing = [item for item in items if rows[item.path] is None]
-    taken = place.strangers(missing)
-    if taken:
-        raise ClusterError(
-            f"{path} has {len(taken)} file(s) that its list does not know: {content.named(taken)}; nothing was replaced",
-            remedy="Move them away, or export into a new directory.",
-            reason="other content",
-            files=taken,
-        )
-    before = {word: value for word, value in (place.seen.manifest or {}).items() if word not in _OF_EXPORT}
-    size = sum(item.size for item in missing)
-    same = not missing and before == {**manifest, "files": files_of(rows)}
-    unlisted, digest = sorted(set(place.seen.files) - set(rows)), place.seen.digest if same else ""
+    seen, api = content.look(path), engine_of(params)
+    plan = plan_of(params, seen, [])
+    lost = wheel_part.lost(plan.lock, seen.sums)
+    same = not plan.written and not lost and seen.what == "whole"
+    kept = {plan.image.about["archive"], *(one.path for one in plan.items), *plan.texts, *(f"{content.WHEELS}/{one['path']}" for one in plan.about["wheels"])}
+    own = [nearest_existing(one) for one in ("/", params["hf_home"], params["state_dir"])]
+    floor = params["disk_floor_gib"] * GIB
+    on_own = os.stat(nearest_existing(path)).st_dev in {os.stat(one).st_dev for one in own}
+    root = str(api.get("/info").get("DockerRootDir"))
+    # The classic store lays a copy of what it exports on its disk.
+    spooled = plan.image.size if plan.lacks_image and plan.image.about["store"] == "classic" else 0
+    require_room([(path, plan.size, floor if on_own else 0), (root, spooled, floor if spooled else 0)])
+    sums, text = seen.sums, seen.text if same else b""
     if not same and not module.check_mode:
-        require_space(path, disk(path)["free_bytes"], size, floor_of(params, path), "the bundle")
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
-        with full_disk(path):
-            place.begin()
-            tick = Progress(size, until, note)
-            for item in missing:
-                rows[item.path] = place.write(item, tick)
-            made_at = utc_text()
-            manifest = {**manifest, "files": files_of(rows), "made_at": made_at, "made_by": params["made_by"]}
-            place.finish(manifest)
-            digest = content.sha256_of(content.text_of(manifest).encode())
-    elif same:
-        manifest = place.seen.manifest or manifest
-    else:
-        require_space(path, disk(path)["free_bytes"], size, floor_of(params, path), "the bundle")
-        predicted = [content.Row(item.path, item.size, item.sha256 or "0" * 64, item.mtime) for item in items]
-        manifest = {**manifest, "files": [row._asdict() for row in predicted], "made_by": params["made_by"]}
-    said = f"{len(missing)} file(s), {size / GIB:.1f} GiB, {'would be written' if module.check_mode else 'written'} to {path}"
-    return {
-        "changed": not same,
-        "bundle": summary(path, manifest, digest),
-        "written": [item.path for item in missing],
-        "bytes": size,
-        "seconds": round(time.monotonic() - began, 1),
-        "image_id": manifest["image"]["id"],
-        "unlisted": unlisted,
-        "msg": f"{path} has all of it" if same else said,
-        "reason": "names, sizes and times are those of this node" if same else "the bundle lacks it",
-        "actions": [] if same else [f"write {item.path}: {item.size} bytes" for item in missing] or [f"write {content.MANIFEST}"],
-        "diff": {"before": {}, "after": {} if same else {"files": [item.path for item in missing]}},
-    }
+        with wheel_part.downloaded(api, plan.image.about["id"], lost, params) if lost else contextlib.nullcontext([]) as wheels:
+            plan = plan_of(params, seen, wheels) if wheels else plan
+            text = write(params, seen, plan, programs.Watch(params["timeout"], note))
+        sums = content.sums_of(text, path)
+    files = content.look(path).files if text and not same else seen.files
+    said = f"{len(plan.written)} file(s), {plan.size / GIB:.1f} GiB, {'would be written' if module.check_mode else 'written'} to {path}"
+    size = sum(files[name].st_size for name in sums) if text else plan.image.size + sum(one.size for one in plan.items)
+    return result(
+        module, began, plan.written, plan.size,
+        changed=not same,
+        bundle=summary(path, plan.about, sums if text else kept, size, content.sha256_of(text) if text else ""),
+        image_id=plan.image.about["id"],
+        unlisted=sorted(set(seen.sums) - kept),
+        msg=f"{path} has all of it" if same else said,
+        reason="names, sizes and times are those of this node" if same else "the bundle lacks it",
+        actions=[f"write {name}" for name in plan.written],
+        diff={"before": {}, "after": {} if same else {"files": plan.written}},
+    )  # fmt: skip
 
 
-def files_of(rows: dict[str, content.Row | None]) -> list[dict[str, t.Any]]:
-    """Return the files of a manifest."""
-    return [row._asdict() for _path, row in sorted(rows.items()) if row]
-
-
-@contextlib.contextmanager
-def full_disk(path: str) -> t.Iterator[None]:
-    """Say it when a disk is full. Raises :class:`ClusterError`."""
-    try:
-        yield
-    except OSError as error:
-        said = full(error, path)
-        if said is None:
-            raise
-        raise said from error
+def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch) -> bytes:
+    """Write what a bundle lacks, and return its list, which comes last. Raises :class:`ClusterError`, OSError."""
+    path, owner = params["path"], owners.owner_of(params["path"])
+    content.write(path, content.UNFINISHED, b"", owner)
+    with owners.acting_as(owner):
+        with contextlib.suppress(FileNotFoundError):
+            untrusted.remove_tree(path, content.PARTS)
+        os.mkdir(os.path.join(path, content.PARTS))
+    if plan.lacks_image:
+        image_part.save(watch, engine_of(params), plan.image, path, owner)
+    model_part.bring(watch, path, plan.missing, owner)
+    for name in plan.rewritten:
+        content.write(path, name, plan.texts[name], owner)
+    files = set(content.look(path).files) - {content.UNFINISHED, content.SUMS, content.SIGNATURE}
+    sums = {name: digest for name, digest in seen.sums.items() if name in files and name not in plan.rewritten}
+    new = sorted(files - set(sums))
+    watch.settle(path, [*(os.path.join(path, name) for name in new), *(os.path.join(one.source, one.name) for one in plan.missing)])
+    sums |= watch.sha256(path, new, owner)
+    again = {one.path: one for one in model_part.exported(params["hf_home"], params["repositories"])[1]}
+    changed = [one.path for one in plan.missing if one.path in again and again[one.path] != one]
+    spoiled = model_part.spoiled(path, [one for one in plan.items if one.path in new], sums, owner)
+    if changed or spoiled:
+        with owners.acting_as(owner):
+            for name in {*changed, *spoiled}:
+                untrusted.remove(path, name)
+        if changed:
+            raise ClusterError(
+                f"{named(changed)} was changed while it was exported",
+                remedy="See what writes there (a download, a person), let it end, and run again.",
+                reason="source changed", files=changed,
+            )
+        raise ClusterError(
+            f"{named(spoiled)} of this node is not what the hub names it",
+            remedy="Read all of it on this node: --tags model -e gb10_model_verify=full names what is damaged and says how it is mended.",
+            reason="wrong digest",
+            files=spoiled,
+        )
+    lost = wheel_part.lost(plan.lock, sums)
+    if lost:
+        raise ClusterError(f"pip did not download {named(lost)}", remedy="Leave them out: -e gb10_bundle_wheels=false", reason="no packages")
+    text = content.sums_text(sums)
+    content.sums_of(text, path)
+    content.write(path, content.SUMS, text, owner)
+    with owners.acting_as(owner):
+        untrusted.remove_tree(path, content.PARTS)
+        for name in (content.SIGNATURE, content.UNFINISHED):
+            # A signature of the list before is none of this one.
+            with contextlib.suppress(FileNotFoundError):
+                untrusted.remove(path, name)
+    return text
 
 
 # -- import ----------------------------------------------------------------------------------------------------------
 
 
 class Lacks(t.NamedTuple):
-    """What this node lacks of a bundle."""
+    """What this node lacks of a bundle, whose image lies in ``archive``."""
 
+    archive: str
     image: image_part.Wanted
     models: list[model_part.Wanted]
-    wheels: list[content.Row]
 
-    def __bool__(self) -> bool:
-        return bool(self.image.images or self.models or self.wheels)
+    def files(self) -> list[str]:
+        """Return the files of the bundle that come."""
+        of_models = [f"{one.below}/{name}" for one in self.models for name in one.files()]
+        return list(dict.fromkeys([*([self.archive] if self.image.names else []), *of_models]))
+
+    def actions(self) -> list[str]:
+        """Return what an import does, in words; nothing when all of it is here."""
+        said = [f"write {one.repository.repo}: {len(one.files())} file(s), {one.repository.lack.size} bytes" for one in self.models]
+        return [*(f"load {name}" for name in self.image.names), *said]
 
 
-def require_profile(params: Params, manifest: content.Manifest) -> None:
-    """Raise :class:`ClusterError` for a bundle of another profile, or of other images."""
-    if manifest["profile"] != params["profile"]:
+def lacks_of(params: Params, about: content.About, seen: content.Seen) -> Lacks:
+    """Return what this node lacks; of the bundle nothing is read but names, sizes and the image's own list. Raises :class:`ClusterError`, OSError."""
+    if about["profile"] != params["profile"]:
         raise ClusterError(
-            f"the bundle {params['path']} is for the profile {manifest['profile']}",
+            f"the bundle {params['path']} is for the profile {about['profile']}",
             expected=params["profile"],
-            remedy=f"Import it with -e gb10_profile={manifest['profile']}, or export one with the profile {params['profile']}.",
+            remedy=f"Import it with -e gb10_profile={about['profile']}, or export one with the profile {params['profile']}.",
             reason="other profile",
         )
-    names = {name for one in image_part.images_of(manifest) for name in one.names}
-    if params["image"] not in names or names - {params["image"], params["base_image"]}:
-        raise ClusterError(
-            f"the bundle {params['path']} has the image(s) {', '.join(sorted(names))}",
-            expected=f"{params['image']}, as the profile {params['profile']} of this controller says",
-            remedy="Use the profile that the bundle was made with: it lies in the bundle, below profile.",
-            reason="other profile",
-        )
-
-
-def lacks_of(params: Params, place: Place, manifest: content.Manifest, info: dict[str, t.Any]) -> Lacks:
-    """Return what this node lacks; nothing is read but names, sizes and times."""
-    rows = {row.path: row for row in content.rows_of(manifest)}
-    models = model_part.wanted(params["hf_home"], model_part.asked(manifest["models"], params["repositories"]), rows)
-    image = image_part.wanted(engine_of(params), manifest, info, params["replace"])
-    return Lacks(image, models, wheel_part.wanted(wheels_dir(params), list(rows.values())))
-
-
-def reads(lacks: Lacks, rows: dict[str, content.Row]) -> list[content.Row]:
-    """Return the files of the bundle that come, each once."""
-    of_image = [rows[image_part.blob_name(digest)] for one in lacks.image.images for digest, _size in one.layers[lacks.image.have:]]
-    of_image += [rows[image_part.blob_name(one.config[0])] for one in lacks.image.images]
-    of_models = [row for one in lacks.models for row in model_part.rows_of(one, rows)]
-    return list(dict.fromkeys([*of_image, *of_models, *lacks.wheels]))
-
-
-def require_room(params: Params, lacks: Lacks, info: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` when a disk has not enough room for all that comes to it."""
-    root = str(info.get("DockerRootDir"))
-    needed: dict[int, tuple[str, int]] = {}
-    parts = [(root, image_part.space(lacks.image))]
-    parts += [(one.repository.path, one.repository.lack.size) for one in lacks.models]
-    for path, size in parts:
-        device = os.stat(nearest_existing(path)).st_dev
-        needed[device] = (needed.get(device, (path, 0))[0], needed.get(device, (path, 0))[1] + size)
-    for path, size in needed.values():
-        if size:
-            require_space(path, disk(path)["free_bytes"], size, params["disk_floor_gib"] * GIB, "what comes from the bundle")
+    models = model_part.asked(about["models"], params["repositories"])
+    models += [wheel_part.model_of(params["state_dir"], about)] if params["wheels"] and about["wheels"] else []
+    found = images_of(params["path"], about["image"])
+    image_part.require_names(found, [params["base_image"] or "", params["image"]], f"the bundle {params['path']}")
+    image = image_part.wanted(engine_of(params), about["image"], found, params["replace"])
+    return Lacks(about["image"]["archive"], image, model_part.wanted(params["hf_home"], models, seen))
 
 
 def imported(module: AnsibleModule, note: Note) -> Result:
-    params, path = module.params, module.params["path"]
-    until, began = time.monotonic() + params["timeout"], time.monotonic()
-    api = engine_of(params)
-    info = api.get("/info")
+    params, path, began = module.params, module.params["path"], time.monotonic()
+    programs.require("rsync", "docker", "sha256sum", "setpriv")
+    api, watch = engine_of(params), programs.Watch(params["timeout"], note)
     seen = content.look(path)
-    manifest = content.require_whole(path, seen)
-    require_profile(params, manifest)
-    image_part.require_architecture(manifest, info)
-    place, rows = Place(path, seen), {row.path: row for row in content.rows_of(manifest)}
-    lacks = lacks_of(params, place, manifest, info)
-    needed = reads(lacks, rows)
-    place.require_there(needed)
-    require_room(params, lacks, info)
-    if lacks and not module.check_mode:
+    who = content.signer(path, seen, params["signers"])
+    about = content.about_of(path, seen)
+    lacks = lacks_of(params, about, seen)
+    floor, size = params["disk_floor_gib"] * GIB, seen.files[lacks.archive].st_size
+    image = size * image_part.TIMES.get(about["image"]["store"], 1) if lacks.image.names else 0
+    root = str(api.get("/info").get("DockerRootDir"))
+    require_room([(root, image, floor), *((one.repository.path, one.repository.lack.size, floor) for one in lacks.models)])
+    if lacks.actions() and not module.check_mode:
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
         hub = os.path.join(params["hf_home"], "hub")
         with contextlib.ExitStack() as stack:
             stack.enter_context(alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note, "this cache", ""))
             stack.enter_context(alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""))
             # Another copy may have brought some of it meanwhile.
-            lacks = lacks_of(params, place, manifest, info)
-            needed = reads(lacks, rows)
-            act(params, place, rows, lacks, Progress(sum(row.size for row in needed), until, note), note)
-    size = sum(row.size for row in needed)
-    texts = {row.path: row.sha256 for row in rows.values() if row.path.startswith(f"{content.PROFILE}/")}
+            lacks = lacks_of(params, about, seen)
+            act(params, seen, lacks, watch)
+    files, actions = lacks.files(), lacks.actions()
+    texts = {name: digest for name, digest in seen.sums.items() if name.startswith(f"{content.PROFILE}/")}
     own = {f"{content.PROFILE}/{name}": content.sha256_of(str(text).encode()) for name, text in params["texts"].items()}
-    here = api.image(params["image"])
+    here, size = api.image(params["image"]), sum(seen.files[name].st_size for name in files)
     done = "would be imported" if module.check_mode else "imported and compared"
     out = f"; {', '.join(lacks.image.left_out)} was left out: this engine would not know it as the image's base" if lacks.image.left_out else ""
-    return {
-        "changed": bool(lacks),
-        "bundle": summary(path, manifest, seen.digest),
-        "written": [row.path for row in needed],
-        "bytes": size,
-        "seconds": round(time.monotonic() - began, 1),
-        "image_id": here["Id"] if here else None,
-        "left_out": lacks.image.left_out,
-        "other_texts": sorted(name for name in {*texts, *own} if texts.get(name) != own.get(name)),
-        "msg": (f"{len(needed)} file(s), {size / GIB:.1f} GiB, {done}" if lacks else "all of it is here") + out,
-        "reason": "this node lacks it" if lacks else "names, sizes and the image's configuration are those of the bundle",
-        "actions": actions(lacks),
-        "diff": {"before": {"images": lacks.image.before}, "after": {"images": {name: one.config[0] for one in lacks.image.images for name in one.names}}}
-        if lacks else {},
-    }  # fmt: skip
+    after = {name: one.config for one in lacks.image.images for name in one.names}
+    return result(
+        module, began, files, size,
+        changed=bool(actions),
+        bundle=summary(path, about, seen.sums, sum(seen.files[name].st_size for name in seen.sums), seen.digest),
+        signed_by=who,
+        image_id=here["Id"] if here else None,
+        left_out=lacks.image.left_out,
+        other_texts=sorted(name for name in {*texts, *own} if texts.get(name) != own.get(name)),
+        msg=(f"{len(files)} file(s), {size / GIB:.1f} GiB, {done}" if actions else "all of it is here") + out,
+        reason="this node lacks it" if actions else "names, sizes and the image's configuration are those of the bundle",
+        actions=actions,
+        diff={"before": {"images": lacks.image.before}, "after": {"images": after}} if actions else {},
+    )  # fmt: skip
 
 
-def actions(lacks: Lacks) -> list[str]:
-    """Return what an import does, in words."""
-    said = [f"load {', '.join(one.names)}" for one in lacks.image.images]
-    said += [f"write {one.repository.repo}: {len(one.repository.lack.files)} file(s), {one.repository.lack.size} bytes" for one in lacks.models]
-    return [*said, *([f"write {len(lacks.wheels)} package(s)"] if lacks.wheels else [])]
-
-
-def act(params: Params, place: Place, rows: dict[str, content.Row], lacks: Lacks, tick: Progress, note: Note) -> None:
+def act(params: Params, seen: content.Seen, lacks: Lacks, watch: programs.Watch) -> None:
     """Bring it: the image first, whose engine takes it whole or not at all."""
-    api = engine_of(params)
-    info = api.get("/info")
-    if lacks.image.images:
-        store = image_store.store_of(info)
-        stream = image_part.stream(place, rows, store, lacks.image)
-        image_copying.load(api, stream, image_part.stream_bytes(lacks.image), params["timeout"], note)
-        tick.done += sum(row.size for row in reads(lacks._replace(models=[], wheels=[]), rows))
-        for one in lacks.image.images:
-            for name in one.names:
-                here = api.image(name)
-                if here is None or not image_part.is_one(api, here, one, info):
-                    raise ClusterError(
-                        f"{name} is {here['Id'] if here else 'absent'} after the import",
-                        expected=one.id_in(store),
-                        remedy="Somebody else tags or removes images here. Find out who, and run again.",
-                        reason="other content",
-                    )
+    path = params["path"]
+    if lacks.image.names:
+        place = (path, lacks.archive, seen.sums[lacks.archive])
+        image_part.load(watch, engine_of(params), place, lacks.image, [params["base_image"] or "", params["image"]])
+        watch.settle(path, [os.path.join(path, lacks.archive)])
     for model in lacks.models:
-        model_part.imported(model, place, rows, tick)
-    wheel_part.imported(wheels_dir(params), place, lacks.wheels, tick)
+        model_part.imported(watch, model, path, seen.sums)
+        here = [os.path.join(model.repository.path, entry.path) for entry in model.repository.lack.files]
+        watch.settle(model.repository.path, [*here, *(os.path.join(path, model.below, name) for name in model.files())])
 
 
 # -- verify ----------------------------------------------------------------------------------------------------------
 
 
 def verified(module: AnsibleModule, note: Note) -> Result:
-    params, path = module.params, module.params["path"]
-    until, began = time.monotonic() + params["timeout"], time.monotonic()
-    seen = content.look(path)
-    manifest = content.require_whole(path, seen)
-    place, rows = Place(path, seen), content.rows_of(manifest)
-    place.require_there(rows)
-    size = sum(row.size for row in rows)
-    wrong = place.wrong(rows, Progress(size, until, note))
+    params, path, began = module.params, module.params["path"], time.monotonic()
+    programs.require("sha256sum", "setpriv")
+    seen, watch = content.look(path), programs.Watch(params["timeout"], note)
+    who = content.signer(path, seen, params["signers"])
+    about = content.about_of(path, seen)
+    wrong = watch.wrong(path, seen.sums, owners.owner_of(path))
+    watch.settle(path, [os.path.join(path, name) for name in seen.sums])
     if wrong:
-        raise damaged(path, wrong)
-    return {
-        "changed": False,
-        "bundle": summary(path, manifest, seen.digest),
-        "written": [],
-        "bytes": size,
-        "seconds": round(time.monotonic() - began, 1),
-        "image_id": None,
-        "msg": f"all {len(rows)} file(s) of {path} are what was exported, {size / GIB:.1f} GiB read",
-        "reason": "each file has the sha256 that the list says",
-    }
+        raise programs.damaged(path, wrong)
+    size = sum(seen.files[name].st_size for name in seen.sums)
+    return result(
+        module, began, [], size,
+        changed=False,
+        bundle=summary(path, about, seen.sums, size, seen.digest),
+        signed_by=who,
+        image_id=None,
+        msg=f"all {len(seen.sums)} file(s) of {path} are what was exported, {size / GIB:.1f} GiB read",
+        reason="each file has the sha256 that the list says",
+    )  # fmt: skip
 
 
 def work(module: AnsibleModule) -> Result:
@@ -668,10 +683,7 @@ def work(module: AnsibleModule) -> Result:
         with alone(content.lock_path(params["state_dir"], params["path"]), params["timeout"], note, "this bundle", ": it goes on with what is whole"):
             return act_of(module, note)
     except OSError as error:
-        said = full(error, str(error.filename or params["path"]))
-        raise said or ClusterError(
-            f"{error.filename or params['path']}: {error.strerror}", remedy="Run the task with become: true.", reason="permission"
-        ) from error
+        raise programs.failed("The module", str(error), str(error.filename or params["path"])) from error
     finally:
         if not module.check_mode:
             note.remove()
@@ -692,6 +704,7 @@ def main() -> None:
             "pip_env": {"type": "dict", "default": {}},
             "ca_file": {"type": "path"},
             "replace": {"type": "bool", "default": False},
+            "signers": {"type": "str", "default": ""},
             "disk_floor_gib": {"type": "int", "default": 20},
             "timeout": {"type": "int", "default": content.TIMEOUT},
             "made_by": {"type": "str", "default": "gb10.cluster"},

@@ -191,7 +191,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         boots = [view(boot, current, params["seconds"], params["until"]) for boot in ring.boots(folder)]
     except OSError as error:
         raise ClusterError(f"{error.filename or folder}: {error.strerror or error}", remedy=BECOME, reason="ring") from error
-    found = guard_files.guard(params["state_dir"], params["roots"]["etc_root"])
+    found = guard_files.guard(guard_files.unit_of(params["state_dir"], params["roots"]["etc_root"]))
     what = f"{len(boots)} boot(s) in the ring" if boots else "there is no ring on this node"
     return {"msg": what, "guard": found, "boot_id": current, "now": time.time(), "clock": clock(), "boots": boots}
 

@@ -468,7 +468,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         **done,
         **answers,
         "msg": f"{done['msg']}{tested}",
-        "sweep": sweep_files.sweep(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"]),
+        "sweep": sweep_files.sweep(unit, params["tool_timeout"]),
     }
 
 

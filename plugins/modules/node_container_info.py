@@ -443,7 +443,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     state_dir, cluster = params["state_dir"], params["cluster_name"]
     kept = {name: read(state_dir, cluster) if state_dir else {} for name, read in KEPT.items()}
-    services = {one.key: one.look(table.Where(state_dir, cluster)) if state_dir else {} for one in table.SERVICES}
+    services = {one.key: one.look(one.unit(table.Where(state_dir, cluster))) if state_dir else {} for one in table.SERVICES}
     kept |= {"services": services, **{name: services[key] for name, key in NAMED.items()}}
     opened = private.opened(state_dir) if state_dir else []
     return {**look(api, params), "caches": caches_of(api, state_dir, cluster), "open_directories": opened, **kept}

@@ -243,7 +243,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     else:
         with setup.failures(unit.folder):
             done = install.bring(module, job(params, unit), "guard")
-    return {**done, "guard": guard_files.guard(params["state_dir"], params["roots"]["etc_root"], params["tool_timeout"])}
+    return {**done, "guard": guard_files.guard(unit, params["tool_timeout"])}
 
 
 def main() -> None:

@@ -216,7 +216,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_ENTRYPOINT, LABEL_ROLE, EngineApi, find_node_container
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
@@ -358,8 +358,8 @@ def logged_nets(params: dict[str, t.Any]) -> dict[str, str]:
     if not run.get("run_id"):
         return {}
     try:
-        with engine_state.open_log(paths.log_of(run["run_id"])) as log:
-            return nccl_nets(engine_state.plain_lines(log.read(NCCL_LIMIT).decode(errors="replace")))
+        with engine_log.open_log(paths.log_of(run["run_id"])) as log:
+            return nccl_nets(engine_log.plain_lines(log.read(NCCL_LIMIT).decode(errors="replace")))
     except (OSError, ClusterError):
         return {}
 

@@ -136,7 +136,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if params["points"] > MOST_POINTS:
         raise ClusterError(f"points is {params['points']}, expected {MOST_POINTS} or less", remedy="Correct points.", reason="input")
     boot, now = boot_id(params["roots"]["proc_root"]), time.time()
-    about = {"guard": guard_files.guard(params["state_dir"], params["roots"]["etc_root"]), "now": now, "boot_id": boot}
+    about = {"guard": guard_files.guard(guard_files.unit_of(params["state_dir"], params["roots"]["etc_root"])), "now": now, "boot_id": boot}
     if params["since"] is None:
         return {**about, "msg": "the clock, the boot and the guard", "seen": None}
     found = seen(os.path.join(params["state_dir"], guard_files.FOLDER, guard_files.RING), boot, params["since"], now, params["points"])

@@ -565,16 +565,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import (
-    api_key,
-    engine_state,
-    health,
-    interruption,
-    open_routes,
-    ray_logs,
-    serve_options,
-    token_probe,
-)
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_log, engine_state, health, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import open_routes, ray_logs, serve_options, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_work
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
@@ -605,8 +597,8 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
     lines: list[str] = []
     if offset >= 0:
         begin = 0 if run_id and run_id != engine["run_id"] else offset
-        lines, offset = engine_state.read_log(engine["log_path"], begin, to_end=not engine["live"])
-    stage = engine_state.log_stage(engine["log_path"]) or engine_state.Stage("starting")
+        lines, offset = engine_log.read_log(engine["log_path"], begin, to_end=not engine["live"])
+    stage = engine_log.log_stage(engine["log_path"]) or engine_log.Stage("starting")
     return {
         "log_lines": lines,
         "log_offset": offset,
@@ -618,7 +610,7 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
 def last_lines(engine: dict[str, t.Any]) -> list[str]:
     """Return the last lines of the log of an engine that ended by itself, none of any other."""
     by_itself = engine["run_id"] and not engine["live"] and not engine["stopped_by"]
-    return engine_state.log_end(engine["log_path"]) if by_itself else []
+    return engine_log.log_end(engine["log_path"]) if by_itself else []
 
 
 def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> dict[str, t.Any]:

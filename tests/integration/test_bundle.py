@@ -10,9 +10,10 @@ The first lab has Docker's classic image store, the second one that of container
 from __future__ import annotations
 
 import concurrent.futures
-import json
+import functools
 import subprocess
 import typing as t
+from pathlib import Path
 
 import pytest
 
@@ -129,26 +130,44 @@ def labs(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Labs]:
         on_each((HEAD, WORKER), put_back)
 
 
-def test_a_bundle_of_one_lab_carries_another_one_to_a_token(labs: Labs) -> None:
+def sign(lab: Lab, place: Path) -> Path:
+    """Sign the bundle that was carried as its maker does, and return the file of allowed signers."""
+    run = functools.partial(subprocess.run, check=True, timeout=60)
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / "key"])
+    (place / "SHA256SUMS").write_text(lab.run(HEAD, "cat", f"{CARRIED}/SHA256SUMS"))
+    run(["ssh-keygen", "-q", "-Y", "sign", "-f", place / "key", "-n", "file", place / "SHA256SUMS"])
+    lab.run(HEAD, "sh", "-c", 'printf "%s" "$1" > "$2"', "sh", (place / "SHA256SUMS.sig").read_text(), f"{CARRIED}/SHA256SUMS.sig")
+    signers = place / "signers"
+    signers.write_text(f"maker@example.org {(place / 'key.pub').read_text()}")
+    return signers
+
+
+def test_a_bundle_of_one_lab_carries_another_one_to_a_token(labs: Labs, tmp_path: Path) -> None:
     one, two = labs
     predicted = one.play("bundle", check=True, gb10_bundle="export", gb10_bundle_dir=WRITTEN)
     assert predicted.rc == 0 and list(predicted.changed) == [SOURCE] and "would be written" in predicted.said, predicted.failures
     assert one.run(SOURCE, "sh", "-c", f"ls -d {WRITTEN} 2>/dev/null || true") == ""
 
-    # Killed once a layer is whole: it has its name, and the next run does not write it again.
-    ended = killed(one, SOURCE, f"{WRITTEN}/image/blobs/sha256/*", "export", WRITTEN)
+    # Killed once the image is whole: it has its name, and the next run does not write it again.
+    ended = killed(one, SOURCE, f"{WRITTEN}/image/*.tar", "export", WRITTEN)
     assert ended.rc != 0
     names = one.run(SOURCE, "ls", WRITTEN).split()
-    assert "bundle.unfinished" in names and "bundle.json" not in names, names
-    kept = set(one.run(SOURCE, "sh", "-c", f"ls {WRITTEN}/image/blobs/sha256").split())
+    assert "bundle.unfinished" in names and "SHA256SUMS" not in names, names
+    kept = one.run(SOURCE, "sh", "-c", f"ls {WRITTEN}/image").split()
+    assert one.run(SOURCE, "pgrep", "--full", "[d]ocker.* save|[r]sync .*--files-from", check=False) == ""
     exported = bundle(one, "export", WRITTEN)
     assert exported.rc == 0, exported.failures
     about = result(exported)
-    assert kept and not kept & {path.rpartition("/")[2] for path in about["written"]} and about["bundle"]["wheels"] > 0
+    assert len(kept) == 1 and not any(path.startswith("image/") for path in about["written"]) and about["bundle"]["wheels"] > 0
+    assert about["bundle"]["digest"] in exported.said and "root" in exported.said
     again = bundle(one, "export", WRITTEN)
     assert again.rc == 0 and again.changed == {} and result(again)["bytes"] == 0, again.failures
 
     carry()
+    # Anyone can check it, with coreutils alone.
+    checked = two.run(HEAD, "sh", "-c", f"cd {CARRIED} && sha256sum --check --strict --quiet SHA256SUMS && sha256sum SHA256SUMS")
+    assert checked.split()[0] == about["bundle"]["digest"]
+    signers = sign(two, tmp_path)
     assert image_id(two, HEAD) == image_id(two, WORKER) == image_id(two, HEAD, BASE) == ""
     assert two.run(HEAD, "ip", "route", "get", "192.0.2.1", check=False) == ""
 
@@ -162,26 +181,27 @@ def test_a_bundle_of_one_lab_carries_another_one_to_a_token(labs: Labs) -> None:
     assert ended.rc != 0 and image_id(two, HEAD) == "" and MODEL not in two.run(HEAD, "sh", "-c", f"ls -d {CACHE}/* 2>/dev/null || true")
 
     # A byte of a shard, its size and time kept.
-    listed = json.loads(two.run(HEAD, "cat", f"{CARRIED}/bundle.json"))["files"]
-    shard = max((row for row in listed if row["path"].startswith("hub/")), key=lambda row: row["size"])
+    listed = two.run(HEAD, "sh", "-c", f"cd {CARRIED} && find hub -type f -printf '%s %p\\n' | sort -n").split()
+    shard = listed[-1]
     flip = (
         "import os, sys; path = sys.argv[1]; status = os.stat(path); file = open(path, 'r+b'); file.seek(1000); byte = file.read(1)[0]; file.seek(1000); "
         "file.write(bytes([byte ^ 1])); file.close(); os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))"
     )
-    two.run(HEAD, "python3", "-c", flip, f"{CARRIED}/{shard['path']}")
+    two.run(HEAD, "python3", "-c", flip, f"{CARRIED}/{shard}")
     for verb in ("verify", "import"):
         flipped = bundle(two, verb, CARRIED)
-        assert flipped.rc != 0 and "not what was exported" in flipped.said and shard["path"] in flipped.said, flipped.said[-2000:]
-    assert shard["sha256"] not in two.run(HEAD, "sh", "-c", f"ls {MODEL}/blobs {MODEL}/snapshots 2>/dev/null || true")
+        assert flipped.rc != 0 and "not what was exported" in flipped.said and shard in flipped.said, flipped.said[-2000:]
+    assert two.run(HEAD, "sh", "-c", f"ls {MODEL}/blobs {MODEL}/snapshots 2>/dev/null || true") == ""
     loaded = image_id(two, HEAD)
     assert loaded != ""
-    two.run(HEAD, "python3", "-c", flip, f"{CARRIED}/{shard['path']}")
+    two.run(HEAD, "python3", "-c", flip, f"{CARRIED}/{shard}")
 
     # What came whole is not read again: the image is there, and files that have their names.
-    imported = bundle(two, "import", CARRIED)
+    imported = bundle(two, "import", CARRIED, gb10_bundle_signers=str(signers))
     assert imported.rc == 0, imported.failures
     about = result(imported)
     assert not any(path.startswith("image/") for path in about["written"]) and about["left_out"] == [] and image_id(two, HEAD) == loaded
+    assert about["signed_by"] == "maker@example.org" and "maker@example.org" in imported.said
     assert image_id(two, WORKER) == "" and about["bundle"]["image_config"] == image_id(one, SOURCE)
     owners = set(two.run(HEAD, "find", MODEL, "-printf", "%u\n").split())
     assert owners == {"spark"}

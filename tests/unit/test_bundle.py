@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import typing as t
 from pathlib import Path
 
+import docker_store
 import pytest
 import through_ansible
 import yaml
@@ -50,13 +50,17 @@ class Machine:
     def bundle(self) -> Path:
         """Put a bundle there, and return a file of it."""
         place, text = self.place / "bundle", b"id: lab_tiny_one\n"
-        path = place / "profile/lab_tiny_one.yml"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(text)
-        row = content.Row("profile/lab_tiny_one.yml", len(text), hashlib.sha256(text).hexdigest())
-        image = {"tag": "gb10/engine:ray", "images": [{"config": [f"sha256:{'8' * 64}", 1]}]}
-        about = {"format": 1, "profile": "lab_tiny_one", "made_by": "gb10.cluster 0.2.0", "made_at": "then", "image": image, "models": []}
-        (place / "bundle.json").write_text(content.text_of({**about, "files": [row._asdict()]}), encoding="utf-8")
+        path, image = place / "profile/lab_tiny_one.yml", {"tag": "gb10/engine:ray", "archive": "image/0.tar", "store": "classic"}
+        about = {"format": content.FORMAT, "profile": "lab_tiny_one", "made_by": "gb10.cluster 0.2.0", "made_at": "then", "image": image, "models": [], "wheels": []}
+        config = b'{"rootfs": {"diff_ids": []}}'
+        listed = json.dumps([{"Config": "8.json", "RepoTags": ["gb10/engine:ray"], "Layers": []}]).encode()
+        archive = docker_store.tar_of({"8.json": config, "manifest.json": listed})
+        files = {"profile/lab_tiny_one.yml": text, "bundle.json": content.text_of(about), "image/0.tar": archive}
+        for name, data in files.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(data)
+        (place / "SHA256SUMS").write_bytes(content.sums_text({name: content.sha256_of(data) for name, data in files.items()}))
+        self.config = content.sha256_of(config)
         return path
 
     def play(self, **variables: t.Any) -> through_ansible.Ran:
@@ -75,6 +79,7 @@ def machine(tmp_path: Path) -> Machine:
         ({}, "gb10_bundle_dir is ''"),
         ({"gb10_bundle_dir": "/mnt/ssd", "gb10_bundle_node": "spark-9"}, "gb10_bundle_node is 'spark-9'; expected a directory on one of spark-1"),
         ({"gb10_bundle_dir": "ssd"}, "gb10_bundle_dir: is 'ssd'; expected an absolute path"),
+        ({"gb10_bundle_dir": "/mnt/ssd", "gb10_bundle_signers": "signers"}, "gb10_bundle_signers: is 'signers'; expected an absolute path"),
         ({"gb10_bundle_dir": "/mnt/ssd", "gb10_bundle": "send"}, "gb10_bundle: is 'send'; expected export or import or verify"),
     ],
 )
@@ -87,7 +92,11 @@ def test_what_is_missing_is_said_before_any_host_is_touched(machine: Machine, va
 def test_a_bundle_is_read_and_a_flipped_byte_named(machine: Machine) -> None:
     path = machine.bundle()
     ran = machine.play(gb10_bundle_dir=str(machine.place / "bundle"))
-    assert ran.rc == 0 and "all 1 file(s) of" in ran.out and "image gb10/engine:ray (sha256:888888888888)" in ran.out, ran.out
+    assert ran.rc == 0 and "all 3 file(s) of" in ran.out and f"image gb10/engine:ray (sha256:{machine.config[:12]})" in ran.out, ran.out
+    signers = machine.place / "signers"
+    signers.write_text("maker@example.org ssh-ed25519 AAAA\n", encoding="utf-8")
+    ran = machine.play(gb10_bundle_dir=str(machine.place / "bundle"), gb10_bundle_signers=str(signers))
+    assert ran.rc != 0 and "is not signed: it has no SHA256SUMS.sig" in " ".join(ran.out.split()), ran.out
     path.write_bytes(b"id: lab_tiny_onf\n")
     ran = machine.play(gb10_bundle_dir=str(machine.place / "bundle"))
     assert ran.rc != 0 and "not what was exported: profile/lab_tiny_one.yml" in " ".join(ran.out.split()), ran.out

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+import through_ansible
 
 import pytest
-import through_ansible
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a bundle holds, as its file ``bundle.json`` says, and what a directory is that is given as one. This module util is PRIVATE to the collection.
+"""What lies in a bundle, and what a directory is that is given as one. This module util is PRIVATE to the collection.
 
-A bundle is a directory of plain files, so that any file system may carry it: links and refs of a model stand in the list alone. While it is written, its
-list is a journal (:data:`JOURNAL`) of what is whole so far; :data:`MANIFEST` comes last, so a bundle that has it is whole.
+A bundle is a directory of plain files that ``sha256sum --check`` can check. :data:`SUMS` lists each of them, and comes last: a bundle without the marker
+:data:`UNFINISHED` is whole. Links are in none, so any file system may carry it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import stat
+import tempfile
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import programs
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: The version of the format that is written, and the newest that is read.
-FORMAT = 1
-#: The list of a whole bundle, that of one that is being written, and the one file that is being written.
-MANIFEST, JOURNAL, PART = "bundle.json", "bundle.unfinished", "bundle.part"
+#: The version of the format that is written, and the one that is read.
+FORMAT = 2
+#: What it is for, the list of its files, the signature of that list, and how to use it by hand.
+ABOUT, SUMS, SIGNATURE, README = "bundle.json", "SHA256SUMS", "SHA256SUMS.sig", "README.md"
+#: There until an export has ended: the marker, and the directory of files that are being written.
+UNFINISHED, PARTS = "bundle.unfinished", "bundle.parts"
 #: Where what lies.
 IMAGE, HUB, DIRECTORIES, PROFILE, WHEELS = "image", "hub", "directories", "profile", "wheels"
 PLACES = (IMAGE, HUB, DIRECTORIES, PROFILE, WHEELS)
@@ -30,24 +39,46 @@ TIMEOUT = 14400
 STATE_DIR = "/var/lib/gb10"
 #: Most bytes of a list: some 250 for each file, and the disk may be anybody's.
 LIST_LIMIT = 32 << 20
-#: How many names a message has.
-NAMED = 5
+#: What a signature is for, as ``ssh-keygen -Y`` calls it, and the seconds that it gets.
+NAMESPACE, SIGNATURE_SECONDS = "file", 30
 
-Manifest = dict[str, t.Any]
+README_TEXT = """# {profile}, a bundle of gb10.cluster
 
+Image and models for a cluster without Internet: https://github.com/gb10-cluster/gb10.cluster (docs/bundle.md). All commands are run in this directory.
 
-class Row(t.NamedTuple):
-    """A file of a bundle: its path from there, its bytes, their sha256, and the time in nanoseconds of what it was copied from (0: it has none)."""
+Check it:
 
-    path: str
-    size: int
-    sha256: str
-    mtime: int = 0
+    sha256sum --check --strict --quiet SHA256SUMS
+    sha256sum SHA256SUMS
+
+The second command prints the digest of the bundle. Compare it with what the person who made the bundle says, by another way than this disk. A signed bundle
+has SHA256SUMS.sig:
+
+    ssh-keygen -Y verify -f ALLOWED_SIGNERS -I SIGNER -n file -s SHA256SUMS.sig < SHA256SUMS
+
+Sign it:
+
+    ssh-keygen -Y sign -f KEY -n file SHA256SUMS
+
+Load it on a node by hand:
+
+    sudo docker load --input {archive}
+    rsync --recursive --times --ignore-existing --chmod=D755,F644 hub/ ~/.cache/huggingface/hub/
+
+Models that a profile names by their directory lie below directories/, in the order of bundle.json. wheels/ has the Python packages of the image's own layer.
+
+Whom you trust: whoever made this bundle, and whoever had the disk in hand. The image runs as root of a container, with the code of its models. The list shows
+that nothing changed since it was written. Who wrote it only a signature shows.
+"""
+
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)\Z")
+
+About = dict[str, t.Any]
 
 
 def is_path(path: t.Any) -> bool:
-    """Return whether a text is a path below a directory, and no other."""
-    return isinstance(path, str) and bool(path) and not {"", ".", ".."} & set(path.split("/")) and not any(letter in path for letter in "\0\n")
+    """Return whether a text is a path below a directory, and no other. ``sha256sum`` writes names with a backslash in another way."""
+    return isinstance(path, str) and bool(path) and not {"", ".", ".."} & set(path.split("/")) and not any(letter in path for letter in "\0\n\\")
 
 
 def note_path(state_dir: str, cluster: str) -> str:
@@ -65,136 +96,178 @@ def sha256_of(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def named(names: t.Sequence[str]) -> str:
-    """Return a few of many names, and how many more there are."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+def text_of(about: About) -> bytes:
+    """Return what a bundle is for as its file has it."""
+    return json.dumps(about, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def text_of(manifest: Manifest) -> str:
-    """Return a manifest as its file has it."""
-    return json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+def sums_text(sums: t.Mapping[str, str]) -> bytes:
+    """Return the list of a bundle as ``sha256sum`` writes it."""
+    return "".join(f"{digest}  {path}\n" for path, digest in sorted(sums.items())).encode(errors="surrogateescape")
 
 
-def rows_of(manifest: Manifest) -> list[Row]:
-    """Return the files that a manifest lists."""
-    return [Row(**row) for row in manifest["files"]]
-
-
-def parsed(text: bytes, path: str) -> Manifest:
-    """Return a manifest, once it is known to be one that this collection reads. Raises :class:`ClusterError`."""
-    try:
-        found = json.loads(text)
-        written = found["format"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ClusterError(f"{path} is not the list of a bundle: {error!r}", remedy="Copy the bundle again, or export it again.", reason="foreign") from error
-    if not isinstance(written, int) or written > FORMAT:
+def sums_of(text: bytes, where: str) -> dict[str, str]:
+    """Return the sha256 of each file of a bundle. Raises :class:`ClusterError` for a list that no export writes."""
+    found, wrong = {}, []
+    for line in text.decode(errors="surrogateescape").split("\n")[:-1]:
+        match = _LINE.match(line)
+        if match and is_path(match[2]) and (match[2] in (ABOUT, README) or match[2].split("/")[0] in PLACES):
+            found[match[2]] = match[1]
+        else:
+            wrong.append(repr(line[:120]))
+    if wrong or not found:
         raise ClusterError(
-            f"{path} has format {written!r}, written by {found.get('made_by', 'an unknown collection')}",
-            expected=f"format {FORMAT} at most, which this collection reads",
-            remedy="Use the collection that wrote it, or a newer one, also here.",
-            reason="newer",
+            f"{where} lists what no bundle has: {named(wrong) or 'nothing'}", remedy="Take a bundle that this collection has written.", reason="foreign"
         )
-    try:
-        rows = rows_of(found)
-        wrong = [str(row.path) for row in rows if not is_path(row.path) or row.path.split("/")[0] not in PLACES]
-        wrong += [str(row.path) for row in rows if not isinstance(row.size, int) or not isinstance(row.sha256, str) or len(row.sha256) != 64]
-        if not isinstance(found["image"], dict) or not isinstance(found["models"], list) or not isinstance(found["profile"], str):
-            wrong.append("image, models or profile")
-    except (KeyError, TypeError) as error:
-        raise ClusterError(f"{path} is not the list of a bundle: {error!r}", remedy="Copy the bundle again, or export it again.", reason="foreign") from error
-    if wrong:
-        raise ClusterError(
-            f"{path} lists what no bundle has: {named(wrong)}", remedy="Take a bundle that this collection has written.", reason="foreign", files=wrong
-        )
-    return found
-
-
-def journal_line(row: Row) -> str:
-    """Return the line that says that a file is whole."""
-    return json.dumps(row._asdict(), sort_keys=True) + "\n"
-
-
-def journal(text: bytes) -> dict[str, Row]:
-    """Return the files that a journal says are whole, by path. The last line of an export that was killed may be half of one."""
-    found: dict[str, Row] = {}
-    for line in text.splitlines(keepends=True):
-        try:
-            row = Row(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-        if line.endswith(b"\n") and is_path(row.path):
-            found[row.path] = row
     return found
 
 
 class Seen(t.NamedTuple):
-    """What a directory is: ``absent``, ``empty``, ``unfinished`` or ``whole``; the list that it has, and the files that this says are whole.
-
-    ``digest`` is the sha256 of the list of one that is whole: who exported it can tell it to who imports.
-    """
+    """What a directory is: ``absent``, ``empty``, ``unfinished`` or ``whole``; the files in it, the list that it has, and the text of that."""
 
     what: str
-    manifest: Manifest | None
-    files: dict[str, Row]
-    digest: str = ""
+    files: dict[str, os.stat_result]
+    sums: dict[str, str]
+    text: bytes = b""
 
-
-def _read(path: str, name: str) -> bytes | None:
-    try:
-        return untrusted.read(path, name, LIST_LIMIT)
-    except FileNotFoundError:
-        return None
-    except untrusted.Tampered as error:
-        raise irregular(os.path.join(path, name), error) from error
-
-
-def irregular(path: str, error: untrusted.Tampered) -> ClusterError:
-    """Return the error for something in a bundle that is no plain file or directory."""
-    return ClusterError(
-        f"{path} cannot be used: {error.what.rpartition('tampered with: ')[2]}",
-        expected="files and directories alone, as an export writes them: no link leads out of a bundle",
-        remedy="Copy the bundle again, with what copies files and no links.",
-        reason="link",
-        files=[path],
-    )
+    @property
+    def digest(self) -> str:
+        """Return the sha256 of the list: who exported a bundle can tell it to who imports."""
+        return sha256_of(self.text) if self.text else ""
 
 
 def look(path: str) -> Seen:
     """Say what lies in a directory that is given as a bundle. Raises :class:`ClusterError` for what is none, OSError."""
     try:
-        names = sorted(os.listdir(path))
+        entries = list(untrusted.walk(path))
     except FileNotFoundError:
-        return Seen("absent", None, {})
+        return Seen("absent", {}, {})
     except NotADirectoryError as error:
         raise ClusterError(f"{path} is a file", expected="a directory", remedy="Give gb10_bundle_dir a directory.", reason="foreign") from error
-    text = _read(path, MANIFEST)
-    if text is not None:
-        manifest = parsed(text, os.path.join(path, MANIFEST))
-        return Seen("whole", manifest, {row.path: row for row in rows_of(manifest)}, sha256_of(text))
-    begun = _read(path, JOURNAL)
-    if begun is not None:
-        return Seen("unfinished", None, journal(begun))
-    if names:
+    wrong = [entry.path for entry in entries if not stat.S_ISREG(entry.status.st_mode) and not stat.S_ISDIR(entry.status.st_mode)]
+    if wrong:
         raise ClusterError(
-            f"{path} is no bundle: it has {named(names)}, and no {MANIFEST}",
+            f"{path} has {len(wrong)} link(s) or special file(s): {named(wrong)}",
+            expected="files and directories alone, as an export writes them: no link leads out of a bundle",
+            remedy="Copy the bundle again, with what copies files and no links.",
+            reason="link",
+            files=wrong,
+        )
+    files = {entry.path: entry.status for entry in entries if stat.S_ISREG(entry.status.st_mode) and not entry.path.startswith(f"{PARTS}/")}
+    text = _read(path, SUMS) if SUMS in files else b""
+    sums = sums_of(text, os.path.join(path, SUMS)) if SUMS in files else {}
+    if UNFINISHED in files:
+        return Seen("unfinished", files, sums, text)
+    if entries and not sums:
+        raise ClusterError(
+            f"{path} is no bundle: it has {named([entry.path for entry in entries if '/' not in entry.path])}, and no {SUMS}",
             expected="a bundle, or for an export a directory that is empty or not there yet",
             remedy="Name the directory of the bundle itself, or for an export a new one.",
             reason="foreign",
         )
-    return Seen("empty", None, {})
+    extra = sorted(set(files) - set(sums) - {SUMS, SIGNATURE})
+    if extra:
+        raise ClusterError(
+            f"{path} has {len(extra)} file(s) that {SUMS} does not list: {named(extra)}",
+            remedy="Move them away when they are yours. Else copy the bundle again.",
+            reason="foreign",
+            files=extra,
+        )
+    return Seen("whole" if entries else "empty", files, sums, text)
 
 
-def require_whole(path: str, seen: Seen) -> Manifest:
-    """Return the manifest of a bundle that is whole. Raises :class:`ClusterError`."""
-    if seen.manifest is not None:
-        return seen.manifest
+def _read(path: str, name: str) -> bytes:
+    try:
+        return untrusted.read(path, name, LIST_LIMIT)
+    except untrusted.Tampered as error:
+        raise ClusterError(f"{path}/{name} cannot be used: {error.found}", remedy="Copy the bundle again.", reason="foreign") from error
+
+
+def about_of(path: str, seen: Seen) -> About:
+    """Return what a bundle is for, once it is known to be one that this collection reads and to have all that it lists. Raises :class:`ClusterError`."""
     if seen.what == "unfinished":
         raise ClusterError(
             f"the bundle {path} is not whole: its export did not end, or was copied before it had",
             remedy="Run the export again, which goes on there, and copy the bundle again.",
             reason="unfinished",
         )
-    raise ClusterError(
-        f"there is no bundle in {path}: it is {seen.what}", remedy="Copy or mount the bundle there, and name its directory in gb10_bundle_dir.", reason="absent"
-    )
+    if seen.what != "whole":
+        raise ClusterError(
+            f"there is no bundle in {path}: it is {seen.what}",
+            remedy="Copy or mount the bundle there, and name its directory in gb10_bundle_dir.",
+            reason="absent",
+        )
+    lost = sorted({ABOUT, *seen.sums} - set(seen.files))
+    if lost:
+        raise ClusterError(
+            f"the bundle {path} lacks {len(lost)} file(s) that it lists: {named(lost)}",
+            remedy="Copy the bundle again; nothing was imported.",
+            reason="incomplete",
+            files=lost,
+        )
+    text, where = _read(path, ABOUT), os.path.join(path, ABOUT)
+    if sha256_of(text) != seen.sums.get(ABOUT):
+        raise programs.damaged(path, [ABOUT])
+    found = parsed(text, where)
+    archive = found["image"]["archive"]
+    if archive not in seen.sums:
+        raise ClusterError(f"the bundle lists no {archive}, which is its image", remedy="Export the bundle again.", reason="foreign", files=[archive])
+    return found
+
+
+def parsed(text: bytes, where: str) -> About:
+    """Return what a bundle is for. Raises :class:`ClusterError` for what this collection does not read."""
+    try:
+        found = json.loads(text)
+        if found["format"] != FORMAT:
+            raise ClusterError(
+                f"{where} has format {found['format']!r}, written by {found.get('made_by', 'an unknown collection')}",
+                expected=f"format {FORMAT}, which this collection reads",
+                remedy="Use the collection that wrote it also here, or export with this one.",
+                reason="newer",
+            )
+        image = found["image"]
+        texts, lists = [found["profile"], image["tag"], image["archive"], image["store"]], [found["models"], found["wheels"]]
+        if [type(one) for one in [*texts, *lists]] != [str] * len(texts) + [list] * len(lists):
+            raise ValueError("image, models, wheels or profile")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ClusterError(
+            f"{where} does not describe a bundle: {error!r}", remedy="Take a bundle that this collection has written.", reason="foreign"
+        ) from error
+    return found
+
+
+def signer(path: str, seen: Seen, signers: str) -> str:
+    """Return who of the allowed ``signers`` (a text for ssh-keygen) signed the list of a bundle; empty without any. Raises :class:`ClusterError`."""
+    if not signers:
+        return ""
+    programs.require("ssh-keygen")
+    if SIGNATURE not in seen.files:
+        raise ClusterError(
+            f"the bundle {path} is not signed: it has no {SIGNATURE}",
+            remedy=f"Have its maker sign it: ssh-keygen -Y sign -f KEY -n {NAMESPACE} {path}/{SUMS}",
+            reason="signature",
+        )
+    with tempfile.TemporaryDirectory() as place:
+        allowed, signature = os.path.join(place, "signers"), os.path.join(place, SIGNATURE)
+        write_whole(allowed, f"{signers.rstrip()}\n".encode())
+        write_whole(signature, _read(path, SIGNATURE))
+        found = run_tool(["ssh-keygen", "-Y", "find-principals", "-s", signature, "-f", allowed], SIGNATURE_SECONDS)
+        who = found.stdout.partition("\n")[0]
+        if found.rc == 0:
+            argv = ["ssh-keygen", "-Y", "verify", "-f", allowed, "-I", who, "-n", NAMESPACE, "-s", signature]
+            found = run_tool(argv, SIGNATURE_SECONDS, seen.text)
+    if found.rc != 0:
+        raise ClusterError(
+            f"the signature of the bundle {path} is not that of an allowed signer: {found.raw[:300]}",
+            remedy="Take a bundle that one of gb10_bundle_signers signed. Changed since: export, then sign SHA256SUMS again.",
+            reason="signature",
+        )
+    return who
+
+
+def write(path: str, name: str, text: bytes, owner: owners.Owner) -> None:
+    """Write a small file of a bundle. Raises OSError."""
+    with owners.acting_as(owner):
+        os.makedirs(os.path.dirname(os.path.join(path, name)), mode=0o755, exist_ok=True)
+        write_whole(os.path.join(path, name), text, 0o644)

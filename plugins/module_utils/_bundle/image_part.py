@@ -2,290 +2,242 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The image of a bundle: out of either kind of image store, and into either. This module util is PRIVATE to the collection.
-
-It lies there as an OCI image layout, which other tools read, too: the blobs by their sha256, each a file of its own. Of the classic store the layers are
-the tars that they were, uncompressed; of containerd's the blobs come as they are.
-"""
+"""The image of a bundle: an engine's own export, into an engine with either kind of image store. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import tarfile
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, programs
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
+from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
 
-BLOBS = f"{content.IMAGE}/blobs/sha256"
-MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
-CONFIG_TYPE, LAYER_TYPE = "application/vnd.oci.image.config.v1+json", "application/vnd.oci.image.layer.v1.tar"
+#: What makes an image beside its layers.
+FACE = ("Cmd", "Entrypoint", "Env", "Labels", "User", "WorkingDir")
+#: How many times the bytes of an export an engine's disk needs: it keeps a copy for a while, and unpacks it, which containerd's store keeps packed.
+TIMES = {"classic": 2, "containerd": 5}
 
 About = dict[str, t.Any]
 
 
 class Image(t.NamedTuple):
-    """An image of a bundle: the names that it gets, its manifest, its configuration, its layers (each a digest and its bytes), and these unpacked."""
+    """An image of an export: the names that it gets, the digest of its configuration, its layers unpacked, and what else makes it."""
 
     names: list[str]
-    kind: str
-    manifest: tuple[str, int]
-    config: tuple[str, int]
-    layers: list[tuple[str, int]]
-    diff_ids: list[str]
+    config: str
+    layers: list[str]
+    face: dict[str, t.Any]
 
-    def id_in(self, store: str) -> str:
-        """Return the id that an engine with this kind of store gives it."""
-        return self.config[0] if store == "classic" else self.manifest[0]
+    def is_one(self, answer: About) -> bool:
+        """Return whether an image of an engine is this one. An engine with the other kind of store has another id for it."""
+        return answer["Id"] == self.config or (layers_of(answer), face_of(answer.get("Config"))) == (self.layers, self.face)
 
 
-def blob_name(digest: str) -> str:
-    """Return where a blob lies in a bundle."""
-    return f"{BLOBS}/{image_server.digest_hex(digest)}"
+def layers_of(answer: About) -> list[str]:
+    """Return the layers of an image, as the engine describes it."""
+    return [str(one) for one in (answer.get("RootFS") or {}).get("Layers") or []]
+
+
+def face_of(config: t.Any) -> dict[str, t.Any]:
+    """Return what makes an image beside its layers."""
+    return {name: (config or {}).get(name) or None for name in FACE}
+
+
+def tagged(name: str) -> str:
+    """Return an image's name as an engine's export has it."""
+    short = name.removeprefix("docker.io/").removeprefix("library/")
+    return short if ":" in short.rpartition("/")[2] else f"{short}:latest"
 
 
 # -- out of an engine ------------------------------------------------------------------------------------------------
 
 
-def small(path: str, text: bytes, digest: str = "") -> Item:
-    """Return a file of a bundle whose content is at hand."""
-    return Item(path, len(text), lambda: iter([text]), image_server.digest_hex(digest) if digest else content.sha256_of(text))
+class Export(t.NamedTuple):
+    """What a bundle says of an image, the names that are exported (the base first), and about how many bytes that are."""
+
+    about: About
+    names: list[str]
+    size: int
 
 
-def _found(api: EngineApi, name: str) -> About:
-    found = api.image(name)
-    if found is None:
-        raise ClusterError(f"no image {name} is here, so nothing to export", remedy="Run the play with --tags image, which builds it.", reason="absent")
-    return found
-
-
-def exported(api: EngineApi, image: str, base: str, place: Place) -> tuple[About, list[Item]]:
-    """Return what the manifest of a bundle says of an image and the base below it, and the files that it is made of. Raises :class:`ClusterError`, OSError."""
+def exported(api: EngineApi, image: str, base: str) -> Export:
+    """Return what is to be exported of an image and the base below it. Raises :class:`ClusterError`."""
     if "@" in image:
         raise ClusterError(
             f"{image} is named by its digest, and an engine gives no image a name by digest but one that it pulled",
             remedy="Set image.tag in the profile.",
             reason="no name",
         )
-    info = api.get("/info")
-    store, found = image_store.store_of(info), _found(api, image)
-    given = [([image], found)]
+    found = api.image(image)
+    if found is None:
+        raise ClusterError(f"no image {image} is here, so nothing to export", remedy="Run the play with --tags image, which builds it.", reason="absent")
     below = api.image(base) if base and base != image and "@" not in base else None
-    layers = image_copying.layers_in(found)
-    if below is not None and below["Id"] == found["Id"]:
-        given[0][0].append(base)
-    elif below is not None and layers[:len(image_copying.layers_in(below))] == image_copying.layers_in(below):
-        given.append(([base], below))
-    try:
-        each = (_of_containerd if store == "containerd" else _of_classic)(info, given, place)
-    except (image_server.Unreadable, ValueError) as error:
-        raise ClusterError(
-            f"{image} cannot be exported: {error}",
-            expected="Docker's storage driver overlay2, or its containerd image store, with all layers of the image",
-            remedy=f"When it names another driver, use one of these. Else build the image again: docker rmi {image}, then --tags image.",
-            reason="engine",
-        ) from error
-    images = [one for one, _items in each]
-    index = _index(list(reversed(images)))
-    items = {item.path: item for _one, of_one in each for item in of_one}
-    for name, text in (("oci-layout", image_server.LAYOUT), ("index.json", index)):
-        items[f"{content.IMAGE}/{name}"] = small(f"{content.IMAGE}/{name}", text)
+    layers = layers_of(below) if below else []
+    ids = {**({base: below["Id"]} if below and layers_of(found)[:len(layers)] == layers else {}), image: found["Id"]}
     about = {
         "tag": image,
-        "store": store,
+        "archive": f"{content.IMAGE}/{content.sha256_of(json.dumps(ids).encode())[:12]}.tar",
+        "store": image_store.store_of(api.get("/info")),
         "id": found["Id"],
         "architecture": str(found.get("Architecture") or ""),
         "labels": (found.get("Config") or {}).get("Labels") or {},
-        "images": [one._asdict() for one in images],
     }
-    return about, list(items.values())
+    return Export(about, list(ids), int(found.get("Size") or 0))
 
 
-def _index(images: t.Sequence[Image]) -> bytes:
-    return image_server.blob_index(
-        [(image_server.Manifest(one.kind, one.manifest, one.config, one.layers), [image_server.full_name(name) for name in one.names]) for one in images]
-    )
+def save(watch: programs.Watch, api: EngineApi, export: Export, path: str, owner: owners.Owner) -> None:
+    """Write an engine's export into a bundle, whole or not at all. Raises :class:`ClusterError`, OSError."""
+    part, archive = os.path.join(path, content.PARTS, "image.tar"), export.about["archive"]
+    with owners.acting_as(owner):
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "r+b") as stream:
+        argv = ["docker", "--host", f"unix://{api.socket_path}", "save", *export.names]
+        done = watch.run(argv, stdout=descriptor, far=lambda: f"{os.fstat(descriptor).st_size / 1e9:.1f} of about {export.size / 1e9:.1f} GB")
+        if done.rc != 0:
+            raise programs.failed("docker save", done.words, path)
+        require_names(images_in(stream, archive), export.names, archive)
+        base_first(stream, export.names)
+        os.fsync(descriptor)
+    with owners.acting_as(owner):
+        os.makedirs(os.path.join(path, content.IMAGE), mode=0o755, exist_ok=True)
+        os.rename(part, os.path.join(path, archive))
 
 
-def _of_classic(info: About, given: t.Sequence[tuple[list[str], About]], place: Place) -> list[tuple[Image, list[Item]]]:
-    root, driver = str(info.get("DockerRootDir")), str(info.get("Driver"))
-    done = []
-    for names, found in given:
-        config = image_server.config_of(root, driver, found["Id"])
-        layers, items = [], []
-        for layer in image_server.layers_of(root, driver, image_copying.layers_in(found)):
-            path = blob_name(layer.diff_id)
-            known = place.seen.files.get(path)
-            # To know the bytes of a layer's tar takes a look at each of its files' names.
-            size = known.size if known else image_server.tar_size(layer.split)
-            layers.append((layer.diff_id, size))
-            items.append(Item(path, size, _chunks_of(layer), image_server.digest_hex(layer.diff_id)))
-        about = {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "config": {"mediaType": CONFIG_TYPE, "digest": found["Id"], "size": len(config)},
-            "layers": [{"mediaType": LAYER_TYPE, "digest": digest, "size": size} for digest, size in layers],
-        }
-        text = json.dumps(about).encode()
-        digest = f"sha256:{content.sha256_of(text)}"
-        items += [small(blob_name(digest), text, digest), small(blob_name(found["Id"]), config, found["Id"])]
-        done.append((Image(names, MANIFEST_TYPE, (digest, len(text)), (found["Id"], len(config)), layers, image_copying.layers_in(found)), items))
-    return done
+def base_first(stream: t.BinaryIO, names: t.Sequence[str]) -> None:
+    """Have the base come before what stands on it, in a list that the classic store writes in any order.
 
-
-def _chunks_of(layer: image_server.Layer) -> t.Callable[[], t.Iterator[bytes | memoryview]]:
-    return lambda: image_server.layer_bytes(layer)
-
-
-def _of_containerd(info: About, given: t.Sequence[tuple[list[str], About]], _place: Place) -> list[tuple[Image, list[Item]]]:
-    root = str(info.get("DockerRootDir"))
-    done = []
-    for names, found in given:
-        layers = image_copying.layers_in(found)
-        one = image_identity.manifest_of(root, found["Id"], layers)
-        blobs = [one.own, one.config, *one.layers]
-        items = [Item(blob_name(digest), size, _blob_chunks(root, digest, size), image_server.digest_hex(digest)) for digest, size in blobs]
-        done.append((Image(names, one.kind, one.own, one.config, one.layers, layers), items))
-    return done
-
-
-def _blob_chunks(root: str, digest: str, size: int) -> t.Callable[[], t.Iterator[bytes | memoryview]]:
-    return lambda: image_server.blob_bytes(image_server.blob_path(root, digest), digest, size)
+    containerd's store keeps what it has unpacked for the image that came first, and a base that came second would go with that image (seen with engine
+    26.1.5). Raises OSError.
+    """
+    stream.seek(0)
+    with tarfile.open(fileobj=stream, mode="r:") as tar:
+        member = tar.getmember("manifest.json")
+        listed = json.load(tar.extractfile(member) or stream)
+    listed.sort(key=lambda one: tagged(names[0]) not in (one["RepoTags"] or []))
+    text = json.dumps(listed, separators=(",", ":")).encode().ljust(member.size)
+    if len(text) == member.size:
+        stream.seek(member.offset_data)
+        stream.write(text)
+        stream.flush()
 
 
 # -- into an engine --------------------------------------------------------------------------------------------------
 
 
-def images_of(manifest: content.Manifest) -> list[Image]:
-    """Return the images of a bundle. Raises :class:`ClusterError` for a list that says something else."""
+def images_in(stream: t.BinaryIO, where: str) -> list[Image]:
+    """Return the images of an engine's export. Raises :class:`ClusterError` for something else."""
+    found = []
     try:
-        found = []
-        for row in manifest["image"]["images"]:
-            one = Image(
-                [str(name) for name in row["names"]], str(row["kind"]), _blob(row["manifest"]), _blob(row["config"]), [_blob(layer) for layer in row["layers"]],
-                [str(digest) for digest in row["diff_ids"]],
-            )  # fmt: skip
-            if len(one.layers) != len(one.diff_ids) or not one.names:
-                raise ValueError(f"{len(one.layers)} layers of {len(one.diff_ids)}")
-            list(map(image_server.digest_hex, one.diff_ids))
-            found.append(one)
-    except (KeyError, TypeError, ValueError, image_server.Unreadable) as error:
-        raise ClusterError(f"the bundle's list of images cannot be read: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
-    listed = {row.path: row.size for row in content.rows_of(manifest)}
-    lost = [blob_name(digest) for one in found for digest, size in (one.manifest, one.config, *one.layers) if listed.get(blob_name(digest)) != size]
-    if lost:
-        raise ClusterError(f"the bundle lists no {content.named(lost)}, which its image needs", remedy="Export the bundle again.", reason="foreign", files=lost)
-    return found
+        stream.seek(0)
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
+            for one in json.loads(_member(tar, "manifest.json")):
+                text = _member(tar, one["Config"])
+                config, names = json.loads(text), [str(name) for name in one["RepoTags"] or []]
+                digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
+                found.append(Image(names, digest, [str(layer) for layer in config["rootfs"]["diff_ids"]], face_of(config.get("config"))))
+            index = json.loads(_member(tar, "index.json"))["manifests"] if "index.json" in tar.getnames() else []
+            named_there = {str((one.get("annotations") or {}).get("io.containerd.image.name") or "") for one in index} - {""}
+    except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ClusterError(f"{where} is no export of an engine: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
+    other = sorted({tagged(name) for name in named_there} - {name for one in found for name in one.names})
+    return [*found, *([Image(other, "", [], {})] if other else [])]
 
 
-def _blob(given: t.Any) -> tuple[str, int]:
-    digest, size = given
-    image_server.digest_hex(digest)
-    return digest, int(size)
+def _member(tar: tarfile.TarFile, name: str) -> bytes:
+    member = tar.getmember(name)
+    stream = tar.extractfile(member) if member.size <= content.LIST_LIMIT else None
+    if stream is None:
+        raise ValueError(f"{name} is not a file, or has {member.size} bytes")
+    return stream.read()
+
+
+def require_names(images: t.Sequence[Image], names: t.Sequence[str], where: str) -> None:
+    """Raise :class:`ClusterError` unless an export has the first of these names, and no other ones than these: no bundle decides what is replaced here."""
+    has, expected = sorted(name for one in images for name in one.names), [tagged(name) for name in names if name]
+    if expected[-1] not in has or set(has) - set(expected):
+        raise ClusterError(
+            f"{where} has the image(s) {named(has) or 'without a name'}",
+            expected=f"{names[-1]}, as the profile of this controller says",
+            remedy="Use the profile that the bundle was made with: it lies in the bundle, below profile.",
+            reason="other profile",
+        )
 
 
 class Wanted(t.NamedTuple):
-    """What an engine gets of a bundle: its images, the layers that it has of the first one, and what they have been here before, by name."""
+    """What an engine gets of a bundle: the images of its export, the names that it lacks, and what all of them have been here before.
+
+    ``left_out`` are names that do not come, since nothing here would know them as what they are.
+    """
 
     images: list[Image]
-    have: int
+    names: list[str]
     before: dict[str, str | None]
-    #: Names of images that do not come under their name, since nothing here would know them as what they are.
     left_out: list[str]
 
-    @property
-    def missing(self) -> int:
-        """Return the bytes of the layers that come."""
-        return sum(size for _digest, size in self.images[0].layers[self.have:]) if self.images else 0
 
-
-def wanted(api: EngineApi, manifest: content.Manifest, info: About, replace: bool) -> Wanted:
-    """Return what this node's engine lacks of a bundle's images. Raises :class:`ClusterError` for a name that another image has here."""
-    store, labels = image_store.store_of(info), manifest["image"].get("labels") or {}
-    found, left_out = images_of(manifest), []
-    if store != manifest["image"].get("store"):
-        left_out = [name for one in found[1:] if not image_identity.is_built_on(labels, None, one.config[0]) for name in one.names]
-    found = [one for one in found if not set(one.names) & set(left_out)]
-    before: dict[str, str | None] = {}
-    lacking, other = [], []
-    for one in found:
-        here = {name: api.image(name) for name in one.names}
-        same = {name: answer is not None and is_one(api, answer, one, info) for name, answer in here.items()}
-        before |= {name: answer["Id"] if answer else None for name, answer in here.items()}
-        other += [f"{name} ({answer['Id'][7:19]} here)" for name, answer in here.items() if answer and not same[name]]
-        if not all(same.values()):
-            lacking.append(one)
+def wanted(api: EngineApi, about: About, images: list[Image], replace: bool) -> Wanted:
+    """Return what this node's engine lacks of a bundle's images. Raises :class:`ClusterError` for a name that another image has here, or another processor."""
+    info = api.get("/info")
+    image, own = str(about.get("architecture") or ""), str(info.get("Architecture") or "")
+    if image and own and {"x86_64": "amd64", "aarch64": "arm64"}.get(own, own) != image:
+        raise ClusterError(
+            f"the bundle's image is for {image}, and this node has {own}",
+            remedy="Export the bundle on a node of the same processor.",
+            reason="architecture",
+        )
+    left_out = []
+    if image_store.store_of(info) != about["store"]:
+        labels, tag = about.get("labels") or {}, tagged(about["tag"])
+        left_out = [name for one in images if tag not in one.names and not image_identity.is_built_on(labels, None, one.config) for name in one.names]
+    here = {name: (one, api.image(name)) for one in images for name in one.names}
+    lacking = [name for name, (one, answer) in here.items() if name not in left_out and not (answer and one.is_one(answer))]
+    other = [f"{name} ({answer['Id'][7:19]} here)" for name, (_one, answer) in here.items() if name in lacking and answer]
     if other and not replace:
         raise ClusterError(
-            f"the names of {len(other)} image(s) of the bundle are those of other images here: {content.named(other)}; nothing was imported",
+            f"the names of {len(other)} image(s) of the bundle are those of other images here: {named(other)}; nothing was imported",
             remedy="To give the names to the bundle's images: -e gb10_bundle_replace=true. The other ones stay, without these names.",
             reason="other content",
         )
-    # The first one has all layers; another one costs its configuration alone.
-    have = image_copying.present(api, _offer(lacking[0], store), str(info.get("DockerRootDir"))) if lacking else 0
-    return Wanted(lacking, have, before, left_out)
+    return Wanted(images, lacking, {name: answer["Id"] if answer else None for name, (_one, answer) in here.items()}, left_out)
 
 
-def is_one(api: EngineApi, answer: About, image: Image, info: About) -> bool:
-    """Return whether an image of this engine is one of a bundle: by its configuration, which is the same in either kind of store."""
-    return answer["Id"] in (image.id_in("classic"), image.id_in("containerd")) or image_identity.config_digest(api, answer, info) == image.config[0]
+def load(watch: programs.Watch, api: EngineApi, place: tuple[str, str, str], found: Wanted, names: t.Sequence[str]) -> None:
+    """Have an engine load an export, which is the path of a bundle, its archive, and the sha256 of that. Raises :class:`ClusterError`, OSError."""
+    path, archive, digest = place
+    docker = ["docker", "--host", f"unix://{api.socket_path}"]
+    with untrusted.reader(path, archive, own=False) as stream:
+        size = os.fstat(stream.fileno()).st_size
 
+        def far() -> str:
+            return f"{os.lseek(stream.fileno(), 0, os.SEEK_CUR) / 1e9:.1f} of {size / 1e9:.1f} GB"
 
-def _offer(image: Image, store: str) -> image_copying.Offer:
-    return {"how": "layers" if store == "classic" else "blobs", "layers": image.diff_ids, "blobs": [digest for digest, _size in image.layers]}
-
-
-def stream(place: Place, rows: t.Mapping[str, Row], store: str, found: Wanted) -> t.Iterator[bytes | memoryview]:
-    """Yield what an engine with this kind of store loads: the images without the layers that it has. Raises :class:`ClusterError`, OSError."""
-    # The base before what stands on it: containerd's store keeps what it has unpacked for the image that came first, and a base that came second
-    # would go with that image (seen with engine 26.1.5).
-    images = list(reversed(found.images))
-    # A layer's name in the stream is that of its blob, and the engine asks for those alone that it lacks.
-    blobs = dict.fromkeys(digest for one in found.images for digest, _size in one.layers[found.have:])
-    about = [one.manifest[0] for one in images] if store == "containerd" else []
-    if store == "containerd":
-        small = {"oci-layout": image_server.LAYOUT, "index.json": _index(images)}
-    else:
-        loaded = [{"Config": f"blobs/sha256/{_hex(one.config)}", "RepoTags": one.names, "Layers": [f"blobs/sha256/{_hex(layer)}" for layer in one.layers]}
-                  for one in images]
-        small = {"manifest.json": json.dumps(loaded).encode()}
-    for name, text in small.items():
-        yield image_server.tar_header(name, len(text)) + text + image_server.tar_padding(len(text))
-    for digest in dict.fromkeys([*about, *(one.config[0] for one in images), *blobs]):
-        row = rows[blob_name(digest)]
-        yield image_server.tar_header(f"blobs/sha256/{image_server.digest_hex(digest)}", row.size)
-        yield from place.chunks(row)
-        yield image_server.tar_padding(row.size)
-    yield image_server.TAR_END
-
-
-def _hex(blob: tuple[str, int]) -> str:
-    return image_server.digest_hex(blob[0])
-
-
-def stream_bytes(found: Wanted) -> int:
-    """Return about how many bytes the stream has."""
-    return found.missing + tarfile.BLOCKSIZE * 8
-
-
-def require_architecture(manifest: content.Manifest, info: About) -> None:
-    """Raise :class:`ClusterError` for an image of another processor than this node's."""
-    image, own = str(manifest["image"].get("architecture") or ""), str(info.get("Architecture") or "")
-    names = {"x86_64": "amd64", "aarch64": "arm64"}
-    if image and own and names.get(own, own) != image:
-        raise ClusterError(
-            f"the bundle's image is for {image}, and this node has {own}", remedy="Export the bundle on a node of the same processor.", reason="architecture"
-        )
-
-
-def space(found: Wanted) -> int:
-    """Return the bytes that the engine's disk needs for what comes: it keeps a copy of each layer for a while, and unpacks it."""
-    plain, packed = image_copying.TIMES["classic"], image_copying.TIMES["containerd"]
-    first = found.images[0] if found.images else None
-    layers = list(zip(first.layers, first.diff_ids))[found.have:] if first else []
-    return sum(size * (plain if digest == diff_id else packed) for (digest, size), diff_id in layers)
+        # The same open file is read twice: nothing else can take its name in between.
+        if watch.run(["sha256sum"], stdin=stream, far=far).stdout[:64] != digest:
+            raise programs.damaged(path, [archive])
+        require_names(images_in(stream, archive), names, archive)
+        stream.seek(0)
+        done = watch.run([*docker, "load"], stdin=stream, far=far)
+    # Engines with containerd's store were seen to say so, and to end well.
+    if done.rc != 0 or "error unpacking" in done.stdout.lower():
+        raise programs.failed("docker load", done.words, archive)
+    for name in found.left_out:
+        before = found.before[name]
+        if watch.run([*docker, *(["tag", before, name] if before else ["rmi", "--no-prune", name])]).rc != 0:
+            raise ClusterError(f"{name} came along, and cannot lose its name", remedy=f"docker rmi --no-prune {name}", reason="engine")
+    for name, one in ((name, one) for one in found.images for name in one.names if name not in found.left_out):
+        here = api.image(name)
+        if here is None or not one.is_one(here):
+            raise ClusterError(
+                f"{name} is {here['Id'] if here else 'absent'} after the import",
+                expected=one.config,
+                remedy="Somebody else tags or removes images here. Find out who, and run again.",
+                reason="other content",
+            )

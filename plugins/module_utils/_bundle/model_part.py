@@ -4,38 +4,75 @@
 
 """The models of a bundle: out of a node's hub cache or a plain directory, and into another node's. This module util is PRIVATE to the collection.
 
-What belongs to a model, what a node lacks of it, and how a file gets its name in a cache are those of a copy between nodes.
+In a bundle a repository is what the hub's client makes where links cannot be: refs, and snapshots of files. What belongs to a model, what a node lacks of it,
+and how a file gets its name in a cache are those of a copy between nodes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place, chunks_of, full, written
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, programs
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_stage, copy_target, copying, model_files
-from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_stage, copy_target, copying, digests, model_files
+from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry, named
 
-#: In a directory's stage, the one file that is being written.
-PART = "bundle-part"
 #: What lies only where an engine has run, or a download.
 _OWN = ("__pycache__", ".cache", copying.STAGE)
+#: Seconds by which the times of one file differ on two kinds of file system.
+_TIMES = 2
 
 Model = dict[str, t.Any]
+
+
+def sources(entries: t.Iterable[Entry]) -> dict[str, str]:
+    """Return the files of a repository with the path that each has in a bundle: that of a link to it, where it is a blob."""
+    links = {entry.target: entry.path for entry in entries if entry.kind == "link"}
+    return {entry.path: links[entry.path] if _is_blob(entry) and entry.path in links else entry.path for entry in entries if entry.kind == "file"}
+
+
+def _is_blob(entry: Entry) -> bool:
+    return entry.path.startswith("blobs/")
 
 
 # -- out of a node ---------------------------------------------------------------------------------------------------
 
 
-def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[list[Model], list[Item]]:
-    """Return what the manifest of a bundle says of these models, and their files. Raises :class:`ClusterError` for one that is not whole, OSError."""
-    models, items = [], {}
+class Item(t.NamedTuple):
+    """A file that a bundle is to have: the directory and path that it comes from, its path below ``below``, and its status there.
+
+    ``sha256``, and git's id of it (``git``), are empty where the hub gave it no such name.
+    """
+
+    source: str
+    below: str
+    name: str
+    size: int
+    mtime: int
+    sha256: str = ""
+    git: str = ""
+
+    @property
+    def path(self) -> str:
+        """Return its path in the bundle."""
+        return f"{self.below}/{self.name}"
+
+    def is_at(self, status: os.stat_result, sha256: str) -> bool:
+        """Return whether a file of a bundle with this status and digest is this one, by reading it where neither name nor time says. Raises OSError."""
+        if status.st_size != self.size or self.sha256:
+            return status.st_size == self.size and sha256 in ("", self.sha256)
+        if abs(status.st_mtime_ns - self.mtime) <= _TIMES * 10**9:
+            return True
+        with owners.acting_as(owners.owner_of(self.source)):
+            return digests.digest(os.path.join(self.source, self.name), "sha256")[1] == sha256
+
+
+def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[list[Model], list[Item], dict[str, bytes]]:
+    """Return what a bundle says of these models, their files, and the texts of their refs. Raises :class:`ClusterError` for one that is not whole, OSError."""
+    models, items, refs = [], [], {}
     purposes: dict[tuple[str, str | None], list[dict[str, t.Any]]] = {}
     for one in repositories:
         purposes.setdefault((one["repo"], one["revision"]), []).append(one)
@@ -51,13 +88,13 @@ def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[
         below = f"{content.DIRECTORIES}/{len(models)}" if model_files.is_directory(repo) else f"{content.HUB}/{model_files.repo_directory(repo)}"
         models.append({"repo": repo, "revision": place.revision, "ref": ref, "below": below, "entries": copying.rows(entries)})
         for entry in (one for one in entries if one.kind == "file"):
-            kind = copying.digest_kind(os.path.join(place.repo_path, entry.path))
-            name = os.path.basename(entry.path)
-            path = f"{below}/{entry.path}"
-            chunks = _chunks_of(place.repo_path, entry)
-            # A blob is what its name says; of any other file the time tells whether it is still the one that was exported.
-            items[path] = Item(path, entry.size, chunks, name if kind == "sha256" else "", 0 if kind else entry.mtime, name if kind == "git" else "")
-    return models, list(items.values())
+            kind, name = copying.digest_kind(os.path.join(place.repo_path, entry.path)), os.path.basename(entry.path)
+            sha256, git = name if kind == "sha256" else "", name if kind == "git" else ""
+            links = [one.path for one in entries if one.kind == "link" and one.target == entry.path and _is_blob(entry)]
+            for path in links or [entry.path]:
+                items.append(Item(place.repo_path, below, path, entry.size, entry.mtime, sha256, git))
+        refs |= {f"{below}/{entry.path}": entry.target.encode() for entry in entries if entry.kind == "ref"}
+    return models, list(dict.fromkeys(items)), refs
 
 
 def _require_whole(repo: str, path: str, wanted: t.Sequence[dict[str, t.Any]]) -> None:
@@ -65,7 +102,7 @@ def _require_whole(repo: str, path: str, wanted: t.Sequence[dict[str, t.Any]]) -
     found += [problem for one in wanted for name in model_files.named_files(one["files"]) if (problem := model_files.file_problem(path, name))]
     if found:
         raise ClusterError(
-            f"{repo} is not whole: {'; '.join(dict.fromkeys(problem.message for problem in found[:content.NAMED]))}",
+            f"{repo} is not whole: {'; '.join(dict.fromkeys(problem.message for problem in found[:copying.NAMED]))}",
             remedy="Run the play with --tags model, which mends it, and export again.",
             reason="incomplete",
             files=[problem.file for problem in found],
@@ -96,48 +133,44 @@ def plain_listing(root: str) -> list[Entry]:
     return sorted(found)
 
 
-def _chunks_of(base: str, entry: Entry) -> t.Callable[[], t.Iterator[memoryview]]:
-    """Return what reads a file that was listed, and raises :class:`ClusterError` when it is another one by then."""
-
-    def chunks() -> t.Iterator[memoryview]:
-        try:
-            stream = untrusted.reader(base, entry.path, own=False)
-        except untrusted.Tampered as error:
-            raise _changed(os.path.join(base, entry.path)) from error
-        with stream:
-            yield from chunks_of(stream)
-            status = os.fstat(stream.fileno())
-            if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime):
-                raise _changed(os.path.join(base, entry.path))
-
-    return chunks
+def bring(watch: programs.Watch, path: str, items: t.Sequence[Item], owner: owners.Owner) -> None:
+    """Copy files into a bundle. Raises :class:`ClusterError`, OSError."""
+    for source, below in dict.fromkeys((one.source, one.below) for one in items):
+        with owners.acting_as(owner):
+            os.makedirs(os.path.join(path, below), mode=0o755, exist_ok=True)
+        names = [one.name for one in items if (one.source, one.below) == (source, below)]
+        parts = os.path.join(path, content.PARTS)
+        watch.rsync(source, os.path.join(path, below), names, owners.owner_of(source), owner, "--copy-links", f"--temp-dir={parts}")
 
 
-def _changed(path: str) -> ClusterError:
-    return ClusterError(
-        f"{path} was changed while it was exported; it has no name in the bundle",
-        remedy="See what writes there (a download, a person), let it end, and run again.",
-        reason="source changed",
-        files=[path],
-    )
+def spoiled(path: str, items: t.Sequence[Item], sums: t.Mapping[str, str], owner: owners.Owner) -> list[str]:
+    """Return the files of a bundle that are not what the hub names them. Raises OSError."""
+    found = [one.path for one in items if one.sha256 and sums[one.path] != one.sha256]
+    with owners.acting_as(owner):
+        return found + [one.path for one in items if one.git and digests.digest(os.path.join(path, one.path), "git")[1] != one.git]
 
 
 # -- into a node -----------------------------------------------------------------------------------------------------
 
 
 class Wanted(t.NamedTuple):
-    """What a node lacks of a model of a bundle, whose files lie ``below`` there."""
+    """What a node lacks of a model of a bundle, whose files lie ``below`` there, each at a path (``sources``)."""
 
     repository: copy_stage.Repository
     below: str
+    sources: dict[str, str]
     owner: owners.Owner
 
+    def files(self) -> dict[str, Entry]:
+        """Return the files that come, by their paths below ``below``."""
+        return {self.sources[entry.path]: entry for entry in self.repository.lack.files}
 
-def wanted(hf_home: str, models: t.Sequence[Model], rows: t.Mapping[str, Row]) -> list[Wanted]:
+
+def wanted(hf_home: str, models: t.Sequence[Model], seen: content.Seen) -> list[Wanted]:
     """Return what this node lacks of a bundle's models. Raises :class:`ClusterError` for a file of the same name and other content."""
     hub, found = os.path.join(hf_home, "hub"), []
     for model in models:
-        repo, below, entries = _read(model, rows)
+        repo, below, entries = _read(model, seen)
         plain = model_files.is_directory(repo)
         path = repo if plain else os.path.join(hub, model_files.repo_directory(repo))
         stage = os.path.join(repo, copying.STAGE) if plain else copying.stage_of(hub, repo)
@@ -145,11 +178,11 @@ def wanted(hf_home: str, models: t.Sequence[Model], rows: t.Mapping[str, Row]) -
         with owners.acting_as(owners.owner_of(top)):
             lack = copying.lacking(entries, path, str(model.get("ref") or ""))
         repository = copy_stage.Repository(repo, path, stage, entries, lack)
-        found.append(Wanted(repository, below, owners.one_owner(top, repository.directories() if lack else ())))
+        found.append(Wanted(repository, below, sources(entries), owners.one_owner(top, repository.directories() if lack else ())))
     other = [name for one in found for name in one.repository.lack.other]
     if other:
         raise ClusterError(
-            f"{len(other)} file(s) here have the name of one of the bundle, and other content: {content.named(other)}; nothing was replaced",
+            f"{len(other)} file(s) here have the name of one of the bundle, and other content: {named(other)}; nothing was replaced",
             remedy="If they are yours, move them away. If they are what is left of a copy, remove them. Then import again.",
             reason="other content",
             files=other,
@@ -168,74 +201,59 @@ def asked(models: t.Sequence[Model], repositories: t.Sequence[dict[str, t.Any]])
         else:
             lost.append(f"{one['repo']}{'@' if revision else ''}{revision[:12]}")
     if lost:
-        has = content.named([f"{model.get('repo')}@{str(model.get('revision') or '')[:12]}" for model in models])
+        has = named([f"{model.get('repo')}@{str(model.get('revision') or '')[:12]}" for model in models])
         raise ClusterError(
-            f"the bundle has no {content.named(lost)}, which the profile loads; it has {has or 'no model'}",
+            f"the bundle has no {named(lost)}, which the profile loads; it has {has or 'no model'}",
             remedy="Export a bundle with this profile, or import with the one that it was made for: -e gb10_profile=ID",
             reason="other profile",
         )
     return list(found.values())
 
 
-def _read(model: Model, rows: t.Mapping[str, Row]) -> tuple[str, str, list[Entry]]:
+def _read(model: Model, seen: content.Seen) -> tuple[str, str, list[Entry]]:
     try:
         repo, below, entries = str(model["repo"]), str(model["below"]), copying.entries_of(model["entries"])
         wrong = [entry.path for entry in entries if entry.kind not in ("file", "link", "ref")]
-        wrong += [entry.path for entry in entries if entry.kind == "file" and (row := rows.get(f"{below}/{entry.path}")) and row.size != entry.size]
-        wrong += [entry.path for entry in entries if entry.kind == "file" and f"{below}/{entry.path}" not in rows]
         # Links and refs of a cache lie where the hub's client makes them.
-        plain = model_files.is_directory(repo)
+        plain, path_of = model_files.is_directory(repo), sources(entries)
         wrong += [] if plain else [entry.path for entry in entries if entry.path.split("/")[0] not in ("blobs", "snapshots", "refs")]
-        if not content.is_path(repo.removeprefix("/")) or not content.is_path(below):
-            wrong.append(repo)
+        wrong += [path for path in path_of.values() if f"{below}/{path}" not in seen.sums]
+        refs = {f"{below}/{entry.path}": content.sha256_of(entry.target.encode()) for entry in entries if entry.kind == "ref"}
+        wrong += [path for path, digest in refs.items() if seen.sums.get(path) != digest]
+        wrong += [] if content.is_path(repo.removeprefix("/")) and content.is_path(below) else [repo]
+        sizes = {entry.path: entry.size for entry in entries if entry.kind == "file"}
     except (KeyError, TypeError) as error:
         raise ClusterError(f"the bundle's list of models cannot be read: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
     if wrong:
-        raise ClusterError(f"the bundle lists what no model has: {content.named(wrong)}", remedy="Export the bundle again.", reason="foreign", files=wrong)
+        raise ClusterError(f"the bundle lists what no model has: {named(wrong)}", remedy="Export the bundle again.", reason="foreign", files=wrong)
+    has = {path: seen.files[f"{below}/{path_of[path]}"].st_size for path in sizes}
+    short = [f"{below}/{path_of[path]} ({has[path]} bytes instead of {size})" for path, size in sizes.items() if has[path] != size]
+    if short:
+        raise ClusterError(
+            f"{len(short)} file(s) of the bundle are not whole: {named(short)}",
+            remedy="Copy the bundle again; nothing was imported.",
+            reason="incomplete", files=short,
+        )
     return repo, below, entries
 
 
-def rows_of(one: Wanted, rows: t.Mapping[str, Row]) -> list[Row]:
-    """Return the files of a bundle that come."""
-    return [rows[f"{one.below}/{entry.path}"] for entry in one.repository.lack.files]
-
-
-def imported(one: Wanted, place: Place, rows: t.Mapping[str, Row], tick: t.Callable[[int], None]) -> None:
-    """Bring a model from the bundle: each file gets its name once all of it was compared. Raises :class:`ClusterError`, OSError."""
-    repository = one.repository
+def imported(watch: programs.Watch, one: Wanted, path: str, sums: t.Mapping[str, str]) -> None:
+    """Bring a model from a bundle: each file gets its name once all of it was compared. Raises :class:`ClusterError`, OSError."""
+    repository, files = one.repository, one.files()
     with owners.acting_as(one.owner):
         os.makedirs(repository.stage, mode=0o700, exist_ok=True)
-    for entry in repository.lack.files:
-        _bring(one, entry, place, rows[f"{one.below}/{entry.path}"], tick)
+    watch.rsync(os.path.join(path, one.below), repository.stage, files, programs.ROOT if os.geteuid() == 0 else one.owner, one.owner)
+    wrong = watch.wrong(repository.stage, {name: sums[f"{one.below}/{name}"] for name in files}, one.owner)
+    if wrong:
+        with owners.acting_as(one.owner):
+            for name in wrong:
+                os.unlink(os.path.join(repository.stage, name))
+        raise programs.damaged(path, [f"{one.below}/{name}" for name in wrong])
     with owners.acting_as(one.owner):
+        for name, entry in files.items():
+            staged = os.path.join(repository.stage, entry.path)
+            os.makedirs(os.path.dirname(staged), exist_ok=True)
+            os.replace(os.path.join(repository.stage, name), staged)
+            os.utime(staged, ns=(entry.mtime, entry.mtime))
         copy_target.place(repository)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(repository.stage, PART))
-        above = os.path.dirname(repository.stage)
-        for path in (repository.stage, *([above] if os.path.basename(above) == copying.STAGE else [])):
-            # What a copy between nodes left there stays.
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
-
-
-def _bring(one: Wanted, entry: Entry, place: Place, row: Row, tick: t.Callable[[int], None]) -> None:
-    path, part = os.path.join(one.repository.path, entry.path), os.path.join(one.repository.stage, PART)
-    with owners.acting_as(one.owner):
-        # What an import that was killed left, or anybody put there.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        written(descriptor, place.chunks(row), tick)
-        os.fchmod(descriptor, entry.mode)
-        os.utime(descriptor, ns=(entry.mtime, entry.mtime))
-    except OSError as error:
-        raise full(error, one.repository.path) or error from error
-    finally:
-        os.close(descriptor)
-    with owners.acting_as(one.owner):
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        # A rename would replace what somebody put there meanwhile.
-        with contextlib.suppress(FileExistsError):
-            os.link(part, path, follow_symlinks=False)
-        os.unlink(part)
+        copy_target.clear(os.path.dirname(os.path.dirname(repository.stage)), [repository])

@@ -11,18 +11,24 @@ the same packages, or the image is lost.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
+import shutil
+import stat
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.content import Row
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle.place import Item, Place, chunks_of, written
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle.model_part import Item
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
+from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 
+#: Where the packages of a bundle lie, below the directory of the collection's state.
+DIRECTORY = "wheels"
+#: Seconds that pip gets to download packages.
+DOWNLOAD_SECONDS = 1800
 _LINE = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<digest>[0-9a-f]{64})\Z")
 #: What pip installs without building anything.
 SUFFIX = ".whl"
@@ -50,40 +56,37 @@ def hashes(lock: t.Iterable[str]) -> dict[str, str]:
     return found
 
 
-def there(directory: str) -> dict[str, str]:
-    """Return the names of the wheels in a directory by their sha256; none when it is absent. Raises OSError."""
-    found = {}
+def lost(lock: t.Iterable[str], sums: t.Mapping[str, str]) -> list[str]:
+    """Return the lines of a lock whose file a bundle lacks."""
+    has = {digest for path, digest in sums.items() if path.startswith(f"{content.WHEELS}/")}
+    return [f"{name} --hash=sha256:{digest}" for digest, name in hashes(lock).items() if digest not in has]
+
+
+def lock_of(labels: t.Mapping[str, str]) -> list[str]:
+    """Return the packages that pip added to an image of ours, none for another one."""
+    base = image_identity.base_of(labels)
+    return base["lock"] if base else []
+
+
+@contextlib.contextmanager
+def downloaded(api: EngineApi, image: str, lines: t.Sequence[str], params: t.Mapping[str, t.Any]) -> t.Iterator[list[Item]]:
+    """Give the files of these packages, which lie on this node for a while. Raises :class:`ClusterError`, OSError."""
+    directory = os.path.join(params["state_dir"], f"bundle-{params['cluster_name']}.wheels")
+    # What a run that was killed left there.
+    shutil.rmtree(directory, ignore_errors=True)
+    private.ensure(directory)
+    # A container writes there, which can change the mode of what it has mounted: that of the directory above it stays.
+    below = os.path.join(directory, content.WHEELS)
+    os.mkdir(below)
     try:
-        entries = list(untrusted.walk(directory))
-    except FileNotFoundError:
-        return {}
-    for entry in entries:
-        if "/" not in entry.path and entry.path.endswith(SUFFIX):
-            with contextlib.suppress(untrusted.Tampered), untrusted.reader(directory, entry.path, own=False) as stream:
-                digest = hashlib.sha256()
-                for chunk in chunks_of(stream):
-                    digest.update(chunk)
-                found[digest.hexdigest()] = entry.path
-    return found
+        _download(api, image, lines, below, params["pip_env"], params["ca_file"])
+        found = [one for one in untrusted.walk(below) if "/" not in one.path and one.path.endswith(SUFFIX) and stat.S_ISREG(one.status.st_mode)]
+        yield [Item(below, content.WHEELS, one.path, one.status.st_size, one.status.st_mtime_ns) for one in found]
+    finally:
+        shutil.rmtree(directory)
 
 
-def exported(lock: t.Iterable[str], place: Place, directory: str | None) -> tuple[list[Item], list[str]]:
-    """Return the files of a bundle for these packages, and the lines of the lock whose file is neither in it nor in a directory. Raises OSError."""
-    known = {row.sha256: row for row in place.seen.files.values() if row.path.startswith(f"{content.WHEELS}/")}
-    names = there(directory) if directory else {}
-    items, lost = [], []
-    for digest, name in hashes(lock).items():
-        if digest in names and directory:
-            size = os.path.getsize(os.path.join(directory, names[digest]))
-            items.append(Item(f"{content.WHEELS}/{names[digest]}", size, _chunks(directory, names[digest]), digest))
-        elif digest in known and place.has(item := Item(known[digest].path, known[digest].size, lambda: iter(()), digest)):
-            items.append(item)
-        else:
-            lost.append(f"{name} --hash=sha256:{digest}")
-    return items, lost
-
-
-def fetch(api: EngineApi, image: str, lock: t.Sequence[str], directory: str, env: t.Mapping[str, str], ca_file: str | None, timeout: float) -> None:
+def _download(api: EngineApi, image: str, lock: t.Sequence[str], directory: str, env: t.Mapping[str, str], ca_file: str | None) -> None:
     """Have the image's own pip download these packages into a directory of this node. Raises :class:`ClusterError`."""
     # Bases set a constraint for what users add; an empty variable is none for pip.
     variables = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in env.items()}}
@@ -93,7 +96,7 @@ def fetch(api: EngineApi, image: str, lock: t.Sequence[str], directory: str, env
         mounts.append({"Type": "bind", "Source": ca_file, "Target": CA_TARGET, "ReadOnly": True})
     argv = ["python3", "-c", DOWNLOAD, *lock]
     done = api.run_throwaway(
-        image, argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, network="bridge", env=variables, mounts=mounts
+        image, argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=DOWNLOAD_SECONDS, network="bridge", env=variables, mounts=mounts
     )
     if done.rc != 0:
         words = " ".join((done.stdout + done.stderr).split())[-500:]
@@ -105,46 +108,13 @@ def fetch(api: EngineApi, image: str, lock: t.Sequence[str], directory: str, env
         )
 
 
-def _chunks(directory: str, name: str) -> t.Callable[[], t.Iterator[memoryview]]:
-    def chunks() -> t.Iterator[memoryview]:
-        with untrusted.reader(directory, name, own=False) as stream:
-            yield from chunks_of(stream)
-
-    return chunks
-
-
-def wanted(directory: str | None, rows: t.Iterable[Row]) -> list[Row]:
-    """Return the wheels of a bundle that a directory lacks, by name and size. Raises :class:`ClusterError` for one of that name and another size."""
-    found, other = [], []
-    for row in rows if directory else []:
-        folder, _slash, name = row.path.rpartition("/")
-        if folder != content.WHEELS or not name.endswith(SUFFIX):
-            continue
-        try:
-            size = os.lstat(os.path.join(directory or "", name)).st_size
-        except FileNotFoundError:
-            found.append(row)
-            continue
-        if size != row.size:
-            other.append(os.path.join(directory or "", name))
-    if other:
-        raise ClusterError(
-            f"{len(other)} file(s) here have the name of a package of the bundle, and other content: {content.named(other)}; nothing was replaced",
-            remedy="Move them away, and import again.",
-            reason="other content",
-            files=other,
-        )
-    return found
+def entries_of(lock: t.Iterable[str], seen: content.Seen, items: t.Sequence[Item]) -> list[dict[str, t.Any]]:
+    """Return what a bundle says of its packages: those that it has of a lock, and these ones. None has a time: it is the same package whenever it came."""
+    of_lock, folder = hashes(lock), f"{content.WHEELS}/"
+    sizes = {path.removeprefix(folder): seen.files[path].st_size for path, digest in seen.sums.items() if path.startswith(folder) and digest in of_lock}
+    return copying.rows(copying.Entry(name, "file", size) for name, size in sorted((sizes | {one.name: one.size for one in items}).items()))
 
 
-def imported(directory: str | None, place: Place, rows: t.Sequence[Row], tick: t.Callable[[int], None]) -> None:
-    """Bring wheels from a bundle into a directory of root's. Raises :class:`ClusterError`, OSError."""
-    for row in rows:
-        os.makedirs(str(directory), mode=0o755, exist_ok=True)
-        part = os.path.join(str(directory), content.PART)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        try:
-            written(descriptor, place.chunks(row), tick)
-        finally:
-            os.close(descriptor)
-        os.rename(part, os.path.join(str(directory), row.path.rpartition("/")[2]))
+def model_of(state_dir: str, about: content.About) -> dict[str, t.Any]:
+    """Return the packages of a bundle as a model in a plain directory, which is how they come to a node."""
+    return {"repo": os.path.join(state_dir, DIRECTORY), "below": content.WHEELS, "entries": about["wheels"]}

@@ -28,7 +28,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds, utc_text
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import health
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log, health
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note, read_run, read_side
@@ -37,13 +37,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import proce
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: Most bytes of log that one reading returns, and most characters of one line.
-LOG_CHUNK = 262144
-LINE_LENGTH = 2000
 #: Most characters of a log's line that a message about something else holds.
 SHOWN_LINE = 300
-#: How much of the log's end is searched for the stage.
-STAGE_TAIL = 65536
 
 #: Addresses that stand for all of a node's own, and the one of these that answers on the node itself.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -54,33 +49,7 @@ KEY_WANTED = (401, 403)
 #: What the prompt asks for. The answer's words do not matter, that a token was generated does.
 PROMPT = "Hello"
 MAX_TOKENS = 8
-
-ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-LINE_END = re.compile(r"\r\n|\n|\r")
 SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)")
-
-#: The last stage of a start.
-API_IS_UP = "API is up"
-
-#: What a line of vLLM's log says about how far the start is. The last match in the log counts.
-STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
-    (re.compile(r"Connecting to existing Ray cluster|Connected to Ray cluster"), "connecting to ray"),
-    (re.compile(r"Creating a new placement group"), "starting ranks"),
-    (re.compile(r"DP group leader: node_rank=|headless multiproc executor"), "starting ranks"),
-    (re.compile(r"Waiting for creating a placement group"), "waiting for GPUs in ray"),
-    (re.compile(r"world_size=\d+ rank=\d+ local_rank="), "joining ranks"),
-    (re.compile(r"Starting to load model"), "loading model"),
-    (re.compile(r"Loading \S+ (?:checkpoint shards|using [\w ]+):.*?(?P<done>\d+)/(?P<total>\d+) \["), "loading weights"),
-    (re.compile(r"Loading weights took|Model loading took"), "weights loaded"),
-    (re.compile(r"Dynamo bytecode transform time|Compiling a graph|torch\.compile (?:takes|took)"), "compiling"),
-    (re.compile(r"Available KV cache memory|KV cache size: "), "allocating KV cache"),
-    (re.compile(r"Autotuning process starts|\[AutoTuner\]: Tuning .*?(?P<done>\d+)/(?P<total>\d+) \["), "tuning kernels"),
-    (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \[|Graph capturing finished"), "capturing graphs"),
-    (re.compile(r"init engine \(profile, create kv cache, warmup model\) took|Starting vLLM (?:API )?server"), "starting API"),
-    # An answer proves it where a front end says nothing of its own start.
-    (re.compile(r'Application startup complete|"(?:GET|POST) /\S* HTTP/[\d.]+" 200 OK'), API_IS_UP),
-)
 
 
 class EnginePaths(t.NamedTuple):
@@ -108,14 +77,6 @@ class EnginePaths(t.NamedTuple):
     def log_of(self, run_id: str) -> str:
         """Return where the log of a run lies on the host."""
         return os.path.join(self.engine_log, f"{run_id}.log")
-
-
-class Stage(t.NamedTuple):
-    """How far a start is; ``done`` of ``total`` shards or graphs where the log counts them, else zeros."""
-
-    name: str
-    done: int = 0
-    total: int = 0
 
 
 class Completion(t.NamedTuple):
@@ -239,7 +200,7 @@ def last_end(engine: dict[str, t.Any]) -> str:
     how = end_text(engine)
     try:
         # Before it is cut: a part of a secret looks like none.
-        line = redacted(last_line(engine["log_path"]), secrets_of({})) if how else ""
+        line = redacted(engine_log.last_line(engine["log_path"]), secrets_of({})) if how else ""
     except ClusterError as error:
         line = f"({error})"
     return f"run {engine['run_id']} {how}" + (f", its log ends: {line[:SHOWN_LINE]}" if line else "") if how else ""
@@ -268,96 +229,6 @@ def end_text(engine: dict[str, t.Any]) -> str:
     return "is gone, and nothing noted how it ended"
 
 
-# -- log -------------------------------------------------------------------------------------------------------------
-
-
-def plain_lines(text: str) -> list[str]:
-    """Return the lines of a log without colors, cut to a bearable length. A progress bar's returns end a line too."""
-    return [line[:LINE_LENGTH].rstrip() for line in LINE_END.split(ANSI.sub("", text)) if line.strip()]
-
-
-def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = False) -> tuple[list[str], int]:
-    """Return (lines from byte ``offset`` on, offset for the next reading); at most ``limit`` bytes are read.
-
-    A line that is still being written is left for the next reading, unless ``to_end`` says that nothing more will come.
-    When the log was cut meanwhile, the rest is read from its predecessor first.
-    """
-    try:
-        log = open_log(path)
-    except FileNotFoundError:
-        return [], offset
-    with log:
-        if os.fstat(log.fileno()).st_size < offset:
-            return plain_lines(_predecessor(path, offset, limit).decode(errors="replace")), 0
-        raw = _read_bytes(log, offset, limit)
-    end = len(raw) if to_end else max(raw.rfind(b"\n"), raw.rfind(b"\r")) + 1
-    if end == 0 and len(raw) == limit:
-        end = limit
-    return plain_lines(raw[:end].decode(errors="replace")), offset + end
-
-
-def open_log(path: str) -> t.BinaryIO:
-    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for what is no such log."""
-    folder, name = os.path.split(path)
-    top, below = os.path.split(folder)
-    try:
-        return untrusted.reader(top, f"{below}/{name}")
-    except PermissionError:
-        raise ClusterError(f"no permission to read {path}", remedy=BECOME) from None
-
-
-def _predecessor(path: str, offset: int, limit: int) -> bytes:
-    """Return what was written from ``offset`` on of a log that was cut since."""
-    try:
-        with open_log(f"{path}.1") as log:
-            return _read_bytes(log, offset, limit)
-    except FileNotFoundError:
-        return b""
-
-
-def _read_bytes(log: t.BinaryIO, offset: int, limit: int) -> bytes:
-    log.seek(offset)
-    found = b""
-    while len(found) < limit:
-        part = log.read(limit - len(found))
-        if not part:
-            break
-        found += part
-    return found
-
-
-def log_end(path: str) -> list[str]:
-    """Return the lines at the end of a log; none when there is no log."""
-    try:
-        with open_log(path) as log:
-            size = log.seek(0, os.SEEK_END)
-            return plain_lines(_read_bytes(log, max(0, size - STAGE_TAIL), STAGE_TAIL).decode(errors="replace"))
-    except FileNotFoundError:
-        return []
-
-
-def stage_of(lines: t.Iterable[str]) -> Stage | None:
-    """Return the last stage that the log's lines tell of, None when they tell of none."""
-    last = None
-    for line in lines:
-        for pattern, name in STAGES:
-            match = pattern.search(line)
-            if match:
-                counts = match.groupdict()
-                last = Stage(name, int(counts.get("done") or 0), int(counts.get("total") or 0))
-    return last
-
-
-def last_line(path: str) -> str:
-    """Return the last line of a log that says something, empty when there is none."""
-    return next(reversed(log_end(path)), "")
-
-
-def log_stage(path: str) -> Stage | None:
-    """Return the stage that the log's end tells of."""
-    return stage_of(log_end(path))
-
-
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -367,7 +238,7 @@ def memory_mb(name: str, meminfo: str = "/proc/meminfo") -> int:
         text = handle.read()
     match = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
     if not match:
-        raise UnknownState(f"{meminfo} has no {name}", raw=text[:LINE_LENGTH])
+        raise UnknownState(f"{meminfo} has no {name}", raw=text[:engine_log.LINE_LENGTH])
     return int(match.group(1)) // 1024
 
 
@@ -413,7 +284,7 @@ def metric(text: str, name: str) -> float | None:
             except ValueError:
                 value = math.nan
             if not (math.isfinite(value) and value >= 0):
-                raise UnknownState(f"the value of {name} is {match['value'][:40]!r}", raw=line[:LINE_LENGTH])
+                raise UnknownState(f"the value of {name} is {match['value'][:40]!r}", raw=line[:engine_log.LINE_LENGTH])
             values.append(value)
     return sum(values) if values else None
 
@@ -437,7 +308,7 @@ def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:
             usage = event.get("usage") or {}
             yield int(usage.get("completion_tokens") or 0), int(usage.get("prompt_tokens") or 0)
         except (ValueError, AttributeError, TypeError):
-            raise UnknownState("the API streams something that is no completion", raw=line[:LINE_LENGTH]) from None
+            raise UnknownState("the API streams something that is no completion", raw=line[:engine_log.LINE_LENGTH]) from None
 
 
 def random_prompt(letters: int) -> str:
@@ -472,7 +343,7 @@ def first_token(url: str, model: str | None, key: _http.Key | None, timeout: flo
                         if tokens >= 1:
                             return Completion(tokens, round(time.monotonic() - began, 3), prompt_tokens)
                     return None
-                refusal = answer.read(LINE_LENGTH).decode(errors="replace")
+                refusal = answer.read(engine_log.LINE_LENGTH).decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return None
     if answer.status >= 500:

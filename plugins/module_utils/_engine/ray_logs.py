@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 
 #: Where Ray keeps the directories of its sessions, seen from a container's root. Their names begin with the time.
+
 SESSIONS = "tmp/ray"
 SESSION = re.compile(r"session_\d{4}-[\w-]+\Z")
 WORKER = re.compile(r"worker-[\w-]+\.(?:out|err)\Z")
@@ -59,7 +60,7 @@ def read(root: str, offsets: dict[str, int], from_end: bool) -> tuple[dict[str, 
         except FileNotFoundError:
             continue
         end = raw.rfind(b"\n") + 1 or (len(raw) if len(raw) == CHUNK else 0)
-        found = engine_state.plain_lines(raw[:end].decode(errors="replace"))
+        found = engine_log.plain_lines(raw[:end].decode(errors="replace"))
         if found:
             lines[name] = found
         following[name] = begin + end

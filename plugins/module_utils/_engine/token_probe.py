@@ -11,7 +11,7 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, health
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_log, engine_state, health
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, Withheld
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
@@ -72,7 +72,7 @@ def api_of(url: str, timeout: float, stage: str) -> str:
     """Return how the API of a live engine answers, in the words of :mod:`health`. ``stage`` is how far its start is by its log."""
     api = engine_state.asked_health(url, timeout)
     # Without an earlier answer in its log it is still being started.
-    return api if api in (health.ANSWERS, health.SAYS_DEAD) or stage == engine_state.API_IS_UP else health.STARTING
+    return api if api in (health.ANSWERS, health.SAYS_DEAD) or stage == engine_log.API_IS_UP else health.STARTING
 
 
 def ask(

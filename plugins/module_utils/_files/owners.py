@@ -79,7 +79,7 @@ def _name(uid: int) -> str:
         return f"user {uid}"
 
 
-def _groups(owner: Owner) -> list[int]:
+def groups_of(owner: Owner) -> list[int]:
     """Return all groups of a user. Who has no account has the one."""
     try:
         return os.getgrouplist(pwd.getpwuid(owner.uid).pw_name, owner.gid)
@@ -166,7 +166,7 @@ def acting_as(owner: Owner) -> t.Iterator[None]:
     groups, gid = os.getgroups(), os.getegid()
     # What everybody may read in the source's cache is so here: the engine's container reads it as another user.
     mask = os.umask(0o022)
-    os.setgroups(_groups(owner))
+    os.setgroups(groups_of(owner))
     os.setegid(owner.gid)
     os.seteuid(owner.uid)
     try:

@@ -70,10 +70,9 @@ def _said(path: str) -> dict[str, t.Any] | None:
     return {"at": at, "text": text} if fresh else None
 
 
-def guard(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[str, t.Any]:
+def guard(unit: Unit, timeout: float = 20) -> dict[str, t.Any]:
     """Return what there is (see ``installed.look``), ``ring`` and ``ring_bytes`` (None where it may not be read),
     ``older`` (an older version set it up, which knows no expected level), and what it did, or would have done, within a day (``said``)."""
-    unit = unit_of(state_dir, etc_root)
     settings, rings = _record(os.path.join(unit.folder, CONFIG)), os.path.join(unit.folder, RING)
     older = settings is not None and "state_dir" not in settings
     return {

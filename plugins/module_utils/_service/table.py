@@ -47,9 +47,9 @@ class Service(t.NamedTuple):
     """One of them. ``key`` is its name in results, and the command of the units' program; ``main`` has what runs then. ``unit`` returns the unit itself.
     ``page``, which says more, ``does``, ``read_by`` and ``leaves`` are for the documentation.
 
-    ``look`` returns what there is of it on a node, and ``text`` says that in a line. ``absent`` is the variable that takes it away, for one that stays when
-    its cluster goes and has a playbook of that name; one with ``goes`` goes with its cluster. ``left`` returns by path what nobody needs of it, and why;
-    the playbook prune calls that a ``kind``.
+    ``look`` returns what there is of the unit on a node, and ``text`` says that in a line. ``absent`` is the variable that takes it away, for one that stays
+    when its cluster goes and has a playbook of that name; one with ``goes`` goes with its cluster. ``left`` returns by path what nobody needs of it, and
+    why; the playbook prune calls that a ``kind``.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Service(t.NamedTuple):
     does: str
     read_by: str
     leaves: str
-    look: t.Callable[[Where], Found]
+    look: t.Callable[[Unit], Found] = installed.look
     text: t.Callable[[Found], str] = installed.text
     absent: str = ""
     goes: bool = False
@@ -76,7 +76,7 @@ SERVICES = (
         does="samples the node every second, and ends ranks before memory is gone",
         read_by="status, postmortem, ladder",
         leaves="its ring, until gb10_guard_forget",
-        look=lambda where: guard_files.guard(where.state_dir, where.etc_root),
+        look=guard_files.guard,
         text=guard_files.text,
         absent="gb10_guard=absent",
         left=lambda _unit, _where: {},
@@ -89,7 +89,7 @@ SERVICES = (
         does="compares the node with what is declared, and sends alerts",
         read_by="status",
         leaves="nothing",
-        look=lambda where: sweep_files.sweep(where.state_dir, where.etc_root),
+        look=sweep_files.sweep,
         text=sweep_files.text,
         absent="gb10_sweep=absent",
         kind="sweep",
@@ -103,7 +103,7 @@ SERVICES = (
         does="brings the engine back after a reboot, and stops it gently",
         read_by="status, mode, sweep, lease",
         leaves="nothing",
-        look=lambda where: unit_files.unit(unit_files.of_engine(where.state_dir, where.cluster, where.etc_root)),
+        look=unit_files.unit,
         goes=True,
     ),
     Service(
@@ -114,7 +114,7 @@ SERVICES = (
         does="brings the companions back after a reboot, before the engine",
         read_by="status, mode",
         leaves="nothing",
-        look=lambda where: unit_files.unit(unit_files.of_companions(where.state_dir, where.etc_root)),
+        look=unit_files.unit,
     ),
     Service(
         key="lease",
@@ -124,7 +124,6 @@ SERVICES = (
         does="ends a lease whose caller is silent",
         read_by="status (tag glance), mode",
         leaves="its record, until the next mode run or prune",
-        look=lambda where: installed.look(lease_files.unit_of(where.state_dir, where.etc_root)),
         # Its record says more, which the first screen of status has.
         text=lambda _found: "",
         kind="lease",

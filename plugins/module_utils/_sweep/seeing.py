@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._companion import dec
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import running as companion_look
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, at_work, engine_state, health, token_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, at_work, engine_log, engine_state, health, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
@@ -120,7 +120,7 @@ def _running(config: Config, seen: Entry, found: Entry, processes: list[Entry]) 
 
 def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
     """Ask a live engine for a token, as the playbook status does. Raises :class:`ClusterError` when it refuses the question."""
-    url, stage = engine_state.base_url(found["api_address"], found["api_port"]), engine_state.log_stage(found["log_path"])
+    url, stage = engine_state.base_url(found["api_address"], found["api_port"]), engine_log.log_stage(found["log_path"])
     api = token_probe.api_of(url, ANSWER_SECONDS, stage.name if stage else "")
     if api != health.ANSWERS:
         return token_probe.Asked(api, None, None)

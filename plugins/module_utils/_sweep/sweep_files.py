@@ -81,11 +81,11 @@ def shown(state: judging.State | None) -> dict[str, t.Any]:
     }
 
 
-def sweep(state_dir: str, etc_root: str = "/etc", timeout: float = 20) -> dict[str, t.Any]:
+def sweep(unit: Unit, timeout: float = 20) -> dict[str, t.Any]:
     """Return what there is (see ``installed.look``), and what the last sweep found. ``error`` says why its state cannot be read."""
-    about = {**installed.look(unit_of(state_dir, etc_root), timeout), "error": ""}
+    about = {**installed.look(unit, timeout), "error": ""}
     try:
-        return {**about, **shown(read_state(folder_of(state_dir)))}
+        return {**about, **shown(read_state(unit.folder))}
     except ClusterError as error:
         return {**about, **shown(None), "error": str(error)}
 

@@ -15,7 +15,7 @@ import tempfile
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml
@@ -53,12 +53,12 @@ def parsed(read: t.Callable[[], t.Any]) -> t.Any:
 
 def of_signatures(text: str) -> dict[str, t.Any]:
     """Return what the signatures and the stages of a start say of an engine's log."""
-    lines = engine_state.plain_lines(text)
+    lines = engine_log.plain_lines(text)
     diagnosis = Diagnosis()
     diagnosis.feed(lines)
     stages: list[str] = []
     for line in lines:
-        stage = engine_state.stage_of([line])
+        stage = engine_log.stage_of([line])
         if stage and stages[-1:] != [stage.name]:
             stages.append(stage.name)
     fatal = diagnosis.fatal

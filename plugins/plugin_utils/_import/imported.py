@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import typing as t
+
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text

@@ -121,6 +121,7 @@ def _is_cluster_name(value: t.Any) -> bool:
 #: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
     "gb10_bundle_dir": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
+    "gb10_bundle_signers": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
     "gb10_build_ca_file": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
     "gb10_cluster_name": Form(
         "input.cluster_name",

@@ -18,7 +18,7 @@ import stat
 import typing as t
 import zlib
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import plain_lines
+from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_log import plain_lines
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, timed
 
@@ -29,6 +29,7 @@ MOST_BYTES = 128 * 1024 * 1024
 #: Files that are looked at.
 MOST_FILES = 2000
 #: Bytes from which a file is taken for text or not.
+
 _HEAD = 4096
 _GZIP = b"\x1f\x8b"
 #: Bytes that no text has.

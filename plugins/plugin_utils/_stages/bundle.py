@@ -19,8 +19,10 @@ READS: dict[str, str] = {}
 #: Ids of findings that are made here.
 IDS = ("bundle.profile", "bundle.recipe", "bundle.unlisted")
 TITLES = {"export": "Bundle, exported", "import": "Bundle, imported", "verify": "Bundle, verified"}
+#: Whom one trusts.
+TRUST = "Whoever made it can run what they like as root of a container on each node that imports it."
 #: What is passed on of a result.
-KEPT = ("changed", "bundle", "written", "bytes", "seconds", "image_id", "left_out", "other_texts", "unlisted")
+KEPT = ("changed", "bundle", "written", "bytes", "seconds", "image_id", "left_out", "other_texts", "unlisted", "signed_by")
 
 
 def findings_of(node: str, answer: dict[str, t.Any], recipe: str) -> list[table.Finding]:
@@ -45,6 +47,10 @@ def findings_of(node: str, answer: dict[str, t.Any], recipe: str) -> list[table.
     return found
 
 
+def _signed(answer: dict[str, t.Any]) -> str:
+    return f" Signed by {answer['signed_by']}." if answer.get("signed_by") else " Compare this digest with the maker's by another way, or have it signed."
+
+
 def _packages(about: dict[str, t.Any]) -> str:
     return f"; the {about['wheels']} package(s) of the bundle let it do so without Internet" if about["wheels"] else ", for which it needs the Internet"
 
@@ -58,7 +64,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         lines.append(f"  {about['path']}: profile {about['profile']}, image {about['image']} ({about['image_config'][:19]}), {', '.join(about['models'])}")
         counts = f"{about['files']} file(s), {about['bytes'] / (1 << 30):.1f} GiB, {about['wheels']} package(s)"
         lines.append(f"  {counts}, made by {about['made_by']} {about['made_at']}".rstrip())
-        lines += [f"  sha256 of bundle.json: {about['digest']}"] if about["digest"] else []
+        lines += [f"  sha256 of SHA256SUMS: {about['digest']}", f"  {TRUST}{_signed(answer)}"] if about["digest"] else []
         findings += findings_of(node, answer, run.settings["recipe"] if verb != "verify" else "")
     if verb == "import" and not run.check_mode:
         lines.append("To bring it up: ansible-playbook -i inventories/NAME gb10.cluster.serve -e gb10_offline=true")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import typing as t
@@ -63,12 +64,14 @@ def answered(answer: dict[str, t.Any] | None) -> bool:
     return bool(answer) and not any(answer.get(word) for word in ("skipped", "failed", "unreachable"))
 
 
-def variables_of(action: ActionBase, node: str, names: t.Mapping[str, str], hostvars: t.Any) -> dict[str, t.Any]:
+def variables_of(action: ActionBase, node: str, names: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return the variables of a node as a task there would see them, None for those that are not defined.
 
-    ``names`` maps a word to the variable that is returned under it. ``hostvars`` alone lacks what roles define.
+    ``names`` maps a word to the variable that is returned under it. ``hostvars`` lacks what roles define; a task that is delegated there has that, too.
     """
-    task = action._task
-    variables = task.get_variable_manager().get_vars(play=task.get_play(), host=hostvars._inventory.get_host(node), task=task)
+    task = copy.copy(action._task)
+    task.delegate_to = node
+    found, _name = task.get_variable_manager().get_delegated_vars_and_hostname(action._templar, task, {"inventory_hostname": node})
+    variables = found["ansible_delegated_vars"][node]
     templar = action._templar.copy_with_new_env(available_variables=variables)
     return {word: templar.template(variables[name]) if name in variables else None for word, name in names.items()}

@@ -16,6 +16,7 @@ from ansible.errors import AnsibleConnectionFailure
 
 from ansible_collections.gb10.cluster.plugins.action import vllm_serve
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import serve_options
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import token_question
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 
 ENGINE = {
@@ -119,7 +120,7 @@ def play(tmp_path, monkeypatch):
                 if wrap_async:
                     assert module_args["probe"] and action._task.async_val > module_args["first_token_timeout"]
                     return {"ansible_job_id": f"j{len(self.asked)}", "started": True, "finished": False}
-                if name == vllm_serve.JOB:
+                if name == token_question.JOB:
                     return job(module_args["mode"])
                 answer = answers.pop(0) if len(answers) > 1 else answers[0]
                 if isinstance(answer, Exception):
@@ -285,8 +286,8 @@ def test_the_rank_that_the_first_token_waits_for_is_named(play):
 
 def job_calls(play):
     """Return what was done with jobs, in order: ask (with its arguments), status, cleanup."""
-    jobs = [(name, arguments) for name, arguments in play.asked if name == vllm_serve.JOB or (arguments or {}).get("first_token_timeout")]
-    return [arguments["mode"] if name == vllm_serve.JOB else "ask" for name, arguments in jobs]
+    jobs = [(name, arguments) for name, arguments in play.asked if name == token_question.JOB or (arguments or {}).get("first_token_timeout")]
+    return [arguments["mode"] if name == token_question.JOB else "ask" for name, arguments in jobs]
 
 
 def test_the_first_token_is_one_question_that_goes_on_between_the_polls(play):

@@ -12,19 +12,21 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 import types
 import typing as t
 from pathlib import Path
 
+import docker_store
 import pytest
 from copying_pair import COMMIT, blob, cache, tree
-from engine_tree import Engine, layer_tar
 
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, model_part, place, wheel_part
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, programs, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.modules import bundle
 
 NODE, BASE = "gb10/engine:ray", "r/vllm:1"
@@ -40,27 +42,25 @@ class Pair:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, stores: tuple[str, str] = ("classic", "classic")) -> None:
         self.path, self.patch, self.bundle = path, monkeypatch, path / "disk/bundle"
         (path / "disk").mkdir()
-        self.one, self.two = Engine(path / "one"), Engine(path / "two")
-        for engine, store in zip((self.one, self.two), stores):
-            if store == "containerd":
-                engine.use_containerd()
-        if stores[0] == "classic":
-            self.base_id = self.one.build(BASE, None, {"opt/engine": b"e" * 300_000})
-            self.image_id = self.one.build(NODE, BASE, {"opt/ray": b"ray" * 1000})
-        else:
-            layers = [layer_tar({"opt/engine": b"e" * 300_000}), layer_tar({"opt/ray": b"ray" * 1000})]
-            self.base_id = self.one.add_blobs(BASE, layers[0])
-            self.image_id = self.one.add_blobs(NODE, *layers)
+        self.one, self.two = (docker_store.Store(path / name, kind) for name, kind in zip(("one", "two"), stores))
+        self.base_id = self.one.build(BASE, None, {"opt/engine": b"e" * 300_000})
+        self.image_id = self.one.build(NODE, BASE, {"opt/ray": b"ray" * 1000})
         self.source, self.target = cache(path / "cache-one", REPO), path / "cache-two/hub/models--org--tiny"
         (path / "cache-two").mkdir()
+        program = path / "bin/docker"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} {docker_store.__file__} \"$@\"\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        monkeypatch.setattr(bundle, "engine_of", lambda params: docker_store.Store(Path(params["docker_socket"]).parent))
 
-    def call(self, engine: Engine, state: str, check_mode: bool = False, **params: t.Any) -> dict[str, t.Any]:
+    def call(self, engine: docker_store.Store, state: str, check_mode: bool = False, **params: t.Any) -> dict[str, t.Any]:
         given = {
             "state": state, "path": str(self.bundle), "profile": "tiny", "image": NODE, "base_image": BASE, "repositories": REPOSITORIES,
             "hf_home": str(self.path / ("cache-one" if engine is self.one else "cache-two")), "texts": {"tiny.yml": "id: tiny\n"},
-            "wheels": False, "pip_env": {}, "ca_file": None,
+            "wheels": False, "pip_env": {}, "ca_file": None, "signers": "",
             "replace": False, "disk_floor_gib": 0, "timeout": 30, "made_by": "gb10.cluster 0", "cluster_name": "gb10",
-            "state_dir": str(self.path / "state"), "lock_id": "", "docker_socket": engine.socket, "docker_timeout": 5, **params,
+            "state_dir": str(self.path / "state"), "lock_id": "", "docker_socket": engine.socket_path, "docker_timeout": 5, **params,
         }  # fmt: skip
         return bundle.work(types.SimpleNamespace(params=given, check_mode=check_mode))
 
@@ -77,68 +77,93 @@ class Pair:
         assert (NODE in self.two.tags) is image and not (self.target / "snapshots").exists()
         return caught.value
 
-    def end(self) -> None:
-        self.one.close()
-        self.two.close()
+    @property
+    def archive(self) -> Path:
+        (found,) = (self.bundle / "image").iterdir()
+        return found
+
+    def list_again(self) -> None:
+        """Have the list be that of what lies there, as somebody would who made a bundle of their own."""
+        names = sorted(str(path.relative_to(self.bundle)) for path in self.bundle.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+        sums = {name: hashlib.sha256((self.bundle / name).read_bytes()).hexdigest() for name in names}
+        (self.bundle / "SHA256SUMS").write_bytes(content.sums_text(sums))
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
-    made = Pair(tmp_path, monkeypatch)
-    yield made
-    made.end()
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    return Pair(tmp_path, monkeypatch)
 
 
-def manifest_of(pair: Pair) -> dict[str, t.Any]:
+def about_of(pair: Pair) -> dict[str, t.Any]:
     return json.loads((pair.bundle / "bundle.json").read_text(encoding="utf-8"))
 
 
-def write_manifest(pair: Pair, manifest: dict[str, t.Any]) -> None:
-    (pair.bundle / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+def write_about(pair: Pair, about: t.Any) -> None:
+    (pair.bundle / "bundle.json").write_text(about if isinstance(about, str) else json.dumps(about), encoding="utf-8")
+    pair.list_again()
 
 
-def blob_path(pair: Pair, data: bytes = SHARD) -> Path:
-    return pair.bundle / "hub/models--org--tiny/blobs" / blob(data, True)
+def shard_path(pair: Pair) -> Path:
+    return pair.bundle / "hub/models--org--tiny/snapshots" / COMMIT / "a.safetensors"
+
+
+def plain_tools(pair: Pair) -> None:
+    """Check a bundle as anyone can who has the disk and coreutils."""
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=pair.bundle, check=True, timeout=30)
+    names = {str(path.relative_to(pair.bundle)) for path in pair.bundle.rglob("*") if not path.is_dir()}
+    assert names - {"SHA256SUMS", "SHA256SUMS.sig"} == set(content.sums_of((pair.bundle / "SHA256SUMS").read_bytes(), ""))
+    assert not any(path.is_symlink() for path in pair.bundle.rglob("*"))
 
 
 @pytest.mark.parametrize("stores", [("classic", "classic"), ("classic", "containerd"), ("containerd", "classic"), ("containerd", "containerd")])
 def test_a_bundle_goes_out_of_either_image_store_and_into_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: tuple[str, str]) -> None:
     pair = Pair(tmp_path, monkeypatch, stores)
-    try:
-        exported = pair.export()
-        assert exported["changed"] and exported["bundle"]["models"] == [f"{REPO}@{COMMIT[:12]}"]
-        assert not (pair.bundle / "bundle.unfinished").exists() and not (pair.bundle / "bundle.part").exists()
-        listed = {row["path"]: row for row in manifest_of(pair)["files"]}
-        lying = {str(path.relative_to(pair.bundle)): path for path in pair.bundle.rglob("*") if path.is_file()}
-        assert set(lying) == {*listed, "bundle.json"}
-        assert all(hashlib.sha256(path.read_bytes()).hexdigest() == listed[name]["sha256"] for name, path in lying.items() if name != "bundle.json")
-        assert not pair.export()["changed"]
-        # As a person carries it: with other times and modes.
-        carried = shutil.copytree(pair.bundle, tmp_path / "carried", copy_function=shutil.copyfile)
-        pair.bundle = Path(carried)
-        imported = pair.bring()
-        assert imported["changed"] and imported["other_texts"] == []
-        here = pair.two.images[pair.two.tags[NODE]]
-        assert here["RootFS"]["Layers"] == pair.one.images[pair.image_id]["RootFS"]["Layers"]
-        # In this order: engine 26.1.5 with containerd's store was seen to lose what it had unpacked of a base that came second.
-        assert list(pair.two.tags) == ([BASE, NODE] if imported["left_out"] == [] else [NODE])
-        config = imported["bundle"]["image_config"]
-        info = {"DockerRootDir": str(pair.two.root), "DriverStatus": pair.two.status}
-        assert image_identity.config_digest(None, here, info) == config
-        assert (here["Id"] == pair.image_id) is (stores[0] == stores[1]) and imported["image_id"] == here["Id"]
-        assert tree(pair.target) == tree(pair.source)
-        again = pair.bring()
-        assert not again["changed"] and again["bytes"] == 0 and pair.two.loads == 1
-    finally:
-        pair.end()
+    labels = {"io.gb10.base": pair.base_id, "io.gb10.base_config": pair.one.tags[BASE]}
+    image_id = pair.one.build(NODE, BASE, {"opt/ray": b"ray" * 1000}, labels=labels)
+    exported = pair.export()
+    assert exported["changed"] and exported["bundle"]["models"] == [f"{REPO}@{COMMIT[:12]}"]
+    assert sorted(os.listdir(pair.bundle)) == ["README.md", "SHA256SUMS", "bundle.json", "hub", "image", "profile"]
+    plain_tools(pair)
+    assert str(pair.archive.relative_to(pair.bundle)) in (pair.bundle / "README.md").read_text()
+    again = pair.export()
+    assert not again["changed"] and [call for call in pair.one.log if call[0] == "save"] == [["save", BASE, NODE]], again["written"]
+    # As a person carries it: with other times and modes.
+    pair.bundle = Path(shutil.copytree(pair.bundle, tmp_path / "carried", copy_function=shutil.copyfile))
+    imported = pair.bring()
+    assert imported["changed"] and imported["other_texts"] == imported["left_out"] == []
+    # In this order: engine 26.1.5 with containerd's store was seen to lose what it had unpacked of a base that came second.
+    assert list(pair.two.tags.items()) == [(BASE, pair.one.tags[BASE]), (NODE, pair.one.tags[NODE])]
+    assert imported["bundle"]["image_config"] == exported["bundle"]["image_config"] == pair.one.tags[NODE]
+    assert (imported["image_id"] == image_id) is (stores[0] == stores[1])
+    assert tree(pair.target) == tree(pair.source)
+    again = pair.bring()
+    assert not again["changed"] and again["bytes"] == 0 and pair.two.log == [["load"]]
+    # An export into what was carried needs no times.
+    assert not pair.export()["changed"]
+
+
+def test_a_bundle_is_a_hub_cache_by_itself_and_loads_by_hand(pair: Pair) -> None:
+    pair.export()
+    words = (pair.bundle / "README.md").read_text()
+    (line,) = (line.strip() for line in words.splitlines() if line.strip().startswith("rsync"))
+    hub = pair.path / "by-hand"
+    hub.mkdir()
+    subprocess.run([*line.split()[:-1], f"{hub}/"], cwd=pair.bundle, check=True, timeout=30)
+    base = hub / "models--org--tiny"
+    snapshot = base / "snapshots" / (base / "refs/main").read_text()
+    assert (snapshot / "a.safetensors").read_bytes() == SHARD and (snapshot / "sub/c.safetensors").read_bytes() == b"C" * 100
+    (line,) = (line.strip() for line in words.splitlines() if "docker load" in line)
+    with tempfile.TemporaryFile() as stream:
+        stream.write((pair.bundle / line.split()[-1]).read_bytes())
+        stream.seek(0)
+        subprocess.run(["docker", "--host", f"unix://{pair.two.socket_path}", "load"], stdin=stream, check=True, timeout=30)
+    assert pair.two.tags[NODE] == pair.one.tags[NODE]
 
 
 def test_what_is_there_is_neither_read_nor_written_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.export()
     pair.bring()
-    monkeypatch.setattr(place, "chunks_of", lambda _stream: pytest.fail("a file was read"))
-    monkeypatch.setattr(model_part, "chunks_of", lambda _stream: pytest.fail("a file was read"))
-    monkeypatch.setattr(place.Place, "write", lambda *_arguments: pytest.fail("a file was written"))
+    monkeypatch.setattr(programs.Watch, "run", lambda *_given, **_more: pytest.fail("a program ran"))
     for check_mode in (True, False):
         assert not pair.export(check_mode=check_mode)["changed"]
         assert not pair.bring(check_mode=check_mode)["changed"]
@@ -148,80 +173,105 @@ def test_check_mode_says_what_would_come_and_writes_nothing(pair: Pair) -> None:
     predicted = pair.export(check_mode=True)
     assert predicted["changed"] and "would be written" in predicted["msg"] and not pair.bundle.exists() and not (pair.path / "state").exists()
     done = pair.export()
-    assert predicted["bytes"] == done["bytes"] and predicted["written"] == done["written"]
+    assert predicted["bundle"]["digest"] == "" and predicted["bundle"]["files"] == done["bundle"]["files"] and predicted["written"] == done["written"]
     wanted = pair.bring(check_mode=True)
     assert wanted["changed"] and "would be imported" in wanted["msg"] and pair.two.tags == {} and not pair.target.exists()
-    assert pair.bring()["bytes"] == wanted["bytes"]
+    assert pair.bring()["bytes"] == wanted["bytes"] > 300_000
 
 
-@pytest.mark.parametrize("what", ["shard", "layer", "config"])
+@pytest.mark.parametrize("what", ["shard", "image"])
 def test_a_flipped_byte_is_named_with_its_file_and_has_no_name_here(pair: Pair, what: str) -> None:
     pair.export()
-    image = manifest_of(pair)["image"]["images"][0]
-    digest = {"layer": image["layers"][-1][0], "config": image["config"][0]}.get(what, "")
-    path = pair.bundle / "image/blobs/sha256" / digest[7:] if digest else blob_path(pair)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    path = shard_path(pair) if what == "shard" else pair.archive
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[2000] ^= 1
     path.write_bytes(data)
-    error = pair.refused(image=what == "shard")
-    assert error.reason == "wrong digest" and path.name in str(error), error
-    assert not (pair.target / "blobs" / path.name).exists()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    for _again in range(2):
+        error = pair.refused(image=what == "shard")
+        assert error.reason == "wrong digest" and path.name in str(error), error
+        assert not (pair.target / "blobs").exists()
     with pytest.raises(ClusterError, match=path.name):
         pair.call(pair.two, "verified")
-    data[len(data) // 2] ^= 1
+    data[2000] ^= 1
     path.write_bytes(data)
-    assert pair.call(pair.two, "verified")["bytes"] == sum(row["size"] for row in manifest_of(pair)["files"])
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    size = sum(one.stat().st_size for one in pair.bundle.rglob("*") if one.is_file() and one.name != "SHA256SUMS")
+    assert pair.call(pair.two, "verified")["bytes"] == size
     assert pair.bring()["changed"] and tree(pair.target) == tree(pair.source)
     assert not (pair.target.parent / ".gb10-copy").exists()
 
 
-def test_an_export_that_was_killed_goes_on_behind_the_last_whole_file(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, written = place.written, []
+def ends_at(monkeypatch: pytest.MonkeyPatch, program: str, most: int = 0) -> None:
+    """Have a run be killed when it comes to a program for this time, or in the middle of its files."""
+    whole, calls = programs.Watch.run, []
 
-    def killed(descriptor: int, chunks: t.Any, *rest: t.Any) -> int:
-        if len(written) == 6:
-            os.write(descriptor, next(iter(chunks))[:10])
-            raise KeyboardInterrupt
-        written.append(descriptor)
-        return whole(descriptor, chunks, *rest)
+    def killed(self: programs.Watch, argv: t.Sequence[str], *given: t.Any, **more: t.Any) -> programs.Done:
+        calls.append(argv[0])
+        if calls.count(program) <= most or argv[0] != program:
+            return whole(self, argv, *given, **more)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(place, "written", killed)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
+        patch.setattr(programs.Watch, "run", killed)
+        yield
+
+
+killed_at = contextlib.contextmanager(ends_at)
+
+
+@pytest.mark.parametrize(("program", "images", "files"), [("docker", 0, 0), ("rsync", 1, 0), ("sync", 1, 4), ("sha256sum", 1, 4)])
+def test_an_export_that_was_killed_goes_on_behind_the_last_whole_file(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, program: str, images: int, files: int
+) -> None:
+    with killed_at(monkeypatch, program), pytest.raises(KeyboardInterrupt):
         pair.export()
-    assert not (pair.bundle / "bundle.json").exists() and (pair.bundle / "bundle.part").exists()
+    assert (pair.bundle / "bundle.unfinished").exists() and not (pair.bundle / "SHA256SUMS").exists()
+    (pair.bundle / "bundle.parts/left").write_bytes(b"half")
     error = pair.refused()
     assert error.reason == "unfinished" and "Run the export again" in error.remedy
-    # What was killed in the middle of a line of the journal.
-    with open(pair.bundle / "bundle.unfinished", "a", encoding="utf-8") as stream:
-        stream.write('{"path": "hub/mod')
-    monkeypatch.setattr(place, "written", whole)
     again = pair.export()
-    total = len(manifest_of(pair)["files"])
-    assert len(again["written"]) == total - 6 and not (pair.bundle / "bundle.part").exists()
+    assert len([name for name in again["written"] if name.startswith("image/")]) == 1 - images
+    assert len([name for name in again["written"] if "/snapshots/" in name]) == 4 - files
+    plain_tools(pair)
     assert pair.call(pair.two, "verified")["bytes"] and pair.bring()["changed"]
 
 
-def test_an_import_that_was_killed_goes_on_behind_the_last_whole_file(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("program", "most"), [("docker", 0), ("rsync", 0), ("sha256sum", 1)])
+def test_an_import_that_was_killed_goes_on(pair: Pair, monkeypatch: pytest.MonkeyPatch, program: str, most: int) -> None:
     pair.export()
-    whole, written = model_part.written, []
-
-    def killed(descriptor: int, chunks: t.Any, *rest: t.Any) -> int:
-        if len(written) == 2:
-            os.write(descriptor, b"half")
-            raise KeyboardInterrupt
-        written.append(descriptor)
-        return whole(descriptor, chunks, *rest)
-
-    monkeypatch.setattr(model_part, "written", killed)
-    with pytest.raises(KeyboardInterrupt):
+    with killed_at(monkeypatch, program, most), pytest.raises(KeyboardInterrupt):
         pair.bring()
-    names = os.listdir(pair.target / "blobs")
-    assert len(names) == 2 and all((pair.target / "blobs" / name).read_bytes() == (pair.source / "blobs" / name).read_bytes() for name in names)
     assert not (pair.target / "snapshots").exists()
-    monkeypatch.setattr(model_part, "written", whole)
     again = pair.bring()
-    assert len([name for name in again["written"] if name.startswith("hub/")]) == 2 and pair.two.loads == 1
-    assert tree(pair.target) == tree(pair.source)
+    assert again["changed"] and pair.two.log.count(["load"]) == 1 and tree(pair.target) == tree(pair.source)
+
+
+def test_a_program_ends_with_the_module_and_in_time(pair: Pair) -> None:
+    with pytest.raises(ClusterError, match="not done in time") as caught:
+        programs.Watch(0.2, lambda _text: None).run(["sleep", "60"])
+    assert "gb10_bundle_timeout" in caught.value.remedy
+    source = "import os, sys; sys.path.insert(0, sys.argv[1]); from ansible_collections.gb10.cluster.plugins.module_utils._bundle import programs; "
+    source += "programs.Watch(60, lambda _text: os.write(1, b'.')).run(['sleep', '61.5'])"
+    argv = [sys.executable, "-c", source, next(path for path in sys.path if (Path(path) / "ansible_collections/gb10/cluster").exists())]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as running:
+        assert running.stdout and running.stdout.read(1) == b"."
+        (child,) = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        about = Path(f"/proc/{child}/stat")
+        for _elapsed in clock(10, 0.05):
+            if "(sleep)" in about.read_text():
+                break
+        running.kill()
+    assert any(not about.exists() or ") Z" in about.read_text() for _elapsed in clock(10, 0.05))
+
+
+@pytest.mark.parametrize("program", ["rsync", "docker", "sha256sum"])
+def test_a_program_that_is_not_there_is_named_with_its_package(pair: Pair, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == program else which(name))
+    with pytest.raises(ClusterError, match=f"this node has no {program}") as caught:
+        pair.export()
+    assert f"apt-get install {programs.PACKAGES[program]}" in caught.value.remedy and not pair.bundle.exists()
 
 
 def test_a_file_of_the_same_name_and_other_content_stays(pair: Pair) -> None:
@@ -238,42 +288,58 @@ def test_another_image_of_the_name_keeps_it_until_it_is_told_to_give_it(pair: Pa
     theirs = pair.two.build(NODE, None, {"opt/theirs": b"1"})
     with pytest.raises(ClusterError, match="gb10/engine:ray") as caught:
         pair.bring()
-    assert "gb10_bundle_replace=true" in caught.value.remedy and pair.two.tags == {NODE: theirs} and not pair.target.exists()
-    assert pair.bring(replace=True)["changed"] and pair.two.tags[NODE] == pair.image_id and theirs in pair.two.images
+    assert "gb10_bundle_replace=true" in caught.value.remedy and list(pair.two.tags) == [NODE] and pair.two.id_of(NODE) == theirs and not pair.target.exists()
+    assert pair.bring(replace=True)["changed"] and pair.two.id_of(NODE) == pair.image_id
 
 
 def test_an_older_export_is_brought_up_to_date_and_nothing_of_it_is_removed(pair: Pair) -> None:
     pair.export()
-    data = b"N" * 2000
-    new = pair.source / "blobs" / blob(data, True)
-    new.write_bytes(data)
+    other, data, image = "f" * 40, b"N" * 2000, pair.archive
+    cache(pair.path / "cache-one", REPO, {"config.json": b"{}", "a.safetensors": data}, other)
+    pair.one.build(NODE, BASE, {"opt/ray": b"newer"})
+    wanted = [{**REPOSITORIES[0], "revision": other}]
+    again = pair.export(repositories=wanted)
+    new = f"hub/models--org--tiny/snapshots/{other}/a.safetensors"
+    assert new in again["written"] and len([name for name in again["written"] if name.startswith("image/")]) == 1
+    assert {str(shard_path(pair).relative_to(pair.bundle)), f"image/{image.name}"} <= set(again["unlisted"]) and image.exists()
+    plain_tools(pair)
+    assert pair.bring(repositories=wanted)["changed"] and (pair.target / "snapshots" / other / "a.safetensors").read_bytes() == data
+    assert pair.two.tags[NODE] == pair.one.tags[NODE] and not (pair.target / "snapshots" / COMMIT).exists()
+
+
+def test_what_differs_in_a_bundle_is_not_replaced(pair: Pair) -> None:
+    pair.export()
     link = pair.source / "snapshots" / COMMIT / "a.safetensors"
     link.unlink()
-    link.symlink_to(os.path.relpath(new, link.parent))
-    again = pair.export()
-    assert again["written"] == [f"hub/models--org--tiny/blobs/{new.name}"]
-    assert again["unlisted"] == [f"hub/models--org--tiny/blobs/{blob(SHARD, True)}"] and blob_path(pair).exists()
-    assert pair.bring()["changed"] and (pair.target / "snapshots" / COMMIT / "a.safetensors").read_bytes() == data
-
-
-def test_a_damaged_source_is_found_by_the_hubs_own_name(pair: Pair) -> None:
-    path = pair.source / "blobs" / blob(SHARD, True)
-    path.write_bytes(b"B" + SHARD[1:])
-    with pytest.raises(ClusterError, match=path.name) as caught:
+    link.write_bytes(b"N" * len(SHARD))
+    os.utime(link, ns=(1, 1))
+    with pytest.raises(ClusterError, match="other content") as caught:
         pair.export()
-    assert caught.value.reason == "wrong digest" and not (pair.bundle / "bundle.json").exists() and not blob_path(pair).exists()
+    assert "new directory" in caught.value.remedy and shard_path(pair).read_bytes() == SHARD
+    plain_tools(pair)
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "config.json"])
+def test_a_damaged_source_is_found_by_the_hubs_own_name(pair: Pair, name: str) -> None:
+    path = (pair.source / "snapshots" / COMMIT / name).resolve()
+    path.write_bytes(b"B" + path.read_bytes()[1:])
+    with pytest.raises(ClusterError, match=name) as caught:
+        pair.export()
+    assert caught.value.reason == "wrong digest" and not (pair.bundle / "SHA256SUMS").exists()
+    assert not shard_path(pair).with_name(name).exists()
 
 
 def test_a_source_that_changes_meanwhile_gets_no_name(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = model_part.chunks_of
+    settle = programs.Watch.settle
 
-    def changing(stream: t.Any) -> t.Iterator[memoryview]:
-        yield from whole(stream)
-        os.utime(stream.fileno(), ns=(1, 1))
+    def changing(self: programs.Watch, *given: t.Any) -> None:
+        os.utime(pair.source / "snapshots" / COMMIT / "a.safetensors", ns=(1, 1))
+        settle(self, *given)
 
-    monkeypatch.setattr(model_part, "chunks_of", changing)
+    monkeypatch.setattr(programs.Watch, "settle", changing)
     with pytest.raises(ClusterError, match="was changed while it was exported"):
         pair.export()
+    assert not shard_path(pair).exists() and not (pair.bundle / "SHA256SUMS").exists()
 
 
 @pytest.mark.parametrize("which", ["bundle", "target"])
@@ -291,14 +357,16 @@ def test_the_disk_is_asked_before_the_first_byte(pair: Pair, monkeypatch: pytest
 def test_a_link_in_a_bundle_is_refused(pair: Pair) -> None:
     pair.export()
     (pair.path / "secret").write_bytes(SHARD)
-    blob_path(pair).unlink()
-    blob_path(pair).symlink_to(pair.path / "secret")
+    shard_path(pair).unlink()
+    shard_path(pair).symlink_to(pair.path / "secret")
     error = pair.refused()
-    assert error.reason == "link" and blob_path(pair).name in str(error)
+    assert error.reason == "link" and "a.safetensors" in str(error)
     folder = pair.bundle / "hub/models--org--tiny"
     shutil.move(folder, pair.path / "away")
     folder.symlink_to(pair.path / "away")
-    assert pair.refused().reason == "link"
+    for state in ("imported", "exported", "verified"):
+        with pytest.raises(ClusterError, match="models--org--tiny"):
+            pair.call(pair.two, state)
 
 
 # -- whose directories these are ---------------------------------------------------------------------------------------
@@ -319,7 +387,6 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
     give(place / "cache-two")
     give(place / "disk")
     yield made
-    made.end()
     shutil.rmtree(place)
 
 
@@ -361,7 +428,7 @@ def test_no_link_of_a_user_leads_an_import(theirs: Pair, link: str, target: str)
 
 
 @AS_ROOT
-@pytest.mark.parametrize("link", ["disk/bundle", "disk/bundle/hub", "disk/bundle/image", "disk/bundle/bundle.part", "disk/bundle/bundle.unfinished"])
+@pytest.mark.parametrize("link", ["disk/bundle", "disk/bundle/hub", "disk/bundle/image", "disk/bundle/bundle.parts", "disk/bundle/profile"])
 def test_no_link_of_a_user_leads_an_export(theirs: Pair, link: str) -> None:
     path = theirs.path / link
     if link != "disk/bundle":
@@ -377,51 +444,128 @@ def test_no_link_of_a_user_leads_an_export(theirs: Pair, link: str) -> None:
 
 
 @AS_ROOT
+@pytest.mark.parametrize("whose", ["cache-one", "cache-two", "disk"])
+def test_each_end_is_its_own_user(theirs: Pair, whose: str) -> None:
+    """A user's cache comes to a bundle of root's, and the other way round: what is read is read as its user, and written so."""
+    for path in ("cache-one", "cache-two", "disk"):
+        for one in [theirs.path / path, *(theirs.path / path).rglob("*")]:
+            os.chown(one, *((ONE, ONE) if path == whose else (0, 0)), follow_symlinks=False)
+    (theirs.path / "cache-one").chmod(0o700)
+    assert theirs.export()["changed"] and theirs.bring()["changed"] and tree(theirs.target) == tree(theirs.source)
+    assert {path.lstat().st_uid for path in theirs.target.rglob("*")} == {ONE if whose == "cache-two" else 0}
+    assert {path.lstat().st_uid for path in theirs.bundle.rglob("*")} == {ONE if whose == "disk" else 0}
+
+
+@AS_ROOT
+def test_a_link_of_a_users_cache_leads_an_export_to_nothing_of_roots(theirs: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = theirs.path / "secret"
+    secret.write_bytes(b"S" * len(SHARD))
+    secret.chmod(0o600)
+    give(theirs.path / "cache-one")
+    os.chown(theirs.path / "disk", 0, 0)
+    whole = programs.Watch.rsync
+
+    def replaced(self: programs.Watch, *given: t.Any) -> None:
+        path = theirs.source / "blobs" / blob(SHARD, True)
+        path.unlink()
+        path.symlink_to(secret)
+        whole(self, *given)
+
+    monkeypatch.setattr(programs.Watch, "rsync", replaced)
+    with pytest.raises(ClusterError):
+        theirs.export()
+    assert not any(path.is_file() and b"SSSS" in path.read_bytes() for path in theirs.bundle.rglob("*"))
+
+
+@AS_ROOT
 def test_an_export_of_roots_follows_no_link_and_waits_for_no_pipe(pair: Pair) -> None:
     (pair.path / "etc").mkdir()
     pair.bundle.mkdir()
     (pair.bundle / "bundle.unfinished").touch()
     (pair.bundle / "hub").symlink_to(pair.path / "etc")
-    os.mkfifo(pair.bundle / "bundle.part")
     with pytest.raises(ClusterError):
         pair.export()
     assert os.listdir(pair.path / "etc") == []
     (pair.bundle / "hub").unlink()
+    os.mkfifo(pair.bundle / "profile")
+    with pytest.raises(ClusterError, match="profile"):
+        pair.export()
+    (pair.bundle / "profile").unlink()
     assert pair.export()["changed"]
 
 
 def test_a_bundle_gives_no_file_more_than_everybody_may_read(pair: Pair) -> None:
     pair.export()
-    manifest = manifest_of(pair)
-    for entry in manifest["models"][0]["entries"]:
+    about = about_of(pair)
+    for entry in about["models"][0]["entries"]:
         entry["mode"] = 0o6755
-    write_manifest(pair, manifest)
+    write_about(pair, about)
+    for path in pair.bundle.rglob("*.safetensors"):
+        path.chmod(0o6755)
     assert pair.bring()["changed"]
     files = [path for path in pair.target.rglob("*") if path.is_file() and not path.is_symlink()]
     assert {path.stat().st_mode & 0o7777 for path in files} == {0o644}
+    assert {path.stat().st_mode & 0o7777 for path in pair.target.rglob("*") if path.is_dir() and not path.is_symlink()} == {0o755}
 
 
 @pytest.mark.parametrize("path", ["refs/main", "refs/convert"])
 def test_a_ref_of_a_bundle_is_a_commit(pair: Pair, path: str) -> None:
     pair.export()
-    manifest = manifest_of(pair)
-    ref = {"path": path, "kind": "ref", "size": 0, "mtime": 0, "mode": 0o6755, "target": "#!/bin/sh\nid\n"}
-    manifest["models"][0]["entries"] = [one for one in manifest["models"][0]["entries"] if one["kind"] != "ref"] + [ref]
-    write_manifest(pair, manifest)
+    about, text = about_of(pair), "#!/bin/sh\nid\n"
+    ref = {"path": path, "kind": "ref", "size": 0, "mtime": 0, "mode": 0o6755, "target": text}
+    about["models"][0]["entries"] = [one for one in about["models"][0]["entries"] if one["kind"] != "ref"] + [ref]
+    (pair.bundle / "hub/models--org--tiny" / path).write_text(text)
+    write_about(pair, about)
     error = pair.refused()
     assert error.reason == "foreign" and path in str(error) and error.remedy
+    ref["target"] = COMMIT
+    write_about(pair, about)
+    assert pair.refused().reason == "foreign"
 
 
 def test_the_digest_of_the_list_is_said_by_all_three(pair: Pair) -> None:
     assert pair.export(check_mode=True)["bundle"]["digest"] == ""
     digest = pair.export()["bundle"]["digest"]
-    assert digest == hashlib.sha256((pair.bundle / "bundle.json").read_bytes()).hexdigest()
+    assert digest == hashlib.sha256((pair.bundle / "SHA256SUMS").read_bytes()).hexdigest()
     assert {one["bundle"]["digest"] for one in (pair.export(), pair.bring(), pair.call(pair.two, "verified"))} == {digest}
+
+
+def keys(place: Path, *names: str) -> dict[str, str]:
+    """Make keys, and return the line of each in a list of allowed signers."""
+    found = {}
+    for name in names:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / name], check=True, timeout=30)
+        found[name] = f"{name}@example.org {(place / f'{name}.pub').read_text()}"
+    return found
+
+
+def test_a_signature_is_that_of_an_allowed_signer(pair: Pair) -> None:
+    pair.export()
+    known = keys(pair.path, "ours", "theirs")
+    error = pair.refused(signers=known["ours"])
+    assert error.reason == "signature" and "ssh-keygen -Y sign" in error.remedy
+    sign = ["ssh-keygen", "-q", "-Y", "sign", "-f", pair.path / "ours", "-n", "file", pair.bundle / "SHA256SUMS"]
+    subprocess.run(sign, check=True, timeout=30, capture_output=True)
+    plain_tools(pair)
+    assert pair.refused(signers=known["theirs"]).reason == "signature"
+    assert pair.call(pair.two, "verified", signers=known["ours"])["signed_by"] == "ours@example.org"
+    assert pair.call(pair.two, "verified")["signed_by"] == ""
+    assert not pair.export()["changed"] and (pair.bundle / "SHA256SUMS.sig").exists()
+    (pair.bundle / "profile/tiny.yml").write_text("id: theirs\n")
+    signature = (pair.bundle / "SHA256SUMS.sig").read_bytes()
+    pair.list_again()
+    (pair.bundle / "SHA256SUMS.sig").write_bytes(signature)
+    assert pair.refused(signers="".join(known.values())).reason in ("signature", "foreign")
+    # An export that writes another list takes the signature of the one before away.
+    pair.list_again()
+    text = (pair.bundle / "SHA256SUMS").read_text()
+    (pair.bundle / "SHA256SUMS").write_text("".join(line for line in text.splitlines(keepends=True) if not line.endswith("SHA256SUMS.sig\n")))
+    assert pair.export()["changed"] and not (pair.bundle / "SHA256SUMS.sig").exists()
 
 
 def test_a_list_without_end_is_not_read(pair: Pair) -> None:
     pair.bundle.mkdir()
-    with open(pair.bundle / "bundle.json", "wb") as handle:
+    with open(pair.bundle / "SHA256SUMS", "wb") as handle:
         handle.truncate(64 << 30)
     with pytest.raises(ClusterError, match="more than"):
         pair.bring()
@@ -429,32 +573,78 @@ def test_a_list_without_end_is_not_read(pair: Pair) -> None:
 
 def test_a_file_that_is_gone_or_shorter_is_named_before_anything_comes(pair: Pair) -> None:
     pair.export()
-    blob_path(pair).write_bytes(SHARD[:100])
+    shard_path(pair).write_bytes(SHARD[:100])
     error = pair.refused()
-    assert error.reason == "incomplete" and "100 bytes instead of 4000" in str(error) and pair.two.loads == 0
+    assert error.reason == "incomplete" and "100 bytes instead of 4000" in str(error) and pair.two.log == []
+    shard_path(pair).unlink()
+    assert pair.refused().reason == "incomplete"
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format": 2}, "newer"), ({"format": "x"}, "newer"), ({"files": [{"path": "../x", "size": 1, "sha256": "0" * 64}]}, "foreign"),
-        ({"files": [{"path": "etc/x", "size": 1, "sha256": "0" * 64}]}, "foreign"), ({"files": [{"nothing": 1}]}, "foreign"), ({"image": []}, "foreign"),
-        ({"profile": "other"}, "other profile"), ({"models": []}, "other profile"), ({"files": []}, "foreign"),
+        ({"format": 3}, "newer"), ({"format": "x"}, "newer"), ({"image": []}, "foreign"), ({"profile": "other"}, "other profile"),
+        ({"models": []}, "other profile"), ({"models": [{}]}, "other profile"), ({"models": {}}, "foreign"), ({"profile": 1}, "foreign"),
+        ({"image": {"tag": NODE, "archive": "../x", "store": "classic"}}, "foreign"), ({"image": {"tag": NODE, "archive": "x", "store": "classic"}}, "foreign"),
     ],
 )  # fmt: skip
-def test_a_list_that_is_not_what_this_collection_reads_says_so(pair: Pair, change: dict[str, t.Any], reason: str) -> None:
+def test_what_this_collection_does_not_read_says_so(pair: Pair, change: dict[str, t.Any], reason: str) -> None:
     pair.export()
-    write_manifest(pair, {**manifest_of(pair), **change})
+    write_about(pair, {**about_of(pair), **change})
     error = pair.refused()
     assert error.reason == reason and error.remedy
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\0"])
+def test_a_bundle_says_what_it_is_for(pair: Pair, text: str) -> None:
+    pair.export()
+    write_about(pair, text)
+    assert pair.refused().reason == "foreign"
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "hub/../../x", "etc/x", "hub//x", "hub/\\nx", "x\0"])
+def test_a_list_of_digests_leads_nowhere_else(pair: Pair, name: str) -> None:
+    pair.export()
+    with open(pair.bundle / "SHA256SUMS", "a", encoding="utf-8") as handle:
+        handle.write(f"{'0' * 64}  {name}\n")
+    assert pair.refused().reason == "foreign"
+
+
+@pytest.mark.parametrize("name", ["hub/models--org--tiny/x", "x", "lost+found/x"])
+def test_a_file_that_no_list_has_is_refused(pair: Pair, name: str) -> None:
+    pair.export()
+    (pair.bundle / name).parent.mkdir(exist_ok=True)
+    (pair.bundle / name).write_bytes(b"theirs")
+    for state in ("imported", "exported", "verified"):
+        with pytest.raises(ClusterError, match="does not list") as caught:
+            pair.call(pair.two, state)
+        assert caught.value.reason == "foreign" and name in str(caught.value)
+    assert (pair.bundle / name).read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("where", ["manifest.json", "index.json"])
+def test_an_image_of_another_name_is_not_loaded(pair: Pair, where: str) -> None:
+    pair.export()
+    archive, name = pair.archive, "gb10/companion:1"
+    pair.one.build(name, BASE, {"opt/theirs": b"1"})
+    if where == "index.json":
+        (pair.path / "one/kind.json").write_text('"containerd"')
+    data = pair.one.save([BASE, NODE, name])
+    archive.write_bytes(data if where == "manifest.json" else data.replace(f'"RepoTags":["{name}"]'.encode(), b'"RepoTags":[]' + b" " * (len(name) + 2)))
+    pair.list_again()
+    error = pair.refused()
+    assert error.reason == "other profile" and name in str(error) and pair.two.log == []
+    archive.write_bytes(b"no tar" * 100)
+    pair.list_again()
+    assert pair.refused().reason == "foreign"
 
 
 @pytest.mark.parametrize("path", ["../../etc/cron.d/x", "/etc/x", "snapshots/../../x", "etc/x"])
 def test_a_list_leads_nowhere_else(pair: Pair, path: str) -> None:
     pair.export()
-    manifest = manifest_of(pair)
-    manifest["models"][0]["entries"].append({"path": path, "kind": "link", "size": 0, "mtime": 0, "mode": 0o644, "target": "blobs/x"})
-    write_manifest(pair, manifest)
+    about = about_of(pair)
+    about["models"][0]["entries"].append({"path": path, "kind": "link", "size": 0, "mtime": 0, "mode": 0o644, "target": "blobs/x"})
+    write_about(pair, about)
     assert pair.refused().reason in ("link", "foreign")
 
 
@@ -462,19 +652,10 @@ def test_what_the_profile_does_not_load_is_not_imported(pair: Pair) -> None:
     """A directory of the bundle's own choice would be written as its owner."""
     theirs = pair.path / "theirs"
     pair.export()
-    manifest = manifest_of(pair)
-    manifest["models"].append({**manifest["models"][0], "repo": str(theirs), "below": "directories/1"})
-    write_manifest(pair, manifest)
+    about = about_of(pair)
+    about["models"].append({**about["models"][0], "repo": str(theirs), "below": "directories/1"})
+    write_about(pair, about)
     assert pair.bring()["changed"] and not theirs.exists()
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", "\0"])
-def test_no_list_is_no_bundle(pair: Pair, text: str) -> None:
-    pair.bundle.mkdir()
-    (pair.bundle / "bundle.json").write_text(text)
-    assert pair.refused().reason == "foreign"
-    with pytest.raises(ClusterError, match="not the list of a bundle"):
-        pair.export()
 
 
 def test_a_directory_of_somebody_is_not_written_to(pair: Pair) -> None:
@@ -488,17 +669,6 @@ def test_a_directory_of_somebody_is_not_written_to(pair: Pair) -> None:
     with pytest.raises(ClusterError, match="nowhere is not there"):
         pair.export()
     assert pair.refused().reason == "absent"
-
-
-def test_a_file_in_a_bundle_that_nobody_listed_stays(pair: Pair) -> None:
-    pair.export()
-    data = b"N" * 2000
-    theirs = pair.bundle / "hub/models--org--tiny/blobs" / blob(data, True)
-    theirs.write_bytes(b"theirs")
-    cache(pair.path / "cache-one", REPO, {"n.safetensors": data})
-    with pytest.raises(ClusterError, match="its list does not know"):
-        pair.export()
-    assert theirs.read_bytes() == b"theirs" and (pair.bundle / "bundle.json").exists()
 
 
 def test_a_model_that_is_not_whole_is_not_exported(pair: Pair) -> None:
@@ -551,7 +721,7 @@ def test_packages_come_by_their_hashes(pair: Pair, monkeypatch: pytest.MonkeyPat
     name = "ray-2.60.0-py3-none-any.whl"
     line = f"ray==2.60.0 --hash=sha256:{hashlib.sha256(data).hexdigest()}"
     labels = {"io.gb10.base": pair.base_id, "io.gb10.recipe": "r", "io.gb10.lock": json.dumps([line])}
-    image_id = pair.one.add_image(NODE, pair.one.images[pair.image_id]["RootFS"]["Layers"], labels)
+    image_id = pair.one.build(NODE, BASE, {"opt/ray": b"ray"}, labels=labels)
 
     def fetch(_api: t.Any, image: str, lock: list[str], directory: str, *_more: t.Any) -> None:
         # A container writes there, and could open what is mounted into it to everybody.
@@ -560,12 +730,13 @@ def test_packages_come_by_their_hashes(pair: Pair, monkeypatch: pytest.MonkeyPat
         if len(fetched) > 1:
             (Path(directory) / name).write_bytes(data)
 
-    monkeypatch.setattr(wheel_part, "fetch", fetch)
+    monkeypatch.setattr(wheel_part, "_download", fetch)
     with pytest.raises(ClusterError, match="ray==2.60.0"):
         pair.export(wheels=True)
     exported = pair.export(wheels=True)
     assert exported["bundle"]["wheels"] == 1 and fetched == [(image_id, [line])] * 2 and exported["bundle"]["recipe"] == "r"
     assert not pair.export(wheels=True)["changed"] and len(fetched) == 2 and os.listdir(pair.path / "state") == [os.path.basename(lock_of(pair))]
+    plain_tools(pair)
     there = pair.path / "state/wheels" / name
     assert pair.bring(wheels=True)["changed"] and there.read_bytes() == data
     assert not pair.bring(wheels=True)["changed"]
@@ -581,11 +752,15 @@ def lock_of(pair: Pair) -> str:
 def test_the_base_comes_under_its_name_only_where_the_image_is_known_to_stand_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another kind of store has another id for it; a bring-up that takes it for another base would build the image again."""
     pair = Pair(tmp_path, monkeypatch, ("classic", "containerd"))
-    try:
-        pair.one.add_image(NODE, pair.one.images[pair.image_id]["RootFS"]["Layers"], {"io.gb10.base": "sha256:" + "0" * 64})
-        pair.export()
-        imported = pair.bring()
-        assert imported["left_out"] == [BASE] and BASE not in pair.two.tags and NODE in pair.two.tags and BASE in imported["msg"]
-        assert not pair.bring()["changed"]
-    finally:
-        pair.end()
+    pair.one.build(NODE, BASE, {"opt/ray": b"ray"}, labels={"io.gb10.base": "sha256:" + "0" * 64})
+    pair.export()
+    imported = pair.bring()
+    assert imported["left_out"] == [BASE] and list(pair.two.tags) == [NODE] and BASE in imported["msg"]
+    assert not pair.bring()["changed"]
+
+
+def test_an_image_is_one_by_what_makes_it(pair: Pair) -> None:
+    answer = pair.one.image(NODE)
+    assert answer
+    image = image_part.Image([NODE], "sha256:other", answer["RootFS"]["Layers"], image_part.face_of(answer["Config"]))
+    assert image.is_one(answer) and not image.is_one({**answer, "Config": {"Env": ["A=1"]}}) and not image.is_one({**answer, "RootFS": {}})

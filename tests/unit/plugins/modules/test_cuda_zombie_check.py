@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import pytest
 import re
 import shutil
 import subprocess
@@ -19,6 +18,8 @@ import through_ansible
 import time
 import types
 from node_roots import rooted
+
+import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombie_check, zombie_verdicts, zombies

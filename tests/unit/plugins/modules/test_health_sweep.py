@@ -169,11 +169,11 @@ def test_a_channel_that_is_down_is_said_and_told_when_it_is_back(node: Node):
         hook.status = 500
         code, journal = node.sweep()
         assert code == 1 and "webhook: not delivered, status 500" in journal and "planted" not in journal
-        assert sweep_files.sweep(str(node.state), str(node.etc))["undelivered"]["webhook"].startswith("status 500")
+        assert sweep_files.sweep(sweep_files.unit_of(str(node.state), str(node.etc)))["undelivered"]["webhook"].startswith("status 500")
         hook.status = 200
         assert node.sweep()[0] == 0 and kinds(hook) == ["alert", "alert"]
         assert node.sweep()[0] == 0 and len(hook.came) == 2
-    shown = sweep_files.sweep(str(node.state), str(node.etc))
+    shown = sweep_files.sweep(sweep_files.unit_of(str(node.state), str(node.etc)))
     assert shown["undelivered"] == {} and shown["last_alert"].endswith("gb10 on spark-1: 1 problem") and shown["problems"][0]["id"] == "memory"
 
 
@@ -182,7 +182,7 @@ def test_a_state_that_cannot_be_read_is_said_and_begun_again(node: Node):
         node.install(hook.url, memory_floor_gib=1000)
         node.sweep()
         (node.folder / sweep_files.STATE).write_text("{", encoding="utf-8")
-        assert sweep_files.sweep(str(node.state), str(node.etc))["error"]
+        assert sweep_files.sweep(sweep_files.unit_of(str(node.state), str(node.etc)))["error"]
         code, journal = node.sweep()
         assert code == 0 and "what was told before is not known" in journal and kinds(hook) == ["alert", "alert"]
         assert node.sweep()[0] == 0 and len(hook.came) == 2

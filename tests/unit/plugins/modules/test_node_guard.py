@@ -155,7 +155,7 @@ def test_whoever_may_not_read_the_ring_is_told_so(node, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(guard_files.ring, "segments", refused)
-    found = guard_files.guard(str(node.root / "state"), str(node.root / "etc"))
+    found = guard_files.guard(guard_files.unit_of(str(node.root / "state"), str(node.root / "etc")))
     assert found["ring_bytes"] is None and found["installed"]
     shown = f"ring in {node.folder / guard_files.RING}, of an unknown size: only root and its group may read it, "
     assert shown in guard_files.text(found)

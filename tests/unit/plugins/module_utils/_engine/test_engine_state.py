@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _redact
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import NOTE_LIMIT
@@ -127,6 +127,8 @@ AT = "at 2026-11-21T01:53:51Z after 31 s"
         ({"seconds": None, "ended_at": None}, "is gone, and nothing noted how it ended"),
     ],
 )
+
+
 def test_how_it_ended_in_words(how, words):
     assert engine_state.end_text({**END, **how}) == words
 
@@ -283,7 +285,7 @@ def test_a_log_that_is_a_link_is_not_shown(node, tmp_path, linked):
         engine.mkdir(parents=True)
         (engine / secret.name).symlink_to(secret)
     state = engine_state.engine_state(paths, str(proc))
-    for read in (lambda path: engine_state.read_log(path, 0), engine_state.log_stage, engine_state.last_line):
+    for read in (lambda path: engine_log.read_log(path, 0), engine_log.log_stage, engine_log.last_line):
         with pytest.raises(UnknownState, match="was tampered with"):
             read(state["log_path"])
     said = engine_state.last_end(state)
@@ -347,26 +349,26 @@ def test_a_broken_note_that_only_tells_more_tells_nothing(node, name):
 def test_log_is_read_in_whole_lines(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"one\n\x1b[36mtwo\x1b[0m\r 10%\r 20%\rthr")
-    lines, offset = engine_state.read_log(str(path), 0)
+    lines, offset = engine_log.read_log(str(path), 0)
     assert lines == ["one", "two", " 10%", " 20%"]
     with path.open("ab") as handle:
         handle.write(b"ee\n")
-    lines, offset = engine_state.read_log(str(path), offset)
+    lines, offset = engine_log.read_log(str(path), offset)
     assert lines == ["three"]
     assert offset == path.stat().st_size
-    assert engine_state.read_log(str(path), offset) == ([], offset)
+    assert engine_log.read_log(str(path), offset) == ([], offset)
 
 
 def test_the_last_words_count_when_nothing_more_comes(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"Traceback\nKilled")
-    assert engine_state.read_log(str(path), 0, to_end=True) == (["Traceback", "Killed"], 16)
+    assert engine_log.read_log(str(path), 0, to_end=True) == (["Traceback", "Killed"], 16)
 
 
 def test_a_line_without_end_is_cut_instead_of_stopping_the_reading(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"x" * 100)
-    lines, offset = engine_state.read_log(str(path), 0, limit=40)
+    lines, offset = engine_log.read_log(str(path), 0, limit=40)
     assert (lines, offset) == (["x" * 40], 40)
 
 
@@ -374,20 +376,20 @@ def test_a_cut_log_gives_the_rest_of_its_predecessor_first(tmp_path):
     path = tmp_path / "log"
     (tmp_path / "log.1").write_bytes(b"read\nnot yet read\n")
     path.write_bytes(b"new\n")
-    lines, offset = engine_state.read_log(str(path), 5)
+    lines, offset = engine_log.read_log(str(path), 5)
     assert (lines, offset) == (["not yet read"], 0)
-    assert engine_state.read_log(str(path), offset) == (["new"], 4)
+    assert engine_log.read_log(str(path), offset) == (["new"], 4)
 
 
 def test_a_log_that_is_not_there_has_no_lines(tmp_path):
-    assert engine_state.read_log(str(tmp_path / "none"), 0) == ([], 0)
-    assert engine_state.log_stage(str(tmp_path / "none")) is None
+    assert engine_log.read_log(str(tmp_path / "none"), 0) == ([], 0)
+    assert engine_log.log_stage(str(tmp_path / "none")) is None
 
 
 def test_the_stages_of_a_recorded_start():
     seen = []
-    for line in engine_state.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()):
-        stage = engine_state.stage_of([line])
+    for line in engine_log.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()):
+        stage = engine_log.stage_of([line])
         if stage and stage not in seen:
             seen.append(stage)
     assert seen == [
@@ -416,17 +418,19 @@ def test_the_stages_of_a_recorded_start():
         ("nothing of note", None),
     ],
 )
+
+
 def test_stage_of_a_line(line, stage):
-    assert engine_state.stage_of([line]) == stage
+    assert engine_log.stage_of([line]) == stage
 
 
 def test_the_stage_is_read_from_the_logs_end(tmp_path):
     path = tmp_path / "log"
     path.write_text("Starting to load model x\n" + "noise\n" * 20000)
-    assert engine_state.log_stage(str(path)) is None
+    assert engine_log.log_stage(str(path)) is None
     with path.open("a") as handle:
         handle.write("Loading weights took 3.1 seconds\n")
-    assert engine_state.log_stage(str(path)).name == "weights loaded"
+    assert engine_log.log_stage(str(path)).name == "weights loaded"
 
 
 # -- memory, metrics -------------------------------------------------------------------------------------------------
@@ -464,6 +468,8 @@ def test_a_metric_that_is_no_number_is_unknown():
     ("address", "url"),
     [("10.0.0.1", "http://10.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1"), ("fe80::1", "http://[fe80::1]:1")],
 )
+
+
 def test_base_url(address, url):
     assert engine_state.base_url(address, 1) == url
 
@@ -535,6 +541,8 @@ def test_without_a_key_none_is_sent(api):
 @pytest.mark.parametrize(
     "body", [b"", b"data: [DONE]\n\n", event(0) + b"data: [DONE]\n\n", b'data: {"error": {"message": "engine dead"}}\n\n', b": ping\n\n"]
 )
+
+
 def test_an_answer_without_a_token_is_no_proof(api, body):
     api.plan = (200, body)
     assert engine_state.first_token(api.url, "tiny", None, 5) is None

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._bundle import place as bundles
+from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content as bundles
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, owners
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher import launcher
@@ -44,8 +44,8 @@ OTHERS = {
     "module_utils/_files/files.py": "the one function",
     "module_utils/_launcher/launcher.py": "one file that runs in the container, with a function of its own",
     "module_utils/_node/removal.py": "the log of a container that goes",
-    "module_utils/_bundle/place.py": "a file of a bundle",
-    "module_utils/_bundle/wheel_part.py": "a wheel",
+    "module_utils/_bundle/image_part.py": "the image of a bundle",
+    "module_utils/_bundle/model_part.py": "a file of a bundle",
     "plugin_utils/_serve/run_board.py": "what the nodes of one run tell each other",
     "action/node_logs.py": "a log on the controller",
 }
@@ -164,9 +164,7 @@ def unit_file(place: str, word: str) -> None:
 
 
 def bundle_list(place: str, word: str) -> None:
-    found = bundles.Place.__new__(bundles.Place)
-    found.path, found.owner = place, None
-    found._replace("manifest.json", word)
+    bundles.write(place, bundles.SUMS, word.encode(), owners.owner_of(place))
 
 
 def sent_program(place: str, word: str) -> None:

@@ -10,12 +10,13 @@ import contextlib
 import hypothesis
 import hypothesis.strategies as st
 import pathlib
-import pytest
 import socket
 import stat
 import struct
 import threading
 import time
+
+import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe, fabric_transfer

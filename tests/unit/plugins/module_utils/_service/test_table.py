@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._service import table
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd import installed
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 from ansible_collections.gb10.cluster.plugins.modules import cluster_prune, node_container_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
@@ -29,7 +28,6 @@ def unit_of(where: table.Where) -> Unit:
 
 EXPORTER = table.Service(
     key="exporter", main="_exporter", unit=unit_of, page="exporter", does="exports", read_by="", leaves="", absent="gb10_exporter=absent",
-    look=lambda where: installed.look(unit_of(where)),
 )  # fmt: skip
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 import ipaddress
 import json
-import pytest
 import re
 import typing as t
-import yaml
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from pathlib import Path
+
+import pytest
+import yaml
 
 from ansible_collections.gb10.cluster.plugins.module_utils._network import rdma
 from ansible_collections.gb10.cluster.plugins.plugin_utils._init import inventory, node_facts, texts as _init_texts

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import copy
-import pytest
 import re
-import yaml
 from pathlib import Path
+
+import pytest
+import yaml
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, finding_ids, inputs, secrets, settings, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles

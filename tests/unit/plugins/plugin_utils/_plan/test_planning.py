@@ -10,9 +10,10 @@ import re
 import shlex
 from pathlib import Path
 from xml.etree import ElementTree
-
 import plan_records
+
 import pytest
+
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, ending, model_facts, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning, wording

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import csv
-import pytest
 import re
+from pathlib import Path
+
+import pytest
 import yaml
 from healthy_pair import asked, judged, node, second
-from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
 from ansible_collections.gb10.cluster.plugins.module_utils._network import fabric_probe, fabric_transfer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "vllm"
@@ -35,15 +35,17 @@ def diagnosis(*lines):
         ("no_compiler", "compiler-missing", "RuntimeError: Worker failed with error 'InvalidCxxCompiler"),
     ],
 )
+
+
 def test_recorded_failures(name, id, words):
     log = (RECORDED / f"failed_{name}.log").read_text()
-    found = diagnosis(*engine_state.plain_lines(log))
+    found = diagnosis(*engine_log.plain_lines(log))
     assert words in found.line
     assert (found.fatal.signature.id if found.fatal else None) == id
 
 
 def test_a_good_start_has_no_failure():
-    found = diagnosis(*engine_state.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()))
+    found = diagnosis(*engine_log.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()))
     assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
 
 
@@ -90,6 +92,8 @@ def test_an_unknown_failure_is_its_first_exception_not_the_last():
         (["pydantic_core.ValidationError: 1 validation error for ModelConfig", "  Value error, bad [type=value_error]"], "Value error, bad [type=value_error]"),
     ],
 )
+
+
 def test_the_line_for_a_message(lines, line):
     assert diagnosis(*lines).line == line
 
@@ -213,5 +217,5 @@ def test_warnings_stand_last():
 
 
 def test_a_healthy_log_has_no_findings():
-    lines = engine_state.plain_lines((RECORDED / "ready_ray_tp2.log").read_text())
+    lines = engine_log.plain_lines((RECORDED / "ready_ray_tp2.log").read_text())
     assert failures.diagnose(failures.Line(line) for line in lines) == []

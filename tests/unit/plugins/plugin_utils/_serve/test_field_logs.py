@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures, signature
 
 LOGS = Path(__file__).resolve().parents[3] / "fixtures" / "field" / "logs"
@@ -41,9 +41,9 @@ UNANSWERED = {
 def lines_of(item):
     """The recorded lines, and the whole log where there is one."""
     if "lines" in item:
-        yield engine_state.plain_lines(item["lines"])
+        yield engine_log.plain_lines(item["lines"])
     if "log" in item:
-        yield engine_state.plain_lines((LOGS / item["log"]).read_text())
+        yield engine_log.plain_lines((LOGS / item["log"]).read_text())
 
 
 def diagnosis(lines):
@@ -61,7 +61,7 @@ def named(found):
 @pytest.mark.parametrize("item", HEALTHY, ids=lambda item: item["file"])
 def test_a_healthy_start_is_clean_at_every_line(item):
     found = failures.Diagnosis()
-    for line in engine_state.plain_lines((LOGS / item["file"]).read_text()):
+    for line in engine_log.plain_lines((LOGS / item["file"]).read_text()):
         found.feed([line])
         assert (found.fatal, found.first_error, found.warnings) == (None, "", []), line
 
@@ -69,8 +69,8 @@ def test_a_healthy_start_is_clean_at_every_line(item):
 @pytest.mark.parametrize("item", HEALTHY, ids=lambda item: item["file"])
 def test_a_healthy_start_shows_its_stages_in_order(item):
     seen = []
-    for line in engine_state.plain_lines((LOGS / item["file"]).read_text()):
-        stage = engine_state.stage_of([line])
+    for line in engine_log.plain_lines((LOGS / item["file"]).read_text()):
+        stage = engine_log.stage_of([line])
         if stage and seen[-1:] != [stage.name]:
             seen.append(stage.name)
     assert seen == item["stages"] and seen[0] == "initializing engine" and seen[-1] == "API is up"
@@ -78,7 +78,7 @@ def test_a_healthy_start_shows_its_stages_in_order(item):
 
 @pytest.mark.parametrize("item", HARMLESS, ids=lambda item: item["id"])
 def test_a_harmless_line_stays_harmless(item):
-    found = diagnosis(engine_state.plain_lines(item["line"]))
+    found = diagnosis(engine_log.plain_lines(item["line"]))
     assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
 
 
@@ -110,7 +110,7 @@ def test_the_corpus_is_whole_and_the_goals_are_met():
 
 @pytest.mark.parametrize("item", [item for item in KERNEL if item["id"] not in COUNTED_BY_A_RULE], ids=lambda item: item["id"])
 def test_what_a_kernel_wrote_is_explained_as_its_owners_met_it(item):
-    found = failures.diagnose(failures.Line(line) for line in engine_state.plain_lines(item["lines"]))
+    found = failures.diagnose(failures.Line(line) for line in engine_log.plain_lines(item["lines"]))
     verdicts = {one["verdict"] for one in found}
     assert verdicts <= {"harmless": set(), "trouble": {"warn"}, "fatal": {"block", "warn"}}[item["judge"]], found
     assert item["judge"] == "harmless" or {"trouble": "warn", "fatal": "block"}[item["judge"]] in verdicts
@@ -122,7 +122,7 @@ def test_what_a_kernel_wrote_is_explained_in_other_words_too(item):
 
 
 def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
-    lines = engine_state.plain_lines((LOGS / "fatal/nightly-0.22-rust-frontend-died.log").read_text())
+    lines = engine_log.plain_lines((LOGS / "fatal/nightly-0.22-rust-frontend-died.log").read_text())
     known_at = next(number for number, _line in enumerate(lines) if diagnosis(lines[:number]).fatal)
     assert "Loading safetensors checkpoint shards" in "".join(lines[known_at:])
 
@@ -132,7 +132,7 @@ def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
 
 @pytest.mark.parametrize("item", VARIANTS, ids=[f"{item['answer']}-{number}" for number, item in enumerate(VARIANTS)])
 def test_a_failure_is_answered_in_other_words_too(item):
-    found = diagnosis(engine_state.plain_lines(item["lines"]))
+    found = diagnosis(engine_log.plain_lines(item["lines"]))
     assert found.fatal and found.fatal.signature.id == item["answer"]
 
 
@@ -161,7 +161,7 @@ HEADS = [
 def test_a_signature_answers_whoever_shows_the_line(head):
     for row in signature.shipped():
         for example in row.examples:
-            found = diagnosis(engine_state.plain_lines("".join(f"{head}{line}\n" for line in example.splitlines())))
+            found = diagnosis(engine_log.plain_lines("".join(f"{head}{line}\n" for line in example.splitlines())))
             assert row.id in {match.signature.id for match in [*found.warnings, found.fatal] if match}, example
 
 
@@ -262,6 +262,8 @@ def test_what_a_peer_says_long_before_a_cause_is_the_first_failure():
         ("AssertionError: In Mamba cache align mode, block_size (4176) must be <= max_num_batched_tokens (2048).", "batched-tokens-too-few"),
     ],
 )
+
+
 def test_the_same_failure_in_other_words(line, id):
     assert named(diagnosis([line])) == id
 
@@ -288,6 +290,8 @@ def test_the_same_failure_in_other_words(line, id):
         "WARNING 06-08 03:48:20 [envs.py:2094] Unknown vLLM environment variable detected: VLLM_BASE_DIR",
     ],
 )
+
+
 def test_a_line_that_only_sounds_fatal(line):
     found = diagnosis([line])
     assert (found.fatal, found.warnings) == (None, [])
@@ -364,6 +368,8 @@ DEAD = "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] EngineCore enco
         ([SHM, DEAD, "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] TimeoutError: RPC call to sample_tokens timed out."], "rank-call-timeout"),
     ],
 )
+
+
 def test_a_weak_cause_gives_way_to_one_that_is_named_and_to_an_earlier_echo(lines, id):
     assert named(diagnosis(lines)) == id
 

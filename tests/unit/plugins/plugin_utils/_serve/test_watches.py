@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import watches
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 
@@ -48,6 +48,8 @@ def test_a_rank_that_ends_is_named():
         [[process(7)], [process(7)], [process(7, state="ended")]],
     ],
 )
+
+
 def test_what_has_taken_its_place_is_not_the_rank(polls):
     watch = watches.RankWatch("spark-2")
     assert [bool(watch.trouble(poll)) for poll in polls] == [False, False, True]
@@ -62,6 +64,8 @@ def test_what_has_taken_its_place_is_not_the_rank(polls):
         [[process(7, "ray_worker")], [process(7, "ray_worker")], []],
     ],
 )
+
+
 def test_what_ends_and_is_no_rank(polls):
     watch = watches.RankWatch("spark-2")
     assert [watch.trouble(poll) for poll in polls] == [None] * 3
@@ -114,6 +118,8 @@ def test_silence_alone_is_a_stall_at_the_limit():
         ({"one": lambda now: [process(kind="ray_agent", io_mb=int(now * 100), cpu_s=now)]}, 600),
     ],
 )
+
+
 def test_the_progress_that_counts(what, seconds):
     found = Start("one").until_stalled(3600, **what)
     assert found is None if seconds is None else found == pytest.approx(seconds, abs=6)
@@ -154,7 +160,7 @@ def test_what_the_ranks_do_is_said():
 
 def replayed(name):
     """The lines of a recorded log with their seconds since its first one."""
-    lines = list(timed(engine_state.plain_lines((LOGS / name).read_text()), "one", 1795228877.0))
+    lines = list(timed(engine_log.plain_lines((LOGS / name).read_text()), "one", 1795228877.0))
     began = next(line.time for line in lines if line.time is not None)
     return [(max(0.0, (line.time or began) - began), line.text) for line in lines]
 
@@ -164,13 +170,13 @@ def test_no_recorded_healthy_start_stalls_by_its_lines_alone(name):
     """With nothing but the log, at its own pace: whatever its ranks read or computed meanwhile only makes it safer. A download alone says nothing."""
     lines = replayed(name)
     assert max(seconds for seconds, _text in lines) >= 30
-    start, stage, at = Start("one"), engine_state.Stage("starting"), 0
-    while at < len(lines) and stage.name != engine_state.API_IS_UP:
+    start, stage, at = Start("one"), engine_log.Stage("starting"), 0
+    while at < len(lines) and stage.name != engine_log.API_IS_UP:
         new = []
         while at < len(lines) and lines[at][0] <= start.now:
             new.append(lines[at][1])
             at += 1
-        stage = engine_state.stage_of(new) or stage
+        stage = engine_log.stage_of(new) or stage
         wrote = [process(io_mb=int(start.now * 20))] if name.endswith(DOWNLOADS) and stage.name == "loading model" else []
         assert start.poll(stage.name, f"{stage.done}/{stage.total}", new, one=wrote) is None, (start.now, stage)
 
@@ -178,6 +184,8 @@ def test_no_recorded_healthy_start_stalls_by_its_lines_alone(name):
 @pytest.mark.parametrize(
     ("low", "ends"), [([True, True], True), ([True, False, True], False), ([False, False], False)]
 )
+
+
 def test_memory_has_to_stay_low(low, ends):
     watch = watches.MemoryWatch("spark-1")
     found = [watch.trouble(1200 if one else 1300, 124609) for one in low]

@@ -32,7 +32,8 @@ def test_what_it_is_and_what_comes_next(verb: str) -> None:
     assert outcome.findings is None and outcome.stats["gb10_verdict"] == "pass" and outcome.title == bundle.TITLES[verb]
     assert any("gb10.cluster.serve -e gb10_offline=true" in line for line in outcome.lines) is (verb == "import")
     assert "  12 file(s), 3.0 GiB, 0 package(s), made by gb10.cluster 0.2.0 2026-11-23T18:00:00Z" in outcome.lines
-    assert f"  sha256 of bundle.json: {'d' * 64}" in outcome.lines
+    assert f"  sha256 of SHA256SUMS: {'d' * 64}" in outcome.lines and any("as root of a container" in line for line in outcome.lines)
+    assert any("Signed by a@example.org" in line for line in judged(verb, signed_by="a@example.org").lines)
     assert outcome.stats["gb10_bundled"]["nodes"]["spark-1"]["bundle"]["recipe"] == "r"
     assert not any("serve" in line for line in judged(check_mode=True).lines)
 

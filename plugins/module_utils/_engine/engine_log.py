@@ -1,0 +1,145 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's log on its node: its lines, its end, and the stage of a start that it shows. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+
+#: Most bytes of log that one reading returns, and most characters of one line.
+LOG_CHUNK = 262144
+LINE_LENGTH = 2000
+#: How much of the log's end is searched for the stage.
+STAGE_TAIL = 65536
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+LINE_END = re.compile(r"\r\n|\n|\r")
+
+#: The last stage of a start.
+API_IS_UP = "API is up"
+
+#: What a line of vLLM's log says about how far the start is. The last match in the log counts.
+STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
+    (re.compile(r"Connecting to existing Ray cluster|Connected to Ray cluster"), "connecting to ray"),
+    (re.compile(r"Creating a new placement group"), "starting ranks"),
+    (re.compile(r"DP group leader: node_rank=|headless multiproc executor"), "starting ranks"),
+    (re.compile(r"Waiting for creating a placement group"), "waiting for GPUs in ray"),
+    (re.compile(r"world_size=\d+ rank=\d+ local_rank="), "joining ranks"),
+    (re.compile(r"Starting to load model"), "loading model"),
+    (re.compile(r"Loading \S+ (?:checkpoint shards|using [\w ]+):.*?(?P<done>\d+)/(?P<total>\d+) \["), "loading weights"),
+    (re.compile(r"Loading weights took|Model loading took"), "weights loaded"),
+    (re.compile(r"Dynamo bytecode transform time|Compiling a graph|torch\.compile (?:takes|took)"), "compiling"),
+    (re.compile(r"Available KV cache memory|KV cache size: "), "allocating KV cache"),
+    (re.compile(r"Autotuning process starts|\[AutoTuner\]: Tuning .*?(?P<done>\d+)/(?P<total>\d+) \["), "tuning kernels"),
+    (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \[|Graph capturing finished"), "capturing graphs"),
+    (re.compile(r"init engine \(profile, create kv cache, warmup model\) took|Starting vLLM (?:API )?server"), "starting API"),
+    # An answer proves it where a front end says nothing of its own start.
+    (re.compile(r'Application startup complete|"(?:GET|POST) /\S* HTTP/[\d.]+" 200 OK'), API_IS_UP),
+)
+
+
+class Stage(t.NamedTuple):
+    """How far a start is; ``done`` of ``total`` shards or graphs where the log counts them, else zeros."""
+
+    name: str
+    done: int = 0
+    total: int = 0
+
+
+# -- log -------------------------------------------------------------------------------------------------------------
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a log without colors, cut to a bearable length. A progress bar's returns end a line too."""
+    return [line[:LINE_LENGTH].rstrip() for line in LINE_END.split(ANSI.sub("", text)) if line.strip()]
+
+
+def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = False) -> tuple[list[str], int]:
+    """Return (lines from byte ``offset`` on, offset for the next reading); at most ``limit`` bytes are read.
+
+    A line that is still being written is left for the next reading, unless ``to_end`` says that nothing more will come.
+    When the log was cut meanwhile, the rest is read from its predecessor first.
+    """
+    try:
+        log = open_log(path)
+    except FileNotFoundError:
+        return [], offset
+    with log:
+        if os.fstat(log.fileno()).st_size < offset:
+            return plain_lines(_predecessor(path, offset, limit).decode(errors="replace")), 0
+        raw = _read_bytes(log, offset, limit)
+    end = len(raw) if to_end else max(raw.rfind(b"\n"), raw.rfind(b"\r")) + 1
+    if end == 0 and len(raw) == limit:
+        end = limit
+    return plain_lines(raw[:end].decode(errors="replace")), offset + end
+
+
+def open_log(path: str) -> t.BinaryIO:
+    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for what is no such log."""
+    folder, name = os.path.split(path)
+    top, below = os.path.split(folder)
+    try:
+        return untrusted.reader(top, f"{below}/{name}")
+    except PermissionError:
+        raise ClusterError(f"no permission to read {path}", remedy=BECOME) from None
+
+
+def _predecessor(path: str, offset: int, limit: int) -> bytes:
+    """Return what was written from ``offset`` on of a log that was cut since."""
+    try:
+        with open_log(f"{path}.1") as log:
+            return _read_bytes(log, offset, limit)
+    except FileNotFoundError:
+        return b""
+
+
+def _read_bytes(log: t.BinaryIO, offset: int, limit: int) -> bytes:
+    log.seek(offset)
+    found = b""
+    while len(found) < limit:
+        part = log.read(limit - len(found))
+        if not part:
+            break
+        found += part
+    return found
+
+
+def log_end(path: str) -> list[str]:
+    """Return the lines at the end of a log; none when there is no log."""
+    try:
+        with open_log(path) as log:
+            size = log.seek(0, os.SEEK_END)
+            return plain_lines(_read_bytes(log, max(0, size - STAGE_TAIL), STAGE_TAIL).decode(errors="replace"))
+    except FileNotFoundError:
+        return []
+
+
+def stage_of(lines: t.Iterable[str]) -> Stage | None:
+    """Return the last stage that the log's lines tell of, None when they tell of none."""
+    last = None
+    for line in lines:
+        for pattern, name in STAGES:
+            match = pattern.search(line)
+            if match:
+                counts = match.groupdict()
+                last = Stage(name, int(counts.get("done") or 0), int(counts.get("total") or 0))
+    return last
+
+
+def last_line(path: str) -> str:
+    """Return the last line of a log that says something, empty when there is none."""
+    return next(reversed(log_end(path)), "")
+
+
+def log_stage(path: str) -> Stage | None:
+    """Return the stage that the log's end tells of."""
+    return stage_of(log_end(path))
