@@ -22,8 +22,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import
 
 #: What makes an image beside its layers.
 FACE = ("Cmd", "Entrypoint", "Env", "Labels", "User", "WorkingDir")
-#: How many times the bytes of an export an engine's disk needs: it keeps a copy for a while, and unpacks it, which containerd's store keeps packed.
-TIMES = {"classic": 2, "containerd": 5}
 
 About = dict[str, t.Any]
 
