@@ -324,7 +324,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk, nearest_existing
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, images
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, image_loading, images
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
@@ -595,7 +595,7 @@ def imported(module: AnsibleModule, note: Note) -> Result:
     about = content.about_of(path, seen)
     lacks = lacks_of(params, about, seen)
     floor, size = params["disk_floor_gib"] * GIB, seen.files[lacks.archive].st_size
-    image = size * image_part.TIMES.get(about["image"]["store"], 1) if lacks.image.names else 0
+    image = size * image_loading.TIMES.get(about["image"]["store"], 1) if lacks.image.names else 0
     root = str(api.get("/info").get("DockerRootDir"))
     require_room([(root, image, floor), *((one.repository.path, one.repository.lack.size, floor) for one in lacks.models)])
     if lacks.actions() and not module.check_mode:

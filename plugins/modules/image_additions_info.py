@@ -13,10 +13,10 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Compares an image with the one that it was built on. It fails when a file of the base was changed or removed, or when its variables, its entrypoint, its
     command or its directory are other ones. What lies below the packages in O(allowed) may differ.
-  - With the storage driver overlay2 each name in the layers above the base is looked up in those of the base, and what is there as well is compared. Nothing
-    is started for that.
-  - Elsewhere a labeled throw-away container of each image without network says which packages it has, and those of the base must be there in the same version.
-    RV(how) says which of the two it was.
+  - Each file in the layers above the base is looked up in those of the base, in what the engine exports of the image (C(docker save)), and what is there as
+    well is compared. Nothing is started for that.
+  - Where layers are compressed in a way that Python does not know (zstd), a labeled throw-away container of each image without network says which packages it
+    has, and those of the base must be there in the same version. RV(how) says which of the two it was.
   - It does so in check mode, too, and never reports a change.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -52,7 +52,7 @@ options:
     default: []
   tool_timeout:
     description:
-      - Seconds that an image gets to say its packages.
+      - Seconds that an image gets to say its packages, and that the engine may be silent while it exports the image.
     type: int
     default: 300
 """
@@ -89,14 +89,16 @@ changed_paths:
   sample: [/usr/local/lib/python3.12/dist-packages/vllm/envs.py]
 """
 
+import http.client
 import json
+import tarfile
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_additions, image_copying, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_additions, image_copying, image_identity, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 #: How many paths a message names.
@@ -127,8 +129,8 @@ def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
         if answer is None:
             raise ClusterError(f"no image {params[name]} is here", remedy="Run the play with --tags image", reason="absent")
         found[name] = answer
-    below, all_layers = (image_copying.layers_in(found[name]) for name in ("base_image", "image"))
-    if image_copying.common(below, all_layers) < len(below):
+    below, all_layers = (image_identity.layers_in(found[name]) for name in ("base_image", "image"))
+    if image_identity.common(below, all_layers) < len(below):
         raise ClusterError(
             f"{params['image']} does not lie on {params['base_image']}",
             expected="the layers of the base below its own",
@@ -139,15 +141,23 @@ def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def compared(api: EngineApi, params: dict[str, t.Any], found: dict[str, t.Any]) -> tuple[str, image_additions.Additions]:
-    """Return how the two were compared, and what the upper layers do."""
-    below, all_layers = (image_copying.layers_in(found[name]) for name in ("base_image", "image"))
-    info = api.get("/info")
+    """Return how the two were compared, and what the upper layers do. Raises :class:`ClusterError`."""
+    below, all_layers = (image_identity.layers_in(found[name]) for name in ("base_image", "image"))
+    image_copying.require_room(api, api.get("/info"), int(found["image"].get("Size") or 0), 0)
     try:
-        layers = image_server.layers_of(str(info.get("DockerRootDir")), str(info.get("Driver")), all_layers)
-        return "files", image_additions.compare(layers[:len(below)], layers[len(below):])
-    except (image_server.Unreadable, OSError, ValueError):
-        before, after = (packages_of(api, params[name], params["tool_timeout"]) for name in ("base_image", "image"))
-        return "packages", image_additions.packages(before, after)
+        with image_server.export(params["docker_socket"], [found["image"]["Id"]], params["tool_timeout"]) as tar:
+            layers = image_additions.layers_of(tar)
+    except (image_server.Unreadable, tarfile.TarError, http.client.HTTPException, OSError, EOFError) as error:
+        raise UnknownState(
+            f"the Docker engine's export of {params['image']} cannot be read: {error}",
+            remedy=f"Try it by hand: docker save {params['image']} | tar -t",
+            reason="engine",
+        ) from error
+    if layers.keys() >= set(all_layers):
+        ordered = [layers[digest] for digest in all_layers]
+        return "files", image_additions.compare(ordered[:len(below)], ordered[len(below):])
+    before, after = (packages_of(api, params[name], params["tool_timeout"]) for name in ("base_image", "image"))
+    return "packages", image_additions.packages(before, after)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -168,7 +178,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             reason="base changed",
             changed_paths=wrong,
         )
-    layers = len(image_copying.layers_in(found["image"])) - len(image_copying.layers_in(found["base_image"]))
+    layers = len(image_identity.layers_in(found["image"])) - len(image_identity.layers_in(found["base_image"]))
     return {
         "msg": f"{params['image']} adds {additions.added} {'file(s)' if how == 'files' else 'package(s)'} in {layers} layer(s) to {params['base_image']}",
         "how": how,

@@ -115,11 +115,19 @@ base_image_id:
 base_config:
   description:
     - The sha256 of the configuration of O(base_image), which is its id in an engine with the classic image store and the same in every engine. Null when the
-      base is absent, or when the engine keeps its images where that cannot be read.
+      base is absent, or when the engine has containerd's image store, which does not say it.
   returned: success
   type: str
   version_added: 0.2.0
   sample: sha256:fc5d6037a455a1d8
+on_base:
+  description:
+    - Whether the image was built on O(base_image), by the labels that the role image gives it. Where the other kind of image store built it, in which the base
+      has another id, by its layers. False when either is absent.
+  returned: success
+  type: bool
+  version_added: 0.2.0
+  sample: true
 base_digest:
   description: O(base_image) by the digest that its registry knows it under, null when it was built or loaded here, is absent, or nobody asked.
   returned: success
@@ -254,6 +262,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract, image_identity
@@ -300,9 +309,12 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     image = api.image(params["image"])
     base_image = api.image(params["base_image"]) if params["base_image"] else None
+    store = image_store.store_of(api.get("/info")) if base_image else ""
     base = {
         "base_image_id": base_image["Id"] if base_image else None,
-        "base_config": (image_identity.config_digest(api, base_image) or None) if base_image else None,
+        # The classic store calls an image by the sha256 of its configuration.
+        "base_config": base_image["Id"] if base_image and store == "classic" else None,
+        "on_base": bool(image and base_image) and image_identity.stands_on(image, base_image, store),
         "base_digest": by_digest(params["base_image"], base_image.get("RepoDigests") or []) if base_image else None,
     }
     if image is None:

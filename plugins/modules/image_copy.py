@@ -11,19 +11,20 @@ short_description: Copy an image from one node's Docker engine to another's over
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Three steps make a copy. O(state=served) on the node that has the image gives it out. O(state=copied) on the node that lacks it fetches the layers
+  - Three steps make a copy. O(state=served) on the node that has the image starts a server. O(state=copied) on the node that lacks it fetches the layers
     that its engine has not. O(state=stopped) on the first ends it. Afterwards both have the image under one id.
-  - What gives it out is a transient systemd unit, C(gb10-image-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It
+  - The server is a transient systemd unit, C(gb10-image-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It
     listens on O(address) alone, reads alone, lets O(clients) in alone, and asks for a secret that was made for this copy. The secret lies in a
     directory of root's below C(/run), and goes away with the unit. The traffic itself is not encrypted; the fabric is a cable between the nodes.
-  - With the storage driver overlay2 the bytes of the missing layers alone are put together from where they lie unpacked, as the engine's own records
-    (tar-split) say. C(docker save) would read all layers and spool them on the disk first. The sha256 of each layer is compared by the node that
-    gives it, and once more by the engine that takes it; that of the image's configuration is the image's id.
-  - Of the image store of containerd the blobs of the missing layers come as they lie there. Both engines must keep their images in the same way, since
-    an image has another id in each.
-  - Where the engine keeps its layers in another way, or an image is one of many platforms, its own export of the whole image is passed on.
-    RV(how) says which it was.
-  - What comes goes into this node's engine as it comes, through no file and no ssh. The engine takes an image whole or not at all.
+  - What the engine exports of the image (C(docker save)) is filtered while it streams, so that layers which the other node has do not travel. Only blobs
+    travel, each with its sha256, and no name. Engines before 25.0 name a layer only after all of them; one that cannot be told earlier is spooled in a
+    private file.
+  - Both ends prove that they know the secret, which never crosses the link. The node that fetches takes only blobs of RV(offer), which it has from the
+    controller, computes the sha256 of each, and ends the archive that it makes of them when all are right. An engine takes an archive whole or not at all.
+    Names come from the offer alone.
+  - Afterwards the engine has to create a container of the image (which is not started), since a load can succeed where the layers were not unpacked. An
+    image of which it makes none loses its name again.
+  - Both engines must keep their images in the same way (classic, or containerd's image store), since an image has another id in each.
   - O(base_image) goes along under its own name where it lies below the image. It has no layers of its own.
   - An image that another tag of this node names keeps that tag. A tag that names another image here is given to the one that comes, as a pull does.
   - When the tag names the image already, nothing is fetched. C(changed) is false then.
@@ -42,9 +43,9 @@ attributes:
 options:
   state:
     description:
-      - V(served) gives the image out; what was left over of the same cluster is replaced.
+      - V(served) starts a server of the image; what was left over of the same cluster is replaced.
       - V(copied) fetches what this node's engine lacks of O(offer).
-      - V(stopped) ends what gives it out, and removes its files. In check mode it only says what there is.
+      - V(stopped) ends the server, and removes its files. In check mode it only says what there is.
     type: str
     choices: [served, copied, stopped]
     required: true
@@ -54,7 +55,7 @@ options:
     type: str
   base_image:
     description:
-      - The image that it was built on, by its tag. One that is named by a digest does not go along.
+      - The image that it was built on. It goes along under its tag; one that is named by a digest does not.
     type: str
   cluster_name:
     description:
@@ -94,7 +95,8 @@ options:
     default: 7200
   disk_floor_gib:
     description:
-      - GiB that stay free on the disk of the Docker engine, from 0. What is missing must fit there twice besides, compressed layers five times.
+      - GiB that stay free on the disk of the Docker engine, from 0. With O(state=copied) what is missing must fit there twice besides, compressed layers
+        five times. With O(state=served) the export must, which a classic engine lays on its disk; before 25.0 twice.
     type: int
     default: 20
   required:
@@ -123,7 +125,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Give the image out
+- name: Serve the image
   gb10.cluster.image_copy:
     state: served
     image: gb10/engine:ray
@@ -153,7 +155,7 @@ EXAMPLES = r"""
   become: true
   when: inventory_hostname == 'spark-2'
 
-- name: End the copy
+- name: Stop the server
   gb10.cluster.image_copy:
     state: stopped
   become: true
@@ -181,36 +183,29 @@ offer:
       description: Its layers by the sha256 of their content, from the lowest.
       type: list
       elements: str
-    sizes:
-      description: The bytes of each layer's files; empty where the engine alone knows.
-      type: list
-      elements: int
     size:
       description: The bytes of the image, as the engine says.
       type: int
-    how:
-      description: V(layers) or V(blobs) for missing layers alone, V(engine) for the engine's own export of the whole image.
-      type: str
     store:
       description: How the engine keeps its images, V(classic) or V(containerd).
       type: str
-    blobs:
-      description: The layers as V(containerd) keeps them, by their digests; empty with V(classic).
+    images:
+      description:
+        - The image, behind the base where that goes along. Each has its C(id), its C(names), how many C(layers) and bytes (C(size)) it has; with
+          V(containerd) also its media type (C(kind)) and its blobs, C(about) it and those of its layers (C(blobs)), each as digest and bytes.
       type: list
-      elements: str
-    why:
-      description: Why it is the engine's own export, else empty.
-      type: str
+      elements: dict
   sample:
     image: gb10/engine:ray
     image_id: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
     layers: ["sha256:5cabe72bc046d6157873a33464e2abb537823afa38009b92c383e0d92dcd5f15"]
-    sizes: [52428800]
     size: 52428800
-    how: layers
     store: classic
-    blobs: []
-    why: ""
+    images:
+      - id: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
+        names: [gb10/engine:ray]
+        layers: 1
+        size: 52428800
 secret_file:
   description: The file on the node that gives the image that holds the secret; only root may read it. Empty when nothing was started.
   returned: O(state=served)
@@ -222,7 +217,7 @@ image_id:
   type: str
   sample: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
 how:
-  description: As in RV(offer.how), empty with O(state=stopped) and where nothing could be copied.
+  description: V(layers) as the classic store has them, or V(blobs) of containerd's; empty with O(state=stopped) and where nothing could be copied.
   returned: success
   type: str
   sample: layers
@@ -232,7 +227,7 @@ layers_sent:
   type: int
   sample: 2
 bytes:
-  description: The bytes that came over the fabric; in check mode about those that would, and with O(state=served) about those of all layers.
+  description: The bytes that the engine took; in check mode about those that would come, and with O(state=served) about those of all layers.
   returned: success
   type: int
   sample: 52436480
@@ -256,15 +251,18 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, alone
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_loading
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
 #: The keys that every state returns, for one that did nothing.
 NOTHING: dict[str, t.Any] = {"image_id": None, "how": "", "bytes": 0}
+#: What travels, by the kind of store.
+HOW = {"classic": "layers", "containerd": "blobs"}
 
 Result = dict[str, t.Any]
 
@@ -276,22 +274,23 @@ def engine_of(params: dict[str, t.Any]) -> EngineApi:
 
 def served(module: AnsibleModule) -> Result:
     params = module.params
-    offer, settings = image_copying.offer_of(engine_of(params), params["image"], params["base_image"] or "")
+    given = (params["image"], params["base_image"] or "", params["timeout"], params["disk_floor_gib"])
+    offer, order = image_copying.offer_of(engine_of(params), *given)
     transient.require_address(params["address"])
     secret_file, unit = "", image_copying.unit_name(params["cluster_name"])
     if not module.check_mode:
         where = (params["address"], params["port"], params["clients"], params["timeout"])
-        secret_file = image_copying.start(params["cluster_name"], settings, *where)
-    would = "would be given" if module.check_mode else "is given"
+        secret_file = image_copying.start(params["cluster_name"], order, *where)
+    would = "would be served" if module.check_mode else "is served"
     return {
         "changed": True,
         "able": True,
         "offer": offer,
         "secret_file": secret_file,
         "image_id": offer["image_id"],
-        "how": offer["how"],
-        "bytes": image_copying.missing_bytes(offer, 0),
-        "msg": f"{params['image']} {would} out on {params['address']}:{params['port']} by {unit}",
+        "how": HOW[offer["store"]],
+        "bytes": offer["size"],
+        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}",
         "reason": "another node lacks it",
         "actions": [f"start {unit}"],
         "diff": {"before": {"unit": "absent"}, "after": {"unit": "active"}},
@@ -303,56 +302,48 @@ def copied(module: AnsibleModule) -> Result:
     offer = image_copying.require_offer(params["offer"])
     before = (api.image(offer["image"]) or {}).get("Id")
     if before == offer["image_id"]:
-        return told(offer, 0, 0, 0.0, before)
+        return result_of(offer, 0, 0, 0.0, before)
     transient.require_address(params["address"])
-    have = require_space(api, offer, params["disk_floor_gib"])
+    lacking = with_space(api, offer, params["disk_floor_gib"])
     if module.check_mode:
-        return told(offer, have, image_copying.missing_bytes(offer, have), 0.0, before, "would be copied")
+        return result_of(offer, lacking.layers, lacking.size, 0.0, before, "would be copied")
     if not params["source"] or not (params["secret"] or "").strip():
         raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that gives the image says them.", reason="input")
-    way = image_copying.Way(params["address"], params["source"], params["port"], params["secret"].strip())
+    way = Way(params["address"], params["source"], params["port"], params["secret"].strip())
     note = Note(image_copying.note_path(params["state_dir"], params["cluster_name"]))
     try:
         with alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""):
             # Another copy may have brought some of it meanwhile.
-            have = require_space(api, offer, params["disk_floor_gib"])
+            lacking = with_space(api, offer, params["disk_floor_gib"])
             began = time.monotonic()
-            came = image_copying.fetch(api, way, have, params["timeout"], note)
+            came = image_copying.fetch(api, way, offer, lacking, params["timeout"], note) if lacking.images else 0
             seconds = time.monotonic() - began
     finally:
         note.remove()
-    after = (api.image(offer["image"]) or {}).get("Id")
-    if after != offer["image_id"]:
-        raise ClusterError(
-            f"{offer['image']} is {after or 'absent'} after the copy",
-            expected=offer["image_id"],
-            remedy="Somebody else tags or removes images here. Find out who, and run again.",
-            reason="other content",
-        )
-    return told(offer, have, came, seconds, before)
+    return result_of(offer, lacking.layers, came, seconds, before)
 
 
-def require_space(api: EngineApi, offer: dict[str, t.Any], floor_gib: int) -> int:
-    """Return how many layers are here, after the disk was asked for room for the others. Raises :class:`ClusterError`, OSError."""
+def with_space(api: EngineApi, offer: dict[str, t.Any], floor_gib: int) -> image_copying.Lacks:
+    """Return what is lacking, after the disk was asked for room for it. Raises :class:`ClusterError`, OSError."""
     info = api.get("/info")
     root = str(info.get("DockerRootDir"))
     image_copying.require_store(info, offer)
-    have = image_copying.present(api, offer, root)
-    needed = image_copying.TIMES[offer["store"]] * image_copying.missing_bytes(offer, have)
-    image_copying.require_space(disk(root)["free_bytes"], needed, floor_gib, root)
-    return have
+    free = disk(root)["free_bytes"]
+    lacking = image_copying.lacks(api, offer, max(0, free - floor_gib * GIB))
+    image_loading.require_space(free, image_loading.TIMES[offer["store"]] * lacking.size, floor_gib, root)
+    return lacking
 
 
-def told(offer: dict[str, t.Any], have: int, count: int, seconds: float, before: str | None, done: str = "copied") -> Result:
+def result_of(offer: dict[str, t.Any], layers: int, count: int, seconds: float, before: str | None, done: str = "copied") -> Result:
     """Return the result of a copy."""
-    changed, layers = before != offer["image_id"], len(offer["layers"]) - have
+    changed = before != offer["image_id"]
     rate = f" in {seconds:.1f} s, {count / 1e6 / seconds:.0f} MB/s" if seconds else ""
-    what = f"{layers} of {len(offer['layers'])} layer(s)" if offer["how"] != "engine" else "all layers, as the engine exports them,"
+    what = f"{layers} of {len(offer['layers'])} layer(s)"
     return {
         "changed": changed,
         "able": True,
         "image_id": offer["image_id"],
-        "how": offer["how"],
+        "how": HOW[offer["store"]],
         "layers_sent": layers if changed else 0,
         "bytes": count,
         "seconds": round(seconds, 1),
@@ -374,8 +365,8 @@ def stopped(module: AnsibleModule) -> Result:
         "changed": bool(running),
         "able": True,
         "running": running,
-        "msg": f"{', '.join(running)} {'would be removed' if module.check_mode else 'removed'}" if running else "nothing is given out",
-        "reason": "the copy is over" if running else "nothing of this cluster gives an image out",
+        "msg": f"{', '.join(running)} {'would be removed' if module.check_mode else 'removed'}" if running else "no image server is running",
+        "reason": "the copy is over" if running else "no image server of this cluster is here",
         "actions": [f"remove {one}" for one in running],
         "diff": {"before": {"running": running}, "after": {"running": []}},
     }

@@ -2,21 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The directory of a Docker engine with overlay2, and a stand-in for the engine above it that lists, exports and loads images as 20.10 was seen to.
-
-One layer is recorded (``fixtures/docker/tar-split.json.gz``, engine 20.10.24: files, a hard and a symbolic link, an empty file, a removed file of the layer
-below, a name of 120 characters and one that is no UTF-8). The others are made here.
-"""
+"""A stand-in for a Docker engine that lists, exports and loads images: as 20.10 was seen to, as 25.0 and newer do, and with containerd's image store."""
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import http.server
 import io
 import json
-import os
 import socket
 import socketserver
 import tarfile
@@ -25,54 +19,59 @@ import typing as t
 import urllib.parse
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server
-
-RECORDED = Path(__file__).parent / "fixtures/docker/tar-split.json.gz"
-#: What the engine called that layer, and the files in it that have content.
-RECORDED_DIFF_ID = "sha256:4bfd300c9e185ff97e37b922fe06e387f82383c3f750a69b908aa321fde1b436"
-RECORDED_FILES = {b"rec/file": b"hello layer", b"rec/latin\xe9": b"x", b"rec/" + b"n" * 120: b"long", b"rec/sub/inner": b"inner"}
+Files = t.Mapping[str, bytes]
 
 
-def layer_tar(files: t.Mapping[str, bytes]) -> bytes:
-    """Return a layer's tar."""
+def sha256(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def chain_ids(diff_ids: t.Sequence[str]) -> list[str]:
+    """Return by which name an engine keeps each layer: a digest of it and of all layers below (image specification, Layer ChainID)."""
+    found: list[str] = []
+    for one in diff_ids:
+        found.append(one if not found else sha256(f"{found[-1]} {one}".encode()))
+    return found
+
+
+def tar_of(files: Files, mode: int = 0o644, links: t.Mapping[str, str] | None = None) -> bytes:
+    """Return a tar of files in this order, and of symbolic links."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, content in files.items():
             about = tarfile.TarInfo(name)
-            about.size = len(content)
+            about.size, about.mode = len(content), mode
             tar.addfile(about, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            about = tarfile.TarInfo(name)
+            about.type, about.linkname = tarfile.SYMTYPE, target
+            tar.addfile(about)
     return out.getvalue()
 
 
-def split_of(content: bytes) -> bytes:
-    """Return what the engine notes of a layer's tar."""
-    lines, position = [], 0
-    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        for one in tar:
-            lines.append({"type": 2, "payload": base64.b64encode(content[position:one.offset_data]).decode()})
-            lines.append({"type": 1, "name": one.name, **({"size": one.size} if one.size else {}), "payload": "AAAAAAAAAAA="})
-            position = one.offset_data + one.size
-    lines.append({"type": 2, "payload": base64.b64encode(content[position:]).decode()})
-    return gzip.compress("".join(json.dumps({**line, "position": number}) + "\n" for number, line in enumerate(lines)).encode())
-
 
 class Engine:
-    """An engine's directory, its images, and a server at its socket."""
+    """An engine's images, and a server at its socket."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "docker"
         self.root.mkdir(parents=True)
         self.images: dict[str, dict[str, t.Any]] = {}
         self.tags: dict[str, str] = {}
+        #: Configurations, layers and manifests by their digests, and the layers that are unpacked.
+        self.blobs: dict[str, bytes] = {}
         self.layers: set[str] = set()
-        self.driver = "overlay2"
         self.status = [["Backing Filesystem", "extfs"]]
+        self.api = "1.41"
         #: What the engine says instead of loading, after so many bytes.
         self.refuses, self.reads = "", 1 << 40
-        self.loads = 0
+        #: Whether it unpacks what it loads: one that does not was seen to end well.
+        self.unpacks = True
+        #: What becomes of an export on its way.
+        self.exports: t.Callable[[bytes], bytes] = bytes
+        self.loads, self.created = 0, 0
         self.socket = str(root / "docker.sock")
-        engine = self
-        handler = type("EngineHandler", (_Handler,), {"engine": engine})
+        handler = type("EngineHandler", (_Handler,), {"engine": self})
         self.server = _Server(self.socket, handler)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
@@ -80,90 +79,97 @@ class Engine:
         self.server.shutdown()
         self.server.server_close()
 
-    # -- what it holds ---------------------------------------------------------------------------------------------
-
-    def add_layer(self, below: t.Sequence[str], diff_id: str, split: bytes, files: t.Mapping[bytes, bytes]) -> None:
-        chain = image_server.chain_ids([*below, diff_id])[-1]
-        self.layers.add(chain)
-        cache = hashlib.sha256(chain.encode()).hexdigest()
-        place = self.root / "image/overlay2/layerdb/sha256" / chain[7:]
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "cache-id").write_text(cache)
-        (place / "diff").write_text(diff_id)
-        (place / "size").write_text(str(sum(map(len, files.values()))))
-        (place / "tar-split.json.gz").write_bytes(split)
-        for name, content in files.items():
-            path = os.path.join(os.fsencode(self.root), b"overlay2", cache.encode(), b"diff", name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as stream:
-                stream.write(content)
-
-    def add_image(self, tag: str, layers: t.Sequence[str], labels: t.Mapping[str, str] | None = None) -> str:
-        config = json.dumps({"config": {"Labels": dict(labels or {})}, "rootfs": {"type": "layers", "diff_ids": list(layers)}}).encode()
-        return self.put_config(tag, config)
-
-    def put_config(self, tag: str, config: bytes) -> str:
-        image_id = "sha256:" + hashlib.sha256(config).hexdigest()
-        place = self.root / "image/overlay2/imagedb/content/sha256"
-        place.mkdir(parents=True, exist_ok=True)
-        (place / image_id[7:]).write_bytes(config)
-        given = json.loads(config)
-        layers = given["rootfs"]["diff_ids"]
-        self.images[image_id] = {"Id": image_id, "RootFS": {"Layers": layers}, "Config": given.get("config", {}), "Size": 1000 * len(layers)}
-        self.tags[tag] = image_id
-        return image_id
-
-    def build(self, tag: str, below: str | None, *contents: t.Mapping[str, bytes]) -> str:
-        """Add an image with layers of these files on top of another one."""
-        layers = list(self.images[self.tags[below]]["RootFS"]["Layers"]) if below else []
-        for files in contents:
-            content = layer_tar(files)
-            diff_id = "sha256:" + hashlib.sha256(content).hexdigest()
-            self.add_layer(layers, diff_id, split_of(content), {name.encode(): data for name, data in files.items()})
-            layers.append(diff_id)
-        return self.add_image(tag, layers)
-
-    # -- containerd's store ----------------------------------------------------------------------------------------
+    @property
+    def is_containerd(self) -> bool:
+        return self.status[0][0] == "driver-type"
 
     def use_containerd(self) -> None:
         """Keep images as engine 26.1.5 was seen to with containerd-snapshotter."""
-        self.driver, self.status = "overlayfs", [["driver-type", "io.containerd.snapshotter.v1"]]
+        self.status, self.api = [["driver-type", "io.containerd.snapshotter.v1"]], "1.45"
+
+    # -- what it holds ---------------------------------------------------------------------------------------------
 
     def put_blob(self, content: bytes) -> dict[str, t.Any]:
-        digest = "sha256:" + hashlib.sha256(content).hexdigest()
-        place = self.root / "containerd/daemon" / image_server.BLOBS
-        place.mkdir(parents=True, exist_ok=True)
-        (place / digest[7:]).write_bytes(content)
-        return {"digest": digest, "size": len(content)}
+        self.blobs[sha256(content)] = content
+        return {"digest": sha256(content), "size": len(content)}
 
-    def add_blobs(self, tag: str, *layers: bytes) -> str:
-        """Add an image of these layers, compressed."""
-        diff_ids = ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers]
-        config = self.put_blob(json.dumps({"rootfs": {"diff_ids": diff_ids}}).encode())
-        each = [self.put_blob(gzip.compress(layer, mtime=0)) for layer in layers]
-        manifest = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": each}
-        return self.add_manifest(tag, self.put_blob(json.dumps(manifest).encode())["digest"])
+    def build(self, tag: str, below: str | None, *contents: Files | bytes, labels: t.Mapping[str, str] | None = None) -> str:
+        """Add an image with layers of these files (or tars) on top of another one."""
+        found = self.images[self.tags[below]] if below else {}
+        layers, packed = list(found.get("RootFS", {}).get("Layers", [])), list(found.get("packed", []))
+        for files in contents:
+            layer = files if isinstance(files, bytes) else tar_of(files)
+            layers.append(sha256(layer))
+            kind = "application/vnd.oci.image.layer.v1.tar"
+            packed.append({"mediaType": kind, **self.put_blob(gzip.compress(layer, mtime=0) if self.is_containerd else layer)})
+        self.layers |= set(chain_ids(layers))
+        return self._name(tag, json.dumps({"config": {"Labels": dict(labels or {})}, "rootfs": {"type": "layers", "diff_ids": layers}}).encode(), packed)
 
-    def add_manifest(self, tag: str, image_id: str) -> str:
-        def blob(digest: str) -> t.Any:
-            return json.loads((self.root / "containerd/daemon" / image_server.BLOBS / digest[7:]).read_bytes())
+    def _name(self, tag: str, config: bytes, packed: list[dict[str, t.Any]]) -> str:
+        about = {"mediaType": "application/vnd.oci.image.config.v1+json", **self.put_blob(config)}
+        image_id = about["digest"]
+        if self.is_containerd:
+            kind = "application/vnd.oci.image.manifest.v1+json"
+            image_id = self.put_blob(json.dumps({"mediaType": kind, "config": about, "layers": packed}).encode())["digest"]
+        return self._tag(tag, image_id, config, packed)
 
-        layers = blob(blob(image_id)["config"]["digest"])["rootfs"]["diff_ids"]
-        self.images[image_id] = {"Id": image_id, "RootFS": {"Layers": layers}, "Config": {}, "Size": 1000}
+    def _tag(self, tag: str, image_id: str, config: bytes, packed: list[dict[str, t.Any]]) -> str:
+        given = json.loads(config)
+        layers = given["rootfs"]["diff_ids"]
+        about = {"Id": image_id, "RootFS": {"Layers": layers}, "Config": given.get("config", {}), "Size": 1000 * len(layers), "packed": packed}
+        self.images[image_id] = about
         self.tags[tag] = image_id
         return image_id
 
-    def load_blobs(self, members: t.Mapping[str, bytes]) -> str:
-        for name, content in members.items():
-            if name.startswith("blobs/") and self.put_blob(content)["digest"][7:] != name.rpartition("/")[2]:
-                return f"unexpected digest of {name}"
-        for one in json.loads(members["index.json"])["manifests"]:
-            given = json.loads((self.root / "containerd/daemon" / image_server.BLOBS / one["digest"][7:]).read_bytes())
-            for part in (given["config"], *given["layers"]):
-                if not (self.root / "containerd/daemon" / image_server.BLOBS / part["digest"][7:]).exists():
-                    return f"content digest {part['digest']}: not found"
-            self.add_manifest(one["annotations"]["io.containerd.image.name"].removeprefix("docker.io/"), one["digest"])
-        return ""
+    def forget(self, *tags: str) -> None:
+        """Remove images by their names, and what only they needed."""
+        for tag in tags:
+            self.images.pop(self.tags.pop(tag), None)
+        self.layers = {chain for one in self.images.values() for chain in chain_ids(one["RootFS"]["Layers"])}
+        kept = [blob["digest"] for one in self.images.values() for blob in one["packed"]]
+        self.blobs = {digest: content for digest, content in self.blobs.items() if digest in kept or content.startswith(b"{")}
+
+    # -- exporting -------------------------------------------------------------------------------------------------
+
+    def export(self, ids: t.Sequence[str]) -> bytes:
+        """Return what ``docker save`` gives: members in the order of their names."""
+        found = [self.images[one] for one in ids]
+        files, links = self._named(found) if self.is_containerd or self.api >= "1.44" else self._older(found)
+        every = dict(sorted({**files, **{name: b"" for name in links}}.items()))
+        return tar_of({name: content for name, content in every.items() if name not in links}, links=links)
+
+    def _named(self, found: t.Sequence[dict[str, t.Any]]) -> tuple[dict[str, bytes], dict[str, str]]:
+        digests = {blob["digest"] for one in found for blob in one["packed"]} | {one["Id"] for one in found}
+        for one in found if self.is_containerd else []:
+            digests |= {blob["digest"] for blob in self._below(one["Id"])}
+        files = {f"blobs/sha256/{digest[7:]}": self.blobs[digest] for digest in digests if digest in self.blobs}
+        return {**files, "index.json": b"{}", "manifest.json": b"[]", "oci-layout": b"{}"}, {}
+
+    def _below(self, digest: str) -> t.Iterator[dict[str, t.Any]]:
+        given = json.loads(self.blobs.get(digest, b"{}"))
+        for one in (*given.get("manifests", []), *([given["config"]] if "layers" in given else []), *given.get("layers", [])):
+            yield one
+            if "manifest" in one.get("mediaType", ""):
+                yield from self._below(one["digest"])
+
+    def _older(self, found: t.Sequence[dict[str, t.Any]]) -> tuple[dict[str, bytes], dict[str, str]]:
+        files: dict[str, bytes] = {}
+        links, places, about = {}, {}, []
+        for one in found:
+            below = {}
+            for blob, chain in zip(one["packed"], chain_ids(one["RootFS"]["Layers"])):
+                # The layer at the top of an image has another name than the same one within another image.
+                place = hashlib.sha256(f"{chain}{one['Id'] if blob == one['packed'][-1] else ''}".encode()).hexdigest()
+                files |= {f"{place}/VERSION": b"1.0", f"{place}/json": json.dumps({"id": place, **below}).encode()}
+                if places.get(blob["digest"], place) != place:
+                    links[f"{place}/layer.tar"] = f"../{places[blob['digest']]}/layer.tar"
+                else:
+                    files[f"{place}/layer.tar"] = self.blobs[blob["digest"]]
+                    places[blob["digest"]] = place
+                below = {"parent": place}
+            files[f"{one['Id'][7:]}.json"] = self.blobs[one["Id"]]
+            about.append({"Config": f"{one['Id'][7:]}.json"})
+        return {**files, "manifest.json": json.dumps(about).encode(), "repositories": b"{}"}, links
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
@@ -172,26 +178,40 @@ class Engine:
         self.loads += 1
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
             members = {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}  # type: ignore[union-attr]
-        if "oci-layout" in members:
-            return self.load_blobs(members)
+        return self._load_blobs(members) if self.is_containerd else self._load_layers(members)
+
+    def _load_layers(self, members: Files) -> str:
         for one in json.loads(members["manifest.json"]):
             config = members[one["Config"]]
             layers = json.loads(config)["rootfs"]["diff_ids"]
             for number, (diff_id, name) in enumerate(zip(layers, one["Layers"])):
-                if image_server.chain_ids(layers[:number + 1])[-1] in self.layers:
+                if chain_ids(layers[:number + 1])[-1] in self.layers:
                     continue
                 if name not in members:
                     return f"open /var/lib/docker/tmp/docker-import/{name}: no such file or directory"
                 # Engine 20.10 was seen to unpack what containerd's store keeps compressed.
                 layer = gzip.decompress(members[name]) if members[name].startswith(b"\x1f\x8b") else members[name]
-                if "sha256:" + hashlib.sha256(layer).hexdigest() != diff_id:
+                if sha256(layer) != diff_id:
                     return f"invalid diffID for layer {number}"
-                with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
-                    found = ((entry.name, tar.extractfile(entry)) for entry in tar if entry.isfile())
-                    files = {name.encode(errors="surrogateescape"): stream.read() for name, stream in found if stream}
-                self.add_layer(layers[:number], diff_id, split_of(layer), files)
+                self.put_blob(layer)
+                self.layers |= {chain_ids(layers[:number + 1])[-1]} if self.unpacks else set()
             for tag in one["RepoTags"]:
-                self.put_config(tag, config)
+                self._name(tag, config, [{"digest": digest} for digest in layers])
+        return ""
+
+    def _load_blobs(self, members: Files) -> str:
+        for name, content in members.items():
+            if name.startswith("blobs/") and self.put_blob(content)["digest"][7:] != name.rpartition("/")[2]:
+                return f"unexpected digest of {name}"
+        for one in json.loads(members["index.json"])["manifests"]:
+            below = list(self._below(one["digest"]))
+            lost = [part["digest"] for part in below if part["digest"] not in self.blobs and "manifest" not in part["mediaType"]]
+            if lost or one["digest"] not in self.blobs:
+                return f"content digest {lost[:1]}: not found"
+            config = next(self.blobs[part["digest"]] for part in below if "config" in part["mediaType"])
+            self.layers |= set(chain_ids(json.loads(config)["rootfs"]["diff_ids"])) if self.unpacks else set()
+            tag = one["annotations"]["io.containerd.image.name"].removeprefix("docker.io/")
+            self._tag(tag, one["digest"], config, [part for part in below if "layer" in part["mediaType"]])
         return ""
 
 
@@ -216,24 +236,38 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def _asked(self) -> tuple[str, dict[str, list[str]]]:
+        parts = urllib.parse.urlsplit(self.path)
+        path = urllib.parse.unquote(parts.path)
+        return (path.partition("/v1.41")[2] or path), urllib.parse.parse_qs(parts.query)
+
     def do_GET(self) -> None:
-        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
-        path = path.partition("/v1.41")[2] or path
+        path, query = self._asked()
         engine = self.engine
         if path == "/version":
-            self._answer({"ApiVersion": "1.41", "MinAPIVersion": "1.12"})
+            self._answer({"ApiVersion": engine.api, "MinAPIVersion": "1.12"})
         elif path == "/info":
-            self._answer({"DockerRootDir": str(engine.root), "Driver": engine.driver, "DriverStatus": engine.status})
+            self._answer({"DockerRootDir": str(engine.root), "DriverStatus": engine.status})
         elif path == "/images/json":
             self._answer([{"Id": image_id} for image_id in engine.images])
         elif path == "/images/get":
-            self._answer(b"whole " * 100)
+            known = all(one in engine.images for one in query["names"])
+            self._answer(engine.exports(engine.export(query["names"])) if known else {"message": "no such image"}, 200 if known else 404)
         elif path.startswith("/images/"):
             name = path[len("/images/"):-len("/json")]
             image = engine.images.get(engine.tags.get(name, name))
             self._answer(image or {"message": f"no such image: {name}"}, 200 if image else 404)
 
+    def do_DELETE(self) -> None:
+        path = self._asked()[0]
+        if path.startswith("/images/"):
+            self.engine.tags.pop(path[len("/images/"):])
+        self._answer({})
+
     def do_POST(self) -> None:
+        if self._asked()[0] == "/containers/create":
+            self._create()
+            return
         content = bytearray()
         while True:
             line = self.rfile.readline()
@@ -255,3 +289,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return
         wrong = self.engine.refuses or self.engine.load(bytes(content))
         self._answer(json.dumps({"errorDetail": {"message": wrong}, "error": wrong}).encode() + b"\r\n" if wrong else b'{"stream":"Loaded image"}\r\n')
+
+    def _create(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        layers = self.engine.images[asked["Image"]]["RootFS"]["Layers"]
+        self.engine.created += 1
+        if set(chain_ids(layers)) <= self.engine.layers:
+            self._answer({"Id": "c0ffee"}, 201)
+        else:
+            self._answer({"message": "failed to unpack: no space left on device"}, 500)

@@ -22,8 +22,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import
 
 #: What makes an image beside its layers.
 FACE = ("Cmd", "Entrypoint", "Env", "Labels", "User", "WorkingDir")
-#: How many times the bytes of an export an engine's disk needs: it keeps a copy for a while, and unpacks it, which containerd's store keeps packed.
-TIMES = {"classic": 2, "containerd": 5}
 
 About = dict[str, t.Any]
 
@@ -38,12 +36,7 @@ class Image(t.NamedTuple):
 
     def is_one(self, answer: About) -> bool:
         """Return whether an image of an engine is this one. An engine with the other kind of store has another id for it."""
-        return answer["Id"] == self.config or (layers_of(answer), face_of(answer.get("Config"))) == (self.layers, self.face)
-
-
-def layers_of(answer: About) -> list[str]:
-    """Return the layers of an image, as the engine describes it."""
-    return [str(one) for one in (answer.get("RootFS") or {}).get("Layers") or []]
+        return answer["Id"] == self.config or (image_identity.layers_in(answer), face_of(answer.get("Config"))) == (self.layers, self.face)
 
 
 def face_of(config: t.Any) -> dict[str, t.Any]:
@@ -80,8 +73,8 @@ def exported(api: EngineApi, image: str, base: str) -> Export:
     if found is None:
         raise ClusterError(f"no image {image} is here, so nothing to export", remedy="Run the play with --tags image, which builds it.", reason="absent")
     below = api.image(base) if base and base != image and "@" not in base else None
-    layers = layers_of(below) if below else []
-    ids = {**({base: below["Id"]} if below and layers_of(found)[:len(layers)] == layers else {}), image: found["Id"]}
+    layers = image_identity.layers_in(below) if below else []
+    ids = {**({base: below["Id"]} if below and image_identity.layers_in(found)[:len(layers)] == layers else {}), image: found["Id"]}
     about = {
         "tag": image,
         "archive": f"{content.IMAGE}/{content.sha256_of(json.dumps(ids).encode())[:12]}.tar",

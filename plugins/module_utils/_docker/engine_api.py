@@ -372,6 +372,19 @@ class EngineApi:
             self._call("DELETE", f"/containers/{container_id}", {"force": 1, "v": 1})
         return ExecResult(code, *demultiplex(raw))
 
+    def try_image(self, image: str, labels: dict[str, str], timeout: float) -> None:
+        """Have the engine create a container of an image, for which it needs all layers, and remove it. Nothing is started.
+
+        Raises :class:`ClusterError` with the engine's own words when it cannot.
+        """
+        request = {"Image": image, "Entrypoint": ["/"], "Labels": labels, "HostConfig": {"NetworkMode": "none"}}
+        container_id = _parsed(self._call("POST", "/containers/create", body=request, timeout=timeout))["Id"]
+        self._call("DELETE", f"/containers/{container_id}", {"force": 1, "v": 1})
+
+    def untag(self, name: str) -> None:
+        """Take a name from an image, and remove the image when it was its last one."""
+        self._call("DELETE", f"/images/{_quoted(name)}")
+
 
 def _parsed(body: bytes) -> t.Any:
     try:

@@ -4,25 +4,26 @@
 
 """What the layers of an image do to the base below them: whether they only add. This module util is PRIVATE to the collection.
 
-Where the engine keeps each layer in a directory of its own (overlay2), the names in the upper layers are looked up in those of the base, and what is there as
-well is compared. Elsewhere the packages of both images are compared, by their own Pythons.
+The engine's own export has each layer as a tar. What the upper ones have is looked up in what those of the base have. Where layers are compressed in a way that
+Python does not know, the packages of both images are compared, by their own Pythons.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import filecmp
+import gzip
+import hashlib
 import os
-import stat
+import tarfile
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server
-from ansible_collections.gb10.cluster.plugins.module_utils._image.image_server import Layer
 
 #: How the tar of a layer says that something of the layers below is gone, or all of a directory.
-_REMOVED, _OPAQUE = b".wh.", b".wh..wh..opq"
+_REMOVED, _OPAQUE = ".wh.", ".wh..wh..opq"
 #: Parts of an image's configuration that its layers leave as they are.
 KEPT_CONFIG = ("Entrypoint", "Cmd", "WorkingDir")
+_GZIP = b"\x1f\x8b"
 
 
 @dataclasses.dataclass
@@ -34,106 +35,105 @@ class Additions:
     removed: list[str] = dataclasses.field(default_factory=list)
 
 
-class Below:
-    """The base as a container would see it, from the directories of its layers."""
-
-    def __init__(self, layers: t.Sequence[Layer]) -> None:
-        self._roots = [os.fsencode(layer.files) for layer in reversed(layers)]
-        #: Of each directory: the layers in which it really is one, from the top, down to one that hides those below.
-        self._folders: dict[bytes, list[bytes]] = {b"": self._roots}
-
-    def _holding(self, folder: bytes) -> list[bytes]:
-        """Return the layers that have a directory, none of them behind a link. Each name is asked for only where its parent is."""
-        if folder not in self._folders:
-            found = []
-            for root in self._holding(os.path.dirname(folder)):
-                path = os.path.join(root, folder)
-                status = _status(path)
-                if status is None:
-                    continue
-                if not stat.S_ISDIR(status.st_mode):
-                    # A file, a link or a removal hides what is below.
-                    break
-                found.append(root)
-                if _is_opaque(path):
-                    break
-            self._folders[folder] = found
-        return self._folders[folder]
-
-    def find(self, name: bytes) -> tuple[bytes, os.stat_result] | None:
-        """Return where the base has something of that name, None when it has not."""
-        for root in self._holding(os.path.dirname(name)):
-            path = os.path.join(root, name)
-            status = _status(path)
-            if status is not None:
-                return None if _is_removal(status) else (path, status)
-        return None
-
-    def holds_below(self, folder: bytes) -> bool:
-        """Return whether the base has anything in a directory."""
-        return any(True for root in self._holding(folder) for entry in os.scandir(os.path.join(root, folder)) if self.find(os.path.join(folder, entry.name)))
+#: What something in a layer is to whoever reads it; of a directory only that it is one, since what lies in it is asked for by itself.
+Entry = tuple[t.Any, ...]
+Layer = dict[str, Entry]
+DIRECTORY: Entry = (tarfile.DIRTYPE,)
 
 
-def _status(path: bytes) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+class _Hashed:
+    """A stream, and the digest of what was read of it."""
+
+    def __init__(self, stream: t.IO[bytes]) -> None:
+        self._stream, self.digest = stream, hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._stream.read(size)
+        self.digest.update(content)
+        return content
 
 
-def _is_removal(status: os.stat_result) -> bool:
-    """Return whether this is how overlay says that a name is gone."""
-    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
-
-
-def _is_opaque(path: bytes) -> bool:
-    for attribute in ("trusted.overlay.opaque", "user.overlay.opaque"):
+def layers_of(tar: tarfile.TarFile) -> dict[str, Layer]:
+    """Return what the layers of an export have, by the digests of their unpacked tars. Raises :class:`image_server.Unreadable`, TarError, OSError, EOFError."""
+    found = {}
+    for member in image_server.files(tar):
+        stream = t.cast("t.IO[bytes]", tar.extractfile(member))
+        is_packed = t.cast(t.Any, stream).peek(2)[:2] == _GZIP
+        hashed = _Hashed(gzip.open(stream) if is_packed else stream)
         try:
-            if os.getxattr(path, attribute) == b"y":
-                return True
-        except OSError:
+            with tarfile.open(fileobj=t.cast(t.Any, hashed), mode="r|", bufsize=image_server.CHUNK) as layer:
+                entries = _entries(layer)
+        except tarfile.ReadError:
+            # A configuration, or a list.
             continue
-    return False
+        while hashed.read(image_server.CHUNK):
+            pass
+        found[f"sha256:{hashed.digest.hexdigest()}"] = entries
+    return found
+
+
+def _entries(layer: tarfile.TarFile) -> Layer:
+    found: Layer = {}
+    for one in layer:
+        name = folder = os.path.normpath(one.name).lstrip("/")
+        while (folder := os.path.dirname(folder)) and folder not in found:
+            found[folder] = DIRECTORY
+        if one.isdir():
+            found[name] = DIRECTORY
+        elif one.islnk():
+            found[name] = found.get(os.path.normpath(one.linkname).lstrip("/"), (one.type, one.linkname))
+        else:
+            content = hashlib.sha256()
+            stream = layer.extractfile(one) if one.isreg() else None
+            while stream and (part := stream.read(image_server.CHUNK)):
+                content.update(part)
+            found[name] = (one.type, one.mode, one.uid, one.gid, one.linkname, one.devmajor, one.devminor, content.digest())
+    return found
+
+
+def _drop(base: Layer, folder: str) -> bool:
+    """Remove all below a directory, and return whether there was anything."""
+    below = [name for name in base if name.startswith(f"{folder}/")]
+    for name in below:
+        del base[name]
+    return bool(below)
+
+
+def _put(base: Layer, layer: Layer) -> Additions:
+    """Lay a layer on others, as a container sees them, and return what it does to them."""
+    found = Additions()
+    for name in layer:
+        folder, last = os.path.split(name)
+        if last == _OPAQUE:
+            found.removed += [folder] if _drop(base, folder) else []
+        elif last.startswith(_REMOVED):
+            gone = os.path.join(folder, last.removeprefix(_REMOVED))
+            was_there = base.pop(gone, None) is not None
+            found.removed += [gone] if _drop(base, gone) or was_there else []
+    for name, entry in layer.items():
+        if os.path.basename(name).startswith(_REMOVED) or name == ".":
+            continue
+        there = base.get(name)
+        if there is not None and there != entry:
+            found.changed.append(name)
+            _drop(base, name)
+        found.added += there is None and entry != DIRECTORY
+        base[name] = entry
+    return found
 
 
 def compare(below: t.Sequence[Layer], above: t.Sequence[Layer]) -> Additions:
-    """Return what the upper layers do to the base. Raises :class:`Unreadable`, OSError."""
-    base, found, seen = Below(below), Additions(), set()
+    """Return what the upper layers do to the base."""
+    base: Layer = {}
+    for layer in below:
+        _put(base, layer)
+    own, found = set(base), Additions()
     for layer in above:
-        top = os.fsencode(layer.files)
-        for raw in image_server.names(layer.split):
-            name = os.path.normpath(raw.lstrip(b"/")).removeprefix(b"./")
-            folder, last = os.path.split(name)
-            shown = "/" + os.fsdecode(name)
-            if last == _OPAQUE:
-                if base.holds_below(folder):
-                    found.removed.append("/" + os.fsdecode(folder))
-            elif last.startswith(_REMOVED):
-                gone = os.path.join(folder, last[len(_REMOVED):])
-                if base.find(gone):
-                    found.removed.append("/" + os.fsdecode(gone))
-            elif name not in (b".", b""):
-                there = base.find(name)
-                own = _status(os.path.join(top, name))
-                if there is not None and own is not None and not _same(*there, os.path.join(top, name), own):
-                    found.changed.append(shown)
-                elif there is None and own is not None and not stat.S_ISDIR(own.st_mode) and name not in seen:
-                    seen.add(name)
-                    found.added += 1
+        done = _put(base, layer)
+        found.added += done.added
+        found.changed += [f"/{name}" for name in done.changed if name in own]
+        found.removed += [f"/{name}" for name in done.removed if name in own]
     return Additions(found.added, sorted(set(found.changed)), sorted(set(found.removed)))
-
-
-def _same(path: bytes, status: os.stat_result, other: bytes, of_other: os.stat_result) -> bool:
-    """Return whether two things are the same to whoever reads them; of a directory only what lies in it matters, which is asked for by itself."""
-    if stat.S_IFMT(status.st_mode) != stat.S_IFMT(of_other.st_mode):
-        return False
-    if stat.S_ISDIR(status.st_mode):
-        return True
-    if (status.st_mode, status.st_uid, status.st_gid) != (of_other.st_mode, of_other.st_uid, of_other.st_gid):
-        return False
-    if stat.S_ISLNK(status.st_mode):
-        return os.readlink(path) == os.readlink(other)
-    return stat.S_ISREG(status.st_mode) and status.st_size == of_other.st_size and filecmp.cmp(path, other, shallow=False)
 
 
 def without(paths: t.Iterable[str], packages: t.Collection[str]) -> list[str]:

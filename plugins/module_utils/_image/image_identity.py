@@ -2,28 +2,32 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One image whatever the engine's store: its configuration is its identity. This module util is PRIVATE to the collection.
+"""One image whatever the engine's store. This module util is PRIVATE to the collection.
 
 The classic store of Docker calls an image by the sha256 of its configuration, that of containerd by the sha256 of its manifest, which names the layers as
-they were compressed. The configuration has the labels and the digest of each unpacked layer, and moves unchanged from one to the other.
+they were compressed. The configuration has the labels and the digest of each unpacked layer, and moves unchanged from one to the other. An engine with
+containerd's store does not say its sha256: there labels, the base's id and the layers tell.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import typing as t
-
-from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_store
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_server
 
 #: What the role image writes into an image: the id of what it was built on in the engine that built it, the sha256 of that one's configuration, by what
 #: recipe, what pip added, and which Ray had been wanted where its base kept that out.
 LABEL_BASE, LABEL_BASE_CONFIG, LABEL_RECIPE, LABEL_LOCK = "io.gb10.base", "io.gb10.base_config", "io.gb10.recipe", "io.gb10.lock"
 LABEL_RAY_WANTED = "io.gb10.ray_wanted"
 
-_INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+
+def layers_in(answer: dict[str, t.Any]) -> list[str]:
+    """Return the layers of an image, as the engine describes it."""
+    return [str(one) for one in (answer.get("RootFS") or {}).get("Layers") or []]
+
+
+def common(first: t.Sequence[str], second: t.Sequence[str]) -> int:
+    """Return how many layers two images begin with together."""
+    return next((number for number, (one, other) in enumerate(zip(first, second)) if one != other), min(len(first), len(second)))
 
 
 def base_of(labels: t.Mapping[str, str]) -> dict[str, t.Any] | None:
@@ -52,44 +56,14 @@ def is_built_on(labels: t.Mapping[str, str], base_id: str | None, base_config: s
     return bool({base_id, base_config} & set(named))
 
 
-def blob_text(root: str, digest: str) -> bytes:
-    """Return a small blob of containerd's store. Raises :class:`image_server.Unreadable`, OSError."""
-    with open(image_server.blob_path(root, digest), "rb") as stream:
-        text = stream.read(image_server.CONFIG_LIMIT)
-    if hashlib.sha256(text).hexdigest() != image_server.digest_hex(digest):
-        raise image_server.Unreadable(f"the blob {digest} is damaged")
-    return text
+def stands_on(image: dict[str, t.Any], base: dict[str, t.Any], store: str) -> bool:
+    """Return whether an image was built on a base, both as an engine with this kind of store describes them.
 
-
-def manifest_of(root: str, image_id: str, layers: t.Sequence[str]) -> image_server.Manifest:
-    """Return the manifest in containerd's store of an image with these layers; of an image of many platforms, that of the one that is here.
-
-    Raises :class:`image_server.Unreadable`, OSError.
+    The labels say so where the same kind of store built the image. One that was built in the other kind has another id of the base in its labels; what is
+    the same in both are the layers.
     """
-    try:
-        found = json.loads(blob_text(root, image_id))
-        digests = [str(one["digest"]) for one in found["manifests"]] if found.get("mediaType") in _INDEXES else [image_id]
-        for digest in digests:
-            try:
-                manifest = image_server.manifest_of(root, digest)
-            except image_server.Unreadable:
-                if digest == image_id:
-                    raise
-                # Of another platform, which was not pulled, or no image but words about one.
-                continue
-            if json.loads(blob_text(root, manifest.config[0])).get("rootfs", {}).get("diff_ids") == list(layers):
-                return manifest
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise image_server.Unreadable(f"the manifest {image_id} cannot be read: {error!r}") from error
-    raise image_server.Unreadable(f"no manifest of {image_id} has the layers that the engine says")
-
-
-def config_digest(api: EngineApi, image: dict[str, t.Any], info: dict[str, t.Any] | None = None) -> str:
-    """Return the sha256 of an image's configuration, empty where the engine's files do not say; ``info`` is the engine's answer to ``GET /info``."""
-    info = info or api.get("/info")
-    if image_store.store_of(info) == "classic":
-        return str(image["Id"])
-    try:
-        return manifest_of(str(info.get("DockerRootDir")), image["Id"], image_copying.layers_in(image)).config[0]
-    except (image_server.Unreadable, OSError):
-        return ""
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    below, named, config = layers_in(base), labels.get(LABEL_BASE), labels.get(LABEL_BASE_CONFIG)
+    # Only the classic store calls an image by its configuration.
+    is_foreign = not config if store == "classic" else config == named
+    return is_built_on(labels, base["Id"], None) or bool(named and is_foreign) and common(below, layers_in(image)) == len(below)

@@ -66,6 +66,11 @@ class Connection:
             raise self._lost(error) from error
         self._digest = blocks.Digest(self._kind, self._buffer)
 
+    def channel(self) -> socket.socket:
+        """Have both ends prove that they know the secret, and return the socket for another protocol. Raises :class:`Trouble`."""
+        self.introduce()
+        return self._socket
+
     def _introduce(self, way: Way) -> int:
         """Prove that both ends know the secret, and choose a digest."""
         hello = blocks.receive(self._socket, len(blocks.HELLO))

@@ -4,12 +4,12 @@
 
 """Gives blocks of files out over TCP, each with its digest. This module util is PRIVATE to the collection.
 
-The collection writes this file as ``serve.py`` beside ``serve.json`` where a node gives a model out, and starts it as a unit of systemd. It is a program
+The collection writes this file as ``serve.py`` beside ``order.json`` where a node gives a model out, and starts it as a unit of systemd. It is a program
 of its own then: standard library only, Python 3.10 or newer. A node that copies runs the same server within its module, for the next node of a chain.
 
-    serve.py serve.json
+    serve.py order.json
 
-``serve.json`` holds ``address, port, secret`` (a file), ``root, uid, gid`` (where and as whom it reads), ``clients`` (addresses), ``connections``, and
+``order.json`` holds ``address, port, secret`` (a file), ``root, uid, gid`` (where and as whom it reads), ``clients`` (addresses), ``connections``, and
 ``files``, each with its path from the root, its size and its time in nanoseconds.
 
 A client never names a file: it asks for a range of one by its number. Both sides prove that they know the secret, which is never sent. Bytes go from the

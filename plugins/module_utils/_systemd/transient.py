@@ -10,18 +10,25 @@ Its files, a one-time secret among them, lie in a directory of root's that a reb
 from __future__ import annotations
 
 import errno
+import json
 import os
+import secrets
 import shutil
 import socket
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Where what a reboot empties lies.
 RUN_ROOT = "/run"
-#: Seconds that systemd gets to answer.
-SYSTEMD_SECONDS = 20
+#: Seconds that systemd gets to answer, and that a program gets to listen.
+SYSTEMD_SECONDS, LISTEN_SECONDS = 20, 10
+#: Bytes of a one-time secret.
+SECRET_BYTES = 24
+#: How each of these programs greets whoever connects.
+GREETING = b"gb10 "
 
 #: States of a unit that runs, or is about to.
 _RUNNING = ("active", "activating", "reloading", "deactivating")
@@ -54,11 +61,11 @@ def require_address(address: str, port: int = 0, setting: str = "") -> None:
             ) from error
 
 
-def write_private(path: str, text: str) -> None:
+def write_private(path: str, content: str | bytes) -> None:
     """Write a new file that nobody else may read. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as handle:
-        handle.write(text)
+    with open(descriptor, "wb") as handle:
+        handle.write(content if isinstance(content, bytes) else content.encode())
 
 
 def systemctl(*words: str) -> str:
@@ -105,9 +112,71 @@ def unit_argv(
         "RuntimeMaxSec": str(seconds),
         "NoNewPrivileges": "yes",
         "PrivateTmp": "yes",
-        # Where it ends by itself, too, nothing is left of it.
-        "ExecStopPost": f"/bin/rm -rf {place}",
+        # Where it ends by itself, too, nothing is left of it. Outside of its own view of the file system, which may be one that nobody can write.
+        "ExecStopPost": f"+/bin/rm -rf {place}",
         **(more or {}),
     }
     given = [word for name, value in properties.items() for word in ("--property", f"{name}={value}")]
     return [systemd_run, "--collect", "--quiet", "--unit", unit, "--description", description, *given, *command]
+
+
+class Program(t.NamedTuple):
+    """A program for the time of one copy: its unit, the directory of its files, what it is in words, and what it is made of.
+
+    ``command`` starts it, with the path of its order behind; ``files`` are those in its directory, ``properties`` further ones of the unit. ``setting``
+    names its port, and ``alone`` how a node does without.
+    """
+
+    unit: str
+    place: str
+    about: str
+    command: t.Sequence[str]
+    files: t.Mapping[str, bytes]
+    setting: str
+    alone: str
+    properties: t.Mapping[str, str] = {}
+
+
+def serve(program: Program, order: t.Mapping[str, t.Any], seconds: int) -> str:
+    """Start a program (``order`` is what it reads, but the secret) and return where its secret lies. One that was left over is ended first.
+
+    Raises :class:`ClusterError`.
+    """
+    systemd_run = find_systemd_run(program.alone)
+    stop(program.unit, program.place)
+    address, port = order["address"], order["port"]
+    require_address(address, port, program.setting)
+    os.makedirs(program.place, mode=0o700)
+    secret, said = (os.path.join(program.place, name) for name in ("secret", "order.json"))
+    write_private(secret, f"{secrets.token_hex(SECRET_BYTES)}\n")
+    write_private(said, json.dumps({**order, "secret": secret}))
+    for name, content in program.files.items():
+        write_private(os.path.join(program.place, name), content)
+    argv = unit_argv(systemd_run, program.unit, program.about, program.place, seconds, [*program.command, said], program.properties)
+    answer = run_tool(argv, SYSTEMD_SECONDS)
+    if answer.rc != 0:
+        shutil.rmtree(program.place)
+        raise ClusterError(f"systemd cannot start the server: {answer.raw[:300]}", remedy="See on the node: journalctl --since -5min", reason="no systemd")
+    for _elapsed in clock(LISTEN_SECONDS, 0.05):
+        if greets(address, port):
+            return secret
+        if not is_active(program.unit):
+            break
+    words = run_tool(["journalctl", "--unit", program.unit, "--lines", "5", "--output", "cat", "--no-pager"], SYSTEMD_SECONDS).raw
+    stop(program.unit, program.place)
+    raise UnknownState(
+        f"the server does not listen on {address}:{port}: {words[-300:]}",
+        remedy=f"See on the node: journalctl --unit {program.unit}",
+        reason="unreachable",
+        raw=words[:2000],
+    )
+
+
+def greets(address: str, port: int, timeout: float = 2.0) -> bool:
+    """Return whether a program of ours answers there."""
+    try:
+        with socket.create_connection((address, port), timeout) as connection:
+            connection.settimeout(timeout)
+            return connection.recv(len(GREETING)) == GREETING
+    except OSError:
+        return False

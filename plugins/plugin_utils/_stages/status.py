@@ -182,7 +182,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
     if answered(answer.get("copy")):
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
-        lines.append(f"gives an image out to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
+        lines.append(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
     if answered(answer.get("companions")):
         beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
         lines += [f"companion {line}" for line in beside]

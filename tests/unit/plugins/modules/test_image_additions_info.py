@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import stat
+import tarfile
 import types
 import typing as t
 from pathlib import Path
 
 import pytest
-from engine_tree import Engine
+from engine_tree import Engine, tar_of
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -75,27 +75,54 @@ def test_what_a_mod_declares_may_change(engine: Engine) -> None:
 
 
 def test_another_mode_is_a_change(engine: Engine) -> None:
-    engine.build("node:1", "base:1", {"etc/low": b"low"})
-    (own,) = (path for path in (engine.root / "overlay2").rglob("etc/low") if not (path.parent / "passwd").exists())
-    os.chmod(own, 0o777)
+    engine.build("node:1", "base:1", tar_of({"etc/low": b"low"}, mode=0o777))
     with pytest.raises(ClusterError, match="/etc/low"):
         call(engine)
 
 
-def test_what_the_base_removed_is_not_there(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A removal is a device without a number in the layer's directory, which only root can make."""
-    whole = image_additions._status
+def test_what_the_base_removed_is_not_there(engine: Engine) -> None:
+    engine.build("base:1", None, {"etc/gone": b"was there", "etc/folder/a": b"a"}, {"etc/.wh.gone": b"", "etc/.wh.folder": b""})
+    engine.build("node:1", "base:1", {"etc/gone": b"new", "etc/folder": b"a file now"})
+    assert call(engine)["added"] == 2
 
-    def status(path: bytes) -> t.Any:
-        found = whole(path)
-        if found is not None and os.path.getsize(path) == 7 and path.endswith(b"etc/gone"):
-            return types.SimpleNamespace(st_mode=stat.S_IFCHR, st_rdev=0)
-        return found
 
-    monkeypatch.setattr(image_additions, "_status", status)
-    engine.build("base:1", None, {"etc/gone": b"was there"}, {"etc/gone": b"removed"})
-    engine.build("node:1", "base:1", {"etc/gone": b"new"})
+def test_a_hard_link_is_the_file_that_it_leads_to(engine: Engine) -> None:
+    def linked(content: bytes) -> bytes:
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            about = tarfile.TarInfo("etc/other")
+            about.size = len(content)
+            tar.addfile(about, io.BytesIO(content))
+            about = tarfile.TarInfo("etc/low")
+            about.type, about.linkname = tarfile.LNKTYPE, "etc/other"
+            tar.addfile(about)
+        return out.getvalue()
+
+    engine.build("node:1", "base:1", linked(b"low"))
     assert call(engine)["added"] == 1
+    engine.build("node:1", "base:1", linked(b"LOW"))
+    with pytest.raises(ClusterError, match="/etc/low"):
+        call(engine)
+
+
+@pytest.mark.parametrize("kind", ["1.44", "containerd"])
+def test_newer_exports_are_compared_as_well(engine: Engine, kind: str) -> None:
+    if kind == "containerd":
+        engine.use_containerd()
+        engine.build("base:1", None, FILES)
+    engine.api = "1.44"
+    engine.build("node:1", "base:1", {f"{SITE}/ray/a.py": b"r"})
+    assert (call(engine)["how"], call(engine)["added"]) == ("files", 1)
+    engine.build("node:1", "base:1", {"etc/passwd": b"x"})
+    with pytest.raises(ClusterError, match="/etc/passwd"):
+        call(engine)
+
+
+def test_an_export_that_is_cut_proves_nothing(engine: Engine) -> None:
+    engine.build("node:1", "base:1", {"a": b"a"})
+    engine.exports = lambda content: content[:5000]
+    with pytest.raises(UnknownState, match="export of node:1 cannot be read"):
+        call(engine)
 
 
 def test_the_configuration_is_compared() -> None:
@@ -105,9 +132,10 @@ def test_the_configuration_is_compared() -> None:
     assert image_additions.config(before, after, ["PIP_INDEX_URL"]) == ["the variable PATH", "the variable A", "Entrypoint", "Cmd", "WorkingDir"]
 
 
-def test_an_engine_of_another_kind_compares_packages(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.driver = "overlayfs"
+def test_of_layers_that_cannot_be_unpacked_the_packages_are_compared(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.build("node:1", "base:1", {"a": b"a"})
+    for one in engine.images.values():
+        one["packed"] = [engine.put_blob(b"\x28\xb5\x2f\xfd" + blob["digest"].encode()) for blob in one["packed"]]
     has = {"base:1": {"vllm": "1", "torch": "2", "gone": "1"}, "node:1": {"vllm": "1", "torch": "3", "ray": "4"}}
     answers: dict[str, t.Any] = {name: ExecResult(0, json.dumps(found), "") for name, found in has.items()}
     monkeypatch.setattr(EngineApi, "run_throwaway", lambda _api, image, *_given, **_more: answers[image])

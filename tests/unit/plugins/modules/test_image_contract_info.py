@@ -211,8 +211,13 @@ def test_the_base_is_looked_up_and_not_asked(call, image, base, found):
     engine = Engine(image, MARK + json.dumps(CONTRACT))
     answer = call(engine, base_image=base)
     # In the classic image store the id is the digest of the configuration.
-    assert answer["base_image_id"] == answer["base_config"] == found
+    assert answer["base_image_id"] == answer["base_config"] == found and answer["on_base"] is False
     assert {run["image"] for run in engine.runs} <= {"sha256:abc"}
+
+
+def test_an_image_that_its_labels_say_was_built_on_the_base_is_on_it(call):
+    image = {**IMAGE, "Config": {"Labels": {"io.gb10.base": "sha256:base"}}}
+    assert call(Engine(image, MARK + json.dumps(CONTRACT)), base_image="base:1")["on_base"] is True
 
 
 @pytest.mark.parametrize("stdout", ["", "banner only\n", MARK + "{", MARK + "[]", MARK + '{"python": "3"}'])

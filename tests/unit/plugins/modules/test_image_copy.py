@@ -6,63 +6,75 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import socket
 import threading
+import time
 import types
 import typing as t
 from pathlib import Path
 
 import pytest
-from engine_tree import Engine
+from engine_tree import Engine, sha256, tar_of
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, files
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_loading, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import image_copy
 
 NODE, BASE = "gb10/engine:ray", "r/vllm:1"
-LARGE = {"opt/engine": b"e" * 3_000_000}
+LARGE = {"opt/engine": bytes(range(256)) * 12_000}
+RAY = {"opt/ray": b"ray" * 1000}
+#: Engines of each kind: with the classic store before and from 25.0 on, and with containerd's.
+KINDS = ["1.41", "1.44", "containerd"]
 
 
 class Pair:
-    """Two engines on this machine: ``one`` has the image, and what gives it out runs in this process instead of a unit."""
+    """Two engines on this machine: ``one`` has the image, and its image server runs in this process instead of a unit."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "1.41") -> None:
         self.path = path
         self.one, self.two = Engine(path / "one"), Engine(path / "two")
+        for engine in (self.one, self.two):
+            engine.use_containerd() if kind == "containerd" else setattr(engine, "api", kind)
         self.base_id = self.one.build(BASE, None, LARGE)
-        self.image_id = self.one.build(NODE, BASE, {"opt/ray": b"ray" * 1000}, {"etc/last": b"last"})
-        self.servers: list[image_server.Server] = []
+        self.image_id = self.one.build(NODE, BASE, RAY, {"etc/last": b"last"})
+        self.servers: list[blocks.Server] = []
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         monkeypatch.setattr(transient, "RUN_ROOT", str(path / "run"))
         monkeypatch.setattr(transient, "is_active", lambda _unit: bool(self.servers))
-        monkeypatch.setattr(transient, "run_tool", self.systemctl)
-        monkeypatch.setattr(image_copying, "run_tool", self.systemd_run)
+        monkeypatch.setattr(transient, "run_tool", self.systemd)
         monkeypatch.setattr(transient.shutil, "which", lambda name, **_more: f"/usr/bin/{name}")
+        monkeypatch.setattr(block_client, "BEGIN_SECONDS", 0.1)
         self.commands: list[list[str]] = []
 
-    def systemd_run(self, argv: list[str], _seconds: float) -> types.SimpleNamespace:
-        self.commands.append(argv)
-        self.servers.append(image_server.Server(image_server.Giver(argv[-1])))
-        threading.Thread(target=self.servers[-1].serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return types.SimpleNamespace(rc=0, raw="", stdout="")
-
-    def systemctl(self, argv: list[str], _seconds: float) -> types.SimpleNamespace:
-        if "stop" in argv:
+    def systemd(self, argv: list[str], _seconds: float) -> types.SimpleNamespace:
+        if argv[0].endswith("systemd-run"):
+            self.commands.append(argv)
+            order = json.loads(Path(argv[-1]).read_text(encoding="utf-8"))
+            self.listen(image_server.ImageServer(order, Path(order["secret"]).read_text(encoding="ascii").strip()))
+        elif "stop" in argv:
             self.end()
         return types.SimpleNamespace(rc=0, raw="", stdout="")
 
+    def listen(self, server: blocks.Server) -> None:
+        self.servers.append(server)
+        threading.Thread(target=server.run, daemon=True).start()
+
     def end(self) -> None:
         for server in self.servers:
-            server.shutdown()
-            server.server_close()
-        self.servers.clear()
+            server.end()
+        while self.servers:
+            server = self.servers.pop()
+            while server._listener.fileno() >= 0:
+                time.sleep(0.01)
 
     def call(self, engine: Engine, check_mode: bool = False, **params: t.Any) -> dict[str, t.Any]:
         given = {
@@ -83,33 +95,60 @@ class Pair:
         """Have the second engine hold the first layers of the image."""
         self.two.build(BASE, None, LARGE)
         if count > 1:
-            self.two.build("some:1", BASE, {"opt/ray": b"ray" * 1000})
+            self.two.build("some:1", BASE, RAY)
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
-    made = Pair(tmp_path, monkeypatch)
+def kind() -> str:
+    return "1.41"
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> t.Iterator[Pair]:
+    made = Pair(tmp_path, monkeypatch, kind)
     yield made
     made.end()
     made.one.close()
     made.two.close()
 
 
-def test_an_engine_without_anything_gets_all_layers_and_the_base(pair: Pair) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_engine_without_anything_gets_all_layers_and_the_base(pair: Pair, kind: str) -> None:
     served = pair.serve()
     result = pair.copy(served)
-    assert result["changed"] and result["layers_sent"] == 3 and result["bytes"] > 3_000_000 and result["how"] == "layers"
+    assert result["changed"] and result["layers_sent"] == 3 and result["how"] == ("blobs" if kind == "containerd" else "layers")
     assert pair.two.tags == {BASE: pair.base_id, NODE: pair.image_id} and result["image_id"] == pair.image_id
+    assert all(pair.two.blobs[digest] == content for digest, content in pair.one.blobs.items()) and pair.two.created == 1
     again = pair.copy(served)
     assert not again["changed"] and again["bytes"] == 0 and pair.two.loads == 1
     assert os.listdir(pair.path / "state") == ["image-copy.lock"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_engine_with_the_base_gets_the_thin_layers_alone(pair: Pair) -> None:
     pair.layers(1)
     result = pair.copy(pair.serve())
-    assert result["layers_sent"] == 2 and 3000 < result["bytes"] < 40_000
+    assert result["layers_sent"] == 2 and result["bytes"] < 40_000
     assert pair.two.tags[NODE] == pair.image_id
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_that_has_lost_its_name_alone_gets_it_back(pair: Pair) -> None:
+    pair.copy(pair.serve())
+    del pair.two.tags[NODE]
+    result = pair.copy(pair.serve())
+    assert result["changed"] and result["layers_sent"] == 0 and pair.two.tags[NODE] == pair.image_id
+
+
+def test_a_base_that_is_named_by_its_digest_does_not_travel_where_it_is(pair: Pair) -> None:
+    digest = "r/vllm@sha256:cd"
+    for engine in (pair.one, pair.two):
+        engine.use_containerd()
+    pair.one.tags[digest] = pair.two.tags[digest] = pair.one.build("b:1", None, LARGE)
+    pair.two.build("b:1", None, LARGE)
+    pair.one.build(NODE, "b:1", RAY)
+    result = pair.copy(pair.serve(base_image=digest))
+    assert result["layers_sent"] == 1 and set(pair.two.tags) == {digest, "b:1", NODE}
 
 
 @pytest.mark.parametrize(("count", "sent"), [(1, 2), (2, 1)])
@@ -128,7 +167,8 @@ def test_the_unit_ends_by_itself_and_its_secret_is_nowhere_else(pair: Pair, capf
     assert len(secret) == 48 and secret not in " ".join(argv) and "RuntimeMaxSec=33" in argv and "--unit" in argv
     assert secret not in json.dumps({**served, "secret_file": ""}) and os.stat(served["secret_file"]).st_mode & 0o777 == 0o600
     pair.copy(served)
-    assert "GET /image/0" in capfd.readouterr().err and secret not in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "127.0.0.1 asks for 5 blob(s)" in said and secret not in said
     place = os.path.dirname(served["secret_file"])
     looked = pair.call(pair.one, state="stopped", check_mode=True)
     assert looked["running"] == ["gb10-image-copy-gb10.service", place] and os.path.isdir(place)
@@ -136,56 +176,35 @@ def test_the_unit_ends_by_itself_and_its_secret_is_nowhere_else(pair: Pair, capf
     assert not pair.call(pair.one, state="stopped")["changed"]
 
 
-def test_an_engine_of_another_kind_passes_its_own_export_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair.one.driver = "overlayfs"
-    served = pair.serve()
-    assert served["how"] == "engine" and "overlayfs" in served["offer"]["why"] and served["offer"]["sizes"] == []
-    monkeypatch.setattr(pair.two, "load", lambda content: "" if content == b"whole " * 100 and pair.two.add_image(NODE, []) else "other bytes")
-    with pytest.raises(ClusterError, match="after the copy"):
-        pair.copy(served)
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_a_base_that_is_compressed_in_another_way_travels(pair: Pair) -> None:
+    """Its layers are the same, its blobs are not: without those of the source, the target could not export the image."""
+    pair.two.use_containerd()
+    pair.two.build("pulled:1", None, LARGE)
+    pair.two.blobs = {digest: content for digest, content in pair.two.blobs.items() if not content.startswith(b"\x1f\x8b")}
+    pair.two.images = {"sha256:" + "0" * 64: {**image, "Id": "sha256:" + "0" * 64} for image in pair.two.images.values()}
+    assert pair.copy(pair.serve())["layers_sent"] == 3
 
 
-def blobs(pair: Pair) -> tuple[str, str]:
-    for engine in (pair.one, pair.two):
-        engine.use_containerd()
-        engine.images.clear()
-        engine.tags.clear()
-    base = b"".join(bytes([number % 251]) * 17 for number in range(9000))
-    return pair.one.add_blobs(BASE, base), pair.one.add_blobs(NODE, base, b"ray" * 1000)
-
-
-def test_of_containerds_store_the_missing_blobs_come_alone(pair: Pair) -> None:
-    base_id, image_id = blobs(pair)
-    served = pair.serve()
-    assert (served["how"], served["offer"]["store"], len(served["offer"]["blobs"])) == ("blobs", "containerd", 2)
-    whole = pair.copy(served)
-    assert whole["layers_sent"] == 2 and pair.two.tags == {BASE: base_id, NODE: image_id}
-    del pair.two.images[image_id], pair.two.tags[NODE]
-    os.unlink(image_server.blob_path(str(pair.two.root), served["offer"]["blobs"][1]))
-    thin = pair.copy(served)
-    assert thin["layers_sent"] == 1 and 0 < thin["bytes"] < whole["bytes"] and pair.two.tags[NODE] == image_id
-    # The base lies here compressed in another way: its layers are the same, its blobs are not.
-    del pair.two.images[image_id], pair.two.tags[NODE]
-    os.unlink(image_server.blob_path(str(pair.two.root), served["offer"]["blobs"][0]))
-    assert pair.copy(served)["layers_sent"] == 2
-
-
-def test_a_damaged_blob_is_named(pair: Pair) -> None:
-    blobs(pair)
-    served = pair.serve()
-    Path(image_server.blob_path(str(pair.one.root), served["offer"]["blobs"][1])).write_bytes(b"\0" * 200)
-    with pytest.raises(ClusterError, match="broke off: "):
-        pair.copy(served)
-    assert not pair.two.tags
-
-
-def test_an_image_of_many_platforms_goes_as_the_engine_exports_it(pair: Pair) -> None:
-    _base_id, image_id = blobs(pair)
-    index = pair.one.put_blob(b'{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []}')["digest"]
-    pair.one.images[index] = {**pair.one.images[image_id], "Id": index}
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_of_an_image_for_many_platforms_comes_what_is_here(pair: Pair) -> None:
+    words = {"mediaType": "application/vnd.oci.image.manifest.v1+json", **pair.one.put_blob(b'{"layers": [], "config": {"digest": "sha256:0"}}')}
+    other = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:" + "0" * 64}
+    own = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": pair.image_id}
+    index = pair.one.put_blob(json.dumps({"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [other, own, words]}).encode())["digest"]
+    pair.one.images[index] = {**pair.one.images[pair.image_id], "Id": index}
     pair.one.tags[NODE] = index
-    offer = pair.serve(check_mode=True)["offer"]
-    assert offer["how"] == "engine" and "no image of one platform" in offer["why"] and image_copying.missing_bytes(offer, 0) == 1000
+    offer = pair.serve()["offer"]
+    about = [digest for digest, _size in offer["images"][-1]["about"]]
+    assert offer["images"][-1]["kind"].endswith("index.v1+json") and {index, pair.image_id, words["digest"]} < set(about) and other["digest"] not in about
+    assert len(offer["images"][-1]["blobs"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_a_manifest_of_other_layers_is_not_offered(pair: Pair) -> None:
+    pair.one.images[pair.image_id]["RootFS"] = {"Layers": ["sha256:" + "1" * 64]}
+    with pytest.raises(ClusterError, match="names other layers than the engine"):
+        pair.serve(base_image="")
 
 
 def test_engines_that_keep_images_in_two_ways_have_no_id_in_common(pair: Pair) -> None:
@@ -206,7 +225,7 @@ def test_engines_that_keep_images_in_two_ways_have_no_id_in_common(pair: Pair) -
     ],
 )
 def test_names_are_those_of_containerd(name: str, full: str) -> None:
-    assert image_server.full_name(name) == full
+    assert image_loading.full_name(name) == full
 
 
 # -- who does not get it ---------------------------------------------------------------------------------------------
@@ -214,18 +233,98 @@ def test_names_are_those_of_containerd(name: str, full: str) -> None:
 
 def test_a_wrong_secret_gets_nothing(pair: Pair) -> None:
     served = pair.serve()
-    with pytest.raises(ClusterError, match="did not take the one-time secret") as caught:
+    with pytest.raises(ClusterError, match="do not have the same one-time secret: it does not take the secret") as caught:
         pair.copy(served, secret="0" * 48)
     assert caught.value.reason == "refused" and pair.two.loads == 0 and not pair.two.tags
 
 
 def test_another_address_is_not_even_listened_to(pair: Pair) -> None:
     served = pair.serve(clients=["127.0.0.7"])
-    with pytest.raises(ClusterError, match="closed the connection at once") as caught:
+    with pytest.raises(ClusterError, match="knows this node by another address than 127.0.0.1") as caught:
         pair.copy(served)
     assert caught.value.reason == "refused" and "gb10_fabric_address" in caught.value.remedy
-    with pytest.raises(ClusterError, match="no IP address"):
+    with pytest.raises(ClusterError, match="not an IP address"):
         pair.serve(clients=["spark-2"])
+
+
+def test_nothing_but_the_offer_is_given(pair: Pair) -> None:
+    pair.one.build("secret:1", BASE, {"etc/key": b"k"})
+    served = pair.serve()
+    served["offer"]["layers"].append(pair.one.images[pair.one.tags["secret:1"]]["RootFS"]["Layers"][-1])
+    with pytest.raises(ClusterError, match="broke off: it was asked for what it did not offer"):
+        pair.copy(served)
+
+
+# -- who stands in for the source ------------------------------------------------------------------------------------
+
+
+class Stranger:
+    """Somebody who took the source's address and port, and answers as the source does: with the right secret or without."""
+
+    def __init__(self, pair: Pair, frames: t.Sequence[tuple[int, bytes]], proves: bool) -> None:
+        self.heard, self._frames, self._proves = b"", frames, proves
+        self.secret = Path(pair.path / "run/gb10-image-copy/gb10/secret").read_text(encoding="ascii").strip()
+        pair.end()
+        self.listener = blocks.listen("127.0.0.1", pair.port)
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self) -> None:
+        connection, _address = self.listener.accept()
+        with connection, self.listener, contextlib.suppress(blocks.Lost, OSError):
+            connection.sendall(blocks.HELLO + bytes(blocks.NONCE))
+            self.heard = blocks.receive(connection, blocks.NONCE + 32)
+            proof = blocks.prove(self.secret if self._proves else "", b"server", bytes(blocks.NONCE) + self.heard[:blocks.NONCE])
+            connection.sendall(proof + bytes([blocks.SHA256]))
+            self.heard += blocks.receive(connection, 1 + image_server.REQUEST.size)
+            self.heard += blocks.receive(connection, image_server.REQUEST.unpack(self.heard[-image_server.REQUEST.size:])[0])
+            for kind, content in self._frames:
+                connection.sendall(image_server.FRAME.pack(kind, len(content)) + content)
+
+
+def blob(content: bytes, digest: str = "", size: int = -1) -> list[tuple[int, bytes]]:
+    about = image_server.ABOUT.pack(bytes.fromhex((digest or sha256(content))[7:]), len(content) if size < 0 else size)
+    return [(image_server.BLOB, about), *([(image_server.DATA, content)] if content else [])]
+
+
+def test_who_does_not_know_the_secret_gets_it_not_and_gives_nothing(pair: Pair) -> None:
+    served = pair.serve()
+    other = tar_of({"bin/sh": b"#!"})
+    stranger = Stranger(pair, [*blob(other), (image_server.END, b"")], proves=False)
+    served["secret_file"] = ""
+    with pytest.raises(ClusterError, match="does not know the secret itself"):
+        pair.copy(served, secret=stranger.secret)
+    assert len(stranger.heard) == blocks.NONCE + 32 and stranger.secret.encode() not in stranger.heard
+    assert pair.two.loads == 0 and pair.two.tags == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        # Another image, with everything that belongs to it, under a name that the target has.
+        (lambda true: [*true, *blob(tar_of({"bin/sh": b"#!"})), (image_server.END, b"")], "besides"),
+        (lambda true: [*true, *true[:2], (image_server.END, b"")], "twice"),
+        (lambda true: [*true[:-1], (image_server.DATA, true[-1][1][::-1]), (image_server.END, b"")], "has another content"),
+        (lambda true: [*true[:-1], (image_server.DATA, true[-1][1][1:]), (image_server.END, b"")], "ends early"),
+        (lambda true: [*true, (image_server.DATA, b"x"), (image_server.END, b"")], "other bytes than were announced"),
+        (lambda true: [(image_server.DATA, b"x")], "other bytes than were announced"),
+        (lambda true: [*true[2:], (image_server.END, b"")], "ends early|lacks"),
+        (lambda true: [(image_server.BLOB, true[0][1][:32] + b"\xff" * 8)], "more than the"),
+        (lambda true: [(77, b"x")], "other bytes than were announced"),
+        (lambda true: [(image_server.DATA, b"x" * (image_server.CHUNK + 1))], "a piece of"),
+        (lambda true: true, "was cut"),
+    ],
+)
+def test_what_was_not_offered_reaches_no_end_of_an_archive(pair: Pair, change: t.Callable[[list[t.Any]], list[t.Any]], words: str) -> None:
+    """The proof of the safety review of 2026-11-24: a stream of other images was loaded as it came, under the names of images that are here."""
+    pair.layers(1)
+    here = dict(pair.two.tags)
+    served = pair.serve()
+    wanted = [pair.image_id, *served["offer"]["layers"][1:]]
+    true = [frame for digest in wanted for frame in blob(pair.one.blobs[digest])]
+    stranger = Stranger(pair, change(true), proves=True)
+    with pytest.raises(ClusterError, match=words):
+        pair.copy({**served, "secret_file": ""}, secret=stranger.secret)
+    assert pair.two.tags == here and pair.two.loads == 0
 
 
 # -- what goes wrong -------------------------------------------------------------------------------------------------
@@ -265,43 +364,58 @@ def test_an_image_that_is_not_there_cannot_be_given(pair: Pair) -> None:
         pair.serve(image="gb10/other:1", required=False)
 
 
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_a_cut_connection_leaves_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch, part: float) -> None:
-    whole = image_server.stream
-
-    def cut(*given: t.Any) -> t.Iterator[bytes]:
-        content = b"".join(bytes(one) for one in whole(*given))
-        yield content[:int(part * len(content))]
-        raise ConnectionResetError("killed")
-
-    monkeypatch.setattr(image_server, "stream", cut)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", [0.1, 0.5])
+def test_an_export_that_is_cut_leaves_nothing(pair: Pair, part: float) -> None:
     served = pair.serve()
-    with pytest.raises(ClusterError, match="nothing of the image is kept"):
+    pair.one.exports = lambda content: content[:int(part * len(content))]
+    with pytest.raises(ClusterError, match="broke off: .*; nothing of the image is kept"):
         pair.copy(served)
     assert not pair.two.tags and not pair.two.layers and pair.two.loads == 0
-    monkeypatch.setattr(image_server, "stream", whole)
+    pair.one.exports = bytes
     assert pair.copy(served)["changed"]
 
 
 def test_a_source_that_is_gone_midway_is_a_cut(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(*_given: t.Any) -> t.Iterator[bytes]:
-        yield b"x" * 4096
-        threading.Thread(target=pair.end, daemon=True).start()
-        raise ConnectionResetError("gone")
+    served = pair.serve()
 
-    monkeypatch.setattr(image_server, "stream", dies)
-    monkeypatch.setattr(image_copying, "_why", lambda _way: "")
-    with pytest.raises(ClusterError, match="was cut: .* bytes came") as caught:
-        pair.copy(pair.serve())
+    def dies(*_given: t.Any) -> t.Iterator[t.Any]:
+        yield pair.image_id, 100_000, iter([b"x" * 4096])
+        threading.Thread(target=pair.end, daemon=True).start()
+        threading.Event().wait(5)
+
+    monkeypatch.setattr(image_server, "blobs", dies)
+    with pytest.raises(ClusterError, match="was cut: ") as caught:
+        pair.copy(served)
     assert caught.value.reason == "cut" and not pair.two.tags
 
 
-def test_a_layer_that_was_changed_on_the_source_is_named(pair: Pair) -> None:
-    for path in (pair.one.root / "overlay2").rglob("opt/ray"):
-        path.write_bytes(b"RAY" * 1000)
-    with pytest.raises(ClusterError, match="broke off: .* are not those of layer sha256:") as caught:
-        pair.copy(pair.serve())
+def test_an_engine_that_prepares_long_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_server, "BEAT_SECONDS", 0.05)
+    patient = blocks.be_patient
+    monkeypatch.setattr(blocks, "be_patient", lambda connection: patient(connection, 0.5))
+    served = pair.serve()
+    pair.one.exports = lambda content: threading.Event().wait(1.5) or content
+    assert pair.copy(served)["changed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_that_was_changed_on_the_source_is_not_taken(pair: Pair, kind: str) -> None:
+    served = pair.serve()
+    digest = served["offer"]["images"][-1]["blobs"][1][0] if kind == "containerd" else served["offer"]["layers"][1]
+    pair.one.blobs[digest] = pair.one.blobs[digest].replace(b"ray", b"RAY") if kind != "containerd" else pair.one.blobs[digest][:-1] + b"?"
+    with pytest.raises(ClusterError, match="has another content|lacks sha256:") as caught:
+        pair.copy(served)
     assert caught.value.reason == "wrong digest" and not pair.two.tags
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_that_was_not_unpacked_loses_its_name(pair: Pair) -> None:
+    pair.two.unpacks = False
+    served = pair.serve()
+    with pytest.raises(ClusterError, match="makes no container of it: .*failed to unpack: no space left"):
+        pair.copy(served)
+    assert pair.two.loads == 1 and NODE not in pair.two.tags
 
 
 def test_what_the_engine_refuses_is_said_in_its_words(pair: Pair) -> None:
@@ -322,6 +436,15 @@ def test_the_disk_is_asked_before_the_first_byte(pair: Pair) -> None:
     with pytest.raises(ClusterError, match="GiB free; expected .* to load the image and 9999999 GiB that stay free") as caught:
         pair.copy(pair.serve(), disk_floor_gib=9_999_999)
     assert caught.value.reason == "disk full" and pair.two.loads == 0
+
+
+def test_the_room_of_the_export_is_asked_for_first(pair: Pair) -> None:
+    with pytest.raises(ClusterError, match="GiB for the engine's export of the image and 9999999 GiB that stay free"):
+        pair.serve(disk_floor_gib=9_999_999)
+    pair.one.use_containerd()
+    pair.one.build(NODE, None, RAY)
+    # containerd's store has every blob as it goes.
+    assert pair.serve(disk_floor_gib=9_999_999)["changed"]
 
 
 def test_another_copy_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
