@@ -51,7 +51,8 @@ class Machine:
         """Put a bundle there, and return a file of it."""
         place, text = self.place / "bundle", b"id: lab_tiny_one\n"
         path, image = place / "profile/lab_tiny_one.yml", {"tag": "gb10/engine:ray", "archive": "image/0.tar", "store": "classic"}
-        about = {"format": content.FORMAT, "profile": "lab_tiny_one", "made_by": "gb10.cluster 0.2.0", "made_at": "then", "image": image, "models": [], "wheels": []}
+        made = {"made_by": "gb10.cluster 0.2.0", "made_at": "then"}
+        about = {"format": content.FORMAT, "profile": "lab_tiny_one", **made, "image": image, "models": [], "wheels": []}
         config = b'{"rootfs": {"diff_ids": []}}'
         listed = json.dumps([{"Config": "8.json", "RepoTags": ["gb10/engine:ray"], "Layers": []}]).encode()
         archive = docker_store.tar_of({"8.json": config, "manifest.json": listed})

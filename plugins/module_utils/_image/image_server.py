@@ -37,7 +37,7 @@ CHUNK = 1 << 20
 SMALL = 16 << 20
 #: Seconds between two signs of life while the engine prepares its export.
 BEAT_SECONDS = 10.0
-#: Where layers are spooled that cannot be told yet. The unit has one of its own.
+#: Where layers are spooled whose content is unknown yet. The unit has one of its own.
 SPOOL = "/var/tmp"
 
 #: What a frame has: the beginning of a blob, bytes of it, nothing but a sign of life, why no more comes, the end.
