@@ -36,7 +36,8 @@ def forget(lab: Lab, host: str, *names: str) -> None:
 def leavings(lab: Lab, host: str) -> str:
     """Return what a copy left on a node: its unit, its files, its note, its listener."""
     units = lab.run(host, "systemctl", "list-units", "--all", "--no-legend", "--plain", "gb10-image-copy*")
-    files = lab.run(host, "sh", "-c", "ls -d /run/gb10-image-copy/* /var/lib/gb10/image-copy-*.json /var/lib/docker/tmp/docker-* 2>/dev/null", check=False)
+    of_docker = "/var/lib/docker/tmp/docker-export-* /var/lib/docker/tmp/docker-import-*"
+    files = lab.run(host, "sh", "-c", f"ls -d /run/gb10-image-copy/* /var/lib/gb10/image-copy-*.json {of_docker} 2>/dev/null", check=False)
     containers = lab.run(host, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.role=probe")
     return units + files + containers + lab.run(host, "ss", "-Hltn", f"sport = :{PORT}")
 
