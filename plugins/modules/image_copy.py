@@ -275,7 +275,7 @@ def engine_of(params: dict[str, t.Any]) -> EngineApi:
 def served(module: AnsibleModule) -> Result:
     params = module.params
     given = (params["image"], params["base_image"] or "", params["timeout"], params["disk_floor_gib"])
-    offer, order = image_copying.offer_of(engine_of(params), *given)
+    offer, order, why = image_copying.offer_of(engine_of(params), *given)
     transient.require_address(params["address"])
     secret_file, unit = "", image_copying.unit_name(params["cluster_name"])
     if not module.check_mode:
@@ -290,7 +290,7 @@ def served(module: AnsibleModule) -> Result:
         "image_id": offer["image_id"],
         "how": HOW[offer["store"]],
         "bytes": offer["size"],
-        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}",
+        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}{f' from the export, since the engine does not push it: {why}' if why else ''}",
         "reason": "another node lacks it",
         "actions": [f"start {unit}"],
         "diff": {"before": {"unit": "absent"}, "after": {"unit": "active"}},
