@@ -185,7 +185,10 @@ class Engine:
             return self.pushes_not
         place, _slash, repository = name.partition("/")
         image_id = self.tags[f"{name}:{tag}"]
-        below = [one for one in self._below(image_id) if one["digest"] in self.blobs]
+        below = list(self._below(image_id))
+        lacks = [one["digest"] for one in below if one["digest"] not in self.blobs]
+        if lacks:
+            return f"missing content: content digest {lacks[0]}: not found"
         registry = http.client.HTTPConnection(place, timeout=5)
 
         def ask(method: str, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
@@ -198,13 +201,12 @@ class Engine:
             return answer
 
         try:
-            for one in sorted(below, key=lambda one: "manifest" in one["mediaType"]):
-                kind = "manifests" if "manifest" in one["mediaType"] else "blobs"
-                if ask("HEAD", f"{kind}/{one['digest']}").status == 200:
+            for one in sorted(below, key=lambda one: ".manifest." in one["mediaType"]):
+                path = f"manifests/{tag}"
+                if ask("HEAD", path if "manifest" in one["mediaType"] else f"blobs/{one['digest']}").status == 200:
                     continue
                 self.sent.append(one["digest"])
-                path = f"manifests/{one['digest']}"
-                if kind == "blobs":
+                if "manifest" not in one["mediaType"]:
                     path = f"{ask('POST', 'blobs/uploads/').headers['Location']}?{urllib.parse.urlencode({'digest': one['digest']})}"
                 answer = ask("PUT", path, self.blobs[one["digest"]])
                 if answer.status != 201 or answer.headers["Docker-Content-Digest"] != one["digest"]:

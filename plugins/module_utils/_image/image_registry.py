@@ -5,8 +5,8 @@
 """A registry that this node's own engine pushes wanted blobs of an image to, for the length of one push. This module util is PRIVATE to the collection.
 
 It listens on loopback alone and knows one repository, whose name other accounts of the node cannot guess. It says that it has every blob but the wanted ones,
-so the engine reads and sends those alone, and takes nothing else. In the end it refuses the tag: an engine that a push succeeded with labels each blob
-with the repository's name, which would add up from copy to copy.
+so the engine reads and sends those alone, and takes nothing else. It refuses the image itself, which comes last: after a push that succeeded an engine
+labels each blob with the repository's name, which would add up from copy to copy.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Registry(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, wanted: t.Collection[str], give: Give, seconds: float) -> None:
+    def __init__(self, image_id: str, wanted: t.Collection[str], give: Give, seconds: float) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.wanted, self.seconds = set(wanted), seconds
+        self.image_id, self.wanted, self.seconds = image_id, set(wanted), seconds
         self.error: Exception | None = None
         self._give, self._lock, self._over = give, threading.Lock(), False
         self.repository = REPOSITORY + secrets.token_hex(16)
@@ -135,7 +135,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif kind == "manifests" and 0 <= size <= MANIFEST:
             content = self.rfile.read(size)
             digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-            taken = len(content) == size and reference in (digest, TAG) and self.server.take(digest, size, [content]) and reference != TAG
+            taken = len(content) == size and reference in (digest, TAG) and self.server.take(digest, size, [content])
+            # Engine 26.1.5 pushes each manifest of an index under the tag, without asking whether it is there.
+            taken = (taken or reference == TAG) and digest != self.server.image_id
         if taken:
             self._answer(http.HTTPStatus.CREATED, Docker_Content_Digest=digest)
         else:

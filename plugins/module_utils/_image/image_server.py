@@ -191,7 +191,7 @@ def push(socket_path: str, image_id: str, wanted: t.Collection[str], give: image
     The image has a name for that meanwhile. Raises :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError,
     HTTPException, ValueError.
     """
-    registry = image_registry.Registry(wanted, give, seconds)
+    registry = image_registry.Registry(image_id, wanted, give, seconds)
     with registry.serving():
         _require_name(socket_path, image_id, seconds)
         _call(socket_path, "POST", f"/images/{image_id}/tag", seconds, repo=registry.name, tag=image_registry.TAG)

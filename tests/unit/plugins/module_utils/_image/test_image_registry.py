@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import socket
 import typing as t
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_the_manifest_comes_without_a_layer_and_then_the_wanted_layer_alone(engi
     layer = engine.images[image_id]["packed"][1]["digest"]
     assert push(engine, {layer, image_id})[0] == {one: engine.blobs[one] for one in (layer, image_id)} and engine.sent == [layer]
     assert set(engine.tags) == {"base:1", "node:1"} and engine.exported == 0
+
+
+def test_of_an_index_every_manifest_comes(engine: Engine) -> None:
+    image_id = engine.tags["node:1"]
+    own = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": image_id}
+    index = engine.put_blob(json.dumps({"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [own]}).encode())["digest"]
+    engine.images[index], engine.tags["node:1"] = {**engine.images[image_id], "Id": index}, index
+    for wanted in ([index], [image_id], [index, image_id, engine.images[index]["packed"][0]["digest"]]):
+        assert push(engine, wanted)[0] == {one: engine.blobs[one] for one in wanted}
 
 
 def test_the_name_goes_where_the_push_fails(engine: Engine) -> None:
@@ -86,7 +96,7 @@ def test_a_blob_that_does_not_come_whole_is_an_error(engine: Engine) -> None:
 @pytest.fixture
 def registry() -> t.Iterator[image_registry.Registry]:
     found: dict[str, bytes] = {}
-    made = image_registry.Registry([WANTED], lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5)
+    made = image_registry.Registry("sha256:1", [WANTED], lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5)
     made.found = found  # type: ignore[attr-defined]
     with made.serving():
         yield made
@@ -115,7 +125,8 @@ UPLOAD = "/v2/REPOSITORY/blobs/uploads/1?digest="
         ("PUT", f"{UPLOAD}{sha256(b'other')}", b"other", 403),
         ("PUT", UPLOAD, b"", 403),
         ("PUT", f"{UPLOAD}{WANTED}", iter([BLOB]), 403),
-        ("PUT", "/v2/REPOSITORY/manifests/copy", b"{}", 403),
+        ("PUT", "/v2/REPOSITORY/manifests/copy", b"{}", 201),
+        ("PUT", "/v2/REPOSITORY/manifests/other", BLOB, 403),
         ("PUT", f"/v2/REPOSITORY/manifests/{WANTED}", b"{}", 403),
         ("PATCH", "/v2/REPOSITORY/blobs/uploads/1", BLOB, 501),
         ("GET", f"/v2/REPOSITORY/blobs/{sha256(b'')}", None, 501),
@@ -139,7 +150,7 @@ def test_a_blob_comes_once(registry: image_registry.Registry) -> None:
 
 
 def test_after_the_push_nothing_is_taken() -> None:
-    registry = image_registry.Registry([WANTED], lambda *_given: pytest.fail("it was given"), 5)
+    registry = image_registry.Registry("sha256:1", [WANTED], lambda *_given: pytest.fail("it was given"), 5)
     with registry.serving():
         pass
     assert not registry.take(WANTED, 1, [b"b"])
