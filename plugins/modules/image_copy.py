@@ -284,6 +284,7 @@ def served(module: AnsibleModule) -> Result:
         where = (params["address"], params["port"], params["clients"], params["timeout"])
         secret_file = image_copying.start(params["cluster_name"], order, *where)
     would = "would be served" if module.check_mode else "is served"
+    said = f"; the engine does not push all of it, and exports that: {why}" if why else ""
     return {
         "changed": True,
         "able": True,
@@ -292,7 +293,7 @@ def served(module: AnsibleModule) -> Result:
         "image_id": offer["image_id"],
         "how": HOW[offer["store"]],
         "bytes": offer["size"],
-        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}{f' from the export, since the engine does not push it: {why}' if why else ''}",
+        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}{said}",
         "reason": "another node lacks it",
         "actions": [f"start {unit}"],
         "diff": {"before": {"unit": "absent"}, "after": {"unit": "active"}},

@@ -81,7 +81,7 @@ def lock_path(state_dir: str) -> str:
 
 
 def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: int) -> tuple[Offer, dict[str, t.Any], str]:
-    """Return what this node can give of an image, for the other nodes, the order of the program that gives it, and why containerd's store does not push.
+    """Return what this node can give of an image, for the other nodes, the order of the program that gives it, and why it is not pushed.
 
     The base goes along under its own name where it is below the image: it costs its configuration alone. Raises :class:`ClusterError`.
     """
@@ -104,13 +104,14 @@ def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: i
         images[0]["names"].append(base)
     store = image_store.store_of(info)
     require_room(api, info, images[-1]["size"], floor_gib)
-    blobs, why = [*(one["id"] for one in images), *layers], ""
+    blobs, failed = [*(one["id"] for one in images), *layers], {}
     if store == "containerd":
-        why = contents(api, images, layers, timeout)
+        failed = contents(api, images, layers, timeout)
         blobs = [digest for one in images for digest, _size in (*one["about"], *one["blobs"])]
     offer = {"image": image, "image_id": found["Id"], "layers": layers, "size": images[-1]["size"], "store": store, "images": images}
-    how = {"images": [one["id"] for one in images], "layers": layers, "push": store == "containerd" and not why}
-    return offer, {"blobs": sorted(set(blobs)), **how, "socket": api.socket_path, "timeout": timeout}, why
+    ids = [one["id"] for one in images]
+    how = {"images": ids, "layers": layers, "push": [one for one in ids if store == "containerd" and one not in failed]}
+    return offer, {"blobs": sorted(set(blobs)), **how, "socket": api.socket_path, "timeout": timeout}, "; ".join(failed.values())
 
 
 def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: int) -> None:
@@ -127,16 +128,21 @@ def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: i
         image_loading.require_space(disk(path)["free_bytes"], count, floor_gib, path, "for the engine's export of the image")
 
 
-def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str], timeout: float) -> str:
+def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str], timeout: float) -> dict[str, str]:
     """Add to images of containerd's store what each consists of: ``kind``, and its blobs, ``about`` it and of its layers.
 
-    Return why the engine's own push does not say that, empty where it does. Raises :class:`ClusterError`.
+    Return the images that the engine does not push, each with the reason; of these the export is read. Raises :class:`ClusterError`.
     """
-    try:
+    texts: dict[str, bytes] = {}
+    failed: dict[str, str] = {}
+    for one in images:
         try:
-            texts, why = pushed_texts(api, images), ""
+            read_pushed(api, one["id"], texts)
         except (image_server.Unreadable, ClusterError, ValueError, KeyError, TypeError, http.client.HTTPException, OSError) as error:
-            texts, why = exported_texts(api, images, timeout), str(error) or repr(error)
+            failed[one["id"]] = str(error) or repr(error)
+    try:
+        if failed:
+            read_exported(api, list(failed), texts, timeout)
         for one in images:
             found = parts_of(one["id"], texts)
             one["kind"], one["about"], one["blobs"] = found.kind, list(found.about.items()), list(found.blobs.items())
@@ -148,20 +154,14 @@ def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Seq
             remedy=f"Try it by hand: docker save {images[-1]['names'][0]} | tar -t. {ALONE}",
             reason="engine",
         ) from error
-    return why
+    return failed
 
 
-def _lacking(images: t.Sequence[dict[str, t.Any]], texts: t.Mapping[str, bytes]) -> list[str]:
-    """Return the blobs by which it would be known what images consist of, and which have not come yet."""
-    return [digest for one in images for digest in parts_of(one["id"], texts).lacks]
-
-
-def pushed_texts(api: EngineApi, images: t.Sequence[dict[str, t.Any]]) -> dict[str, bytes]:
-    """Return the manifests and configurations of images by having the engine push them: first the manifest, then what that names.
+def read_pushed(api: EngineApi, image_id: str, texts: dict[str, bytes]) -> None:
+    """Add the manifests and configurations of an image by having the engine push them: first the manifest, then what that names.
 
     Raises :class:`image_server.Unreadable`, :class:`ClusterError`, ValueError, KeyError, TypeError, OSError, HTTPException.
     """
-    texts: dict[str, bytes] = {}
 
     def give(digest: str, size: int, parts: t.Iterable[bytes]) -> None:
         if size > TEXT:
@@ -171,31 +171,28 @@ def pushed_texts(api: EngineApi, images: t.Sequence[dict[str, t.Any]]) -> dict[s
             raise image_server.Unreadable(f"{digest} has another content")
         texts[digest] = content
 
-    for name in {name for one in images for name in (api.image(one["id"]) or {}).get("RepoTags") or []}:
+    for name in (api.image(image_id) or {}).get("RepoTags") or []:
         if image_registry.LEFT.match(name):
             # Of a copy that was killed. The image has its own name besides, by which it was found.
             api.untag(name)
-    while wanted := _lacking(images, texts):
-        words = [image_server.push(api.socket_path, one["id"], wanted, give, LEARN_SECONDS) for one in images]
-        if _lacking(images, texts) == wanted:
-            raise image_server.Unreadable(f"the engine did not push what an image consists of: {'; '.join(words)}")
-    return texts
+    while wanted := parts_of(image_id, texts).lacks:
+        words = image_server.push(api.socket_path, image_id, wanted, give, LEARN_SECONDS)
+        if parts_of(image_id, texts).lacks == wanted:
+            raise image_server.Unreadable(f"the engine did not push what the image consists of: {words}")
 
 
-def exported_texts(api: EngineApi, images: t.Sequence[dict[str, t.Any]], timeout: float) -> dict[str, bytes]:
-    """Return the manifests and configurations of images from an export, which is read up to the last of them: they stand anywhere, behind layers, too.
+def read_exported(api: EngineApi, image_ids: t.Sequence[str], texts: dict[str, bytes], timeout: float) -> None:
+    """Add the manifests and configurations of images from an export, which is read up to the last of them: they stand anywhere, behind layers, too.
 
     Raises :class:`image_server.Unreadable`, TarError, ValueError, KeyError, TypeError, OSError, HTTPException.
     """
-    texts: dict[str, bytes] = {}
-    with image_server.export(api.socket_path, [one["id"] for one in images], timeout) as tar:
+    with image_server.export(api.socket_path, image_ids, timeout) as tar:
         for member in image_server.files(tar):
             digest = image_server.named(member.name)
             if digest and member.size <= TEXT:
                 texts[digest] = t.cast("t.IO[bytes]", tar.extractfile(member)).read()
-                if not _lacking(images, texts):
+                if not any(parts_of(one, texts).lacks for one in image_ids):
                     break
-    return texts
 
 
 class Parts(t.NamedTuple):
@@ -290,7 +287,8 @@ def lacks(api: EngineApi, offer: Offer, room: int) -> Lacks:
 
 def program() -> bytes:
     """Return the image server: an archive that Python runs."""
-    files = {"__main__.py": _MAIN, **{f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in (blocks, image_registry, image_server)}}
+    modules = (blocks, image_registry, image_server)
+    files = {"__main__.py": _MAIN, **{f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in modules}}
     for path in list(files):
         while path := os.path.dirname(path):
             files.setdefault(f"{path}/__init__.py", "")

@@ -84,7 +84,9 @@ class Registry(http.server.ThreadingHTTPServer):
 class _Handler(http.server.BaseHTTPRequestHandler):
     """What a push asks of a registry (OCI distribution specification), as far as an engine with containerd's store does."""
 
-    protocol_version = default_request_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.1"
+    #: Engine 26.1.5 tries TLS first, and goes on without where the answer to that begins with HTTP.
+    default_request_version = "HTTP/1.1"
     server: Registry
 
     def setup(self) -> None:

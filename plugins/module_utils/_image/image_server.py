@@ -8,7 +8,8 @@ It runs on the node that has the image as a program of its own (:func:`main`), a
 secret, as in a copy of a model (:mod:`blocks`). Then the client asks for blobs by their sha256, and what is sent is nothing but blobs, each behind its
 sha256 and size: no name, no path, no link.
 
-An engine with containerd's image store pushes the wanted blobs, and reads no others. Of any other one, or where that fails, the export is filtered. An export is a tar. Engines from 25 on, and all with containerd's image store, name its members ``blobs/sha256/…``. Older ones name a layer
+An engine with containerd's image store pushes the wanted blobs, and reads no others (:mod:`image_registry`). Of any other one, or where that fails, the
+export is filtered. That is a tar. Engines from 25 on, and all with containerd's image store, name its members ``blobs/sha256/…``. Older ones name a layer
 ``ID/layer.tar`` and say which one it is in ``manifest.json``, after all layers. ``ID/json`` names the layer below (Docker image specification 1.2), which
 tells the number of each layer whose lower ones came before it; any other is spooled into a private file, and known by its own sha256 then.
 """
@@ -268,25 +269,23 @@ class ImageServer(blocks.Server):
                 wire.send(DATA, part)
             left.discard(digest)
 
-        if self._order["push"]:
-            self._push(images, left, give)
+        for one in (image_id for image_id in images if image_id in self._order["push"]):
+            self._push(one, left, give)
         if left:
             with export(self._order["socket"], images, self._order["timeout"]) as tar:
                 for found in blobs(tar, set(left), self._order["layers"]):
                     give(*found)
 
-    def _push(self, images: t.Sequence[str], left: t.Collection[str], give: image_registry.Give) -> None:
-        """Give what the engine pushes. What does not come so is left to the export. Raises :class:`Broken`."""
-        words = ""
+    def _push(self, image_id: str, left: t.Collection[str], give: image_registry.Give) -> None:
+        """Give what the engine pushes of an image. What does not come so is left to the export. Raises :class:`Broken`."""
         try:
-            for one in images:
-                words = push(self._order["socket"], one, left, give, self._order["timeout"])
+            words = push(self._order["socket"], image_id, left, give, self._order["timeout"])
         except Broken:
             raise
         except (Unreadable, ValueError, http.client.HTTPException, OSError) as error:
             words = repr(error)
         if left:
-            sys.stderr.write(f"the engine did not push {len(left)} blob(s), its export is read: {words}\n")
+            sys.stderr.write(f"{len(left)} blob(s) did not come with the push of {image_id}: {words}\n")
 
 
 def main() -> None:

@@ -151,10 +151,28 @@ def test_an_engine_that_does_not_push_exports(pair: Pair, capfd: pytest.CaptureF
     served = pair.serve()
     pair.one.pushes_not = "denied: by a policy"
     assert pair.copy(served)["layers_sent"] == 2 and pair.one.exported == 1
-    assert "the engine did not push 4 blob(s), its export is read: " in capfd.readouterr().err
+    assert "4 blob(s) did not come with the push of " in capfd.readouterr().err
     again = pair.serve()
-    assert "from the export, since the engine does not push it: " in again["msg"] and "denied: by a policy" in again["msg"]
+    assert "; the engine does not push all of it, and exports that: " in again["msg"] and "denied: by a policy" in again["msg"]
     assert again["offer"] == served["offer"] and set(pair.one.tags) == {BASE, NODE}
+
+
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_a_base_of_which_not_all_platforms_are_here_does_not_keep_the_image_from_being_pushed(pair: Pair) -> None:
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    entries = [{"mediaType": kind, "digest": digest} for digest in ("sha256:" + "0" * 64, pair.base_id)]
+    index = pair.one.put_blob(json.dumps({"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries}).encode())["digest"]
+    for engine in (pair.one, pair.two):
+        engine.blobs[index] = pair.one.blobs[index]
+        engine.images[index] = {**pair.one.images[pair.base_id], "Id": index}
+        engine.tags[BASE] = index
+    pair.two.blobs |= pair.one.blobs
+    served = pair.serve()
+    assert "missing content" in served["msg"] and pair.one.exported == 1
+    pair.one.exported = 0
+    assert pair.copy(served)["layers_sent"] == 2 and pair.one.exported == 0 and pair.two.tags[NODE] == pair.image_id
+    pair.two.forget(NODE, BASE)
+    assert pair.copy(served)["layers_sent"] == 3 and pair.one.exported == 1 and pair.two.tags[BASE] == index
 
 
 @pytest.mark.parametrize("kind", ["containerd"])

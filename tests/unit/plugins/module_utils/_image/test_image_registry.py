@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import typing as t
 from pathlib import Path
 
@@ -136,6 +137,15 @@ def test_nothing_but_what_is_wanted_is_taken(registry: image_registry.Registry, 
     assert asked(registry, method, path, body) == status
     assert registry.found == {} and registry.wanted == {WANTED} and registry.error is None  # type: ignore[attr-defined]
     assert registry.server_address[0] == "127.0.0.1"
+
+
+def test_an_engine_that_tries_tls_is_answered_without(registry: image_registry.Registry) -> None:
+    hello = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent := ssl.MemoryBIO(), server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello.do_handshake()
+    with socket.create_connection(registry.server_address[:2], timeout=5) as connection:
+        connection.sendall(sent.read())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400")
 
 
 def test_a_manifest_has_a_limit(registry: image_registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
