@@ -50,7 +50,6 @@ def tar_of(files: Files, mode: int = 0o644, links: t.Mapping[str, str] | None = 
     return out.getvalue()
 
 
-
 class Engine:
     """An engine's images, and a server at its socket."""
 

@@ -19,6 +19,7 @@ from node_roots import rooted
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 
+
 @pytest.fixture
 def node(tmp_path):
     """A node with a ring of two boots."""

@@ -127,8 +127,6 @@ AT = "at 2026-11-21T01:53:51Z after 31 s"
         ({"seconds": None, "ended_at": None}, "is gone, and nothing noted how it ended"),
     ],
 )
-
-
 def test_how_it_ended_in_words(how, words):
     assert engine_state.end_text({**END, **how}) == words
 
@@ -418,8 +416,6 @@ def test_the_stages_of_a_recorded_start():
         ("nothing of note", None),
     ],
 )
-
-
 def test_stage_of_a_line(line, stage):
     assert engine_log.stage_of([line]) == stage
 
@@ -468,8 +464,6 @@ def test_a_metric_that_is_no_number_is_unknown():
     ("address", "url"),
     [("10.0.0.1", "http://10.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1"), ("fe80::1", "http://[fe80::1]:1")],
 )
-
-
 def test_base_url(address, url):
     assert engine_state.base_url(address, 1) == url
 
@@ -541,8 +535,6 @@ def test_without_a_key_none_is_sent(api):
 @pytest.mark.parametrize(
     "body", [b"", b"data: [DONE]\n\n", event(0) + b"data: [DONE]\n\n", b'data: {"error": {"message": "engine dead"}}\n\n', b": ping\n\n"]
 )
-
-
 def test_an_answer_without_a_token_is_no_proof(api, body):
     api.plan = (200, body)
     assert engine_state.first_token(api.url, "tiny", None, 5) is None

@@ -35,8 +35,6 @@ def diagnosis(*lines):
         ("no_compiler", "compiler-missing", "RuntimeError: Worker failed with error 'InvalidCxxCompiler"),
     ],
 )
-
-
 def test_recorded_failures(name, id, words):
     log = (RECORDED / f"failed_{name}.log").read_text()
     found = diagnosis(*engine_log.plain_lines(log))
@@ -92,8 +90,6 @@ def test_an_unknown_failure_is_its_first_exception_not_the_last():
         (["pydantic_core.ValidationError: 1 validation error for ModelConfig", "  Value error, bad [type=value_error]"], "Value error, bad [type=value_error]"),
     ],
 )
-
-
 def test_the_line_for_a_message(lines, line):
     assert diagnosis(*lines).line == line
 

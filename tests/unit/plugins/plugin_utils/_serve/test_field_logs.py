@@ -262,8 +262,6 @@ def test_what_a_peer_says_long_before_a_cause_is_the_first_failure():
         ("AssertionError: In Mamba cache align mode, block_size (4176) must be <= max_num_batched_tokens (2048).", "batched-tokens-too-few"),
     ],
 )
-
-
 def test_the_same_failure_in_other_words(line, id):
     assert named(diagnosis([line])) == id
 
@@ -290,8 +288,6 @@ def test_the_same_failure_in_other_words(line, id):
         "WARNING 06-08 03:48:20 [envs.py:2094] Unknown vLLM environment variable detected: VLLM_BASE_DIR",
     ],
 )
-
-
 def test_a_line_that_only_sounds_fatal(line):
     found = diagnosis([line])
     assert (found.fatal, found.warnings) == (None, [])
@@ -368,8 +364,6 @@ DEAD = "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] EngineCore enco
         ([SHM, DEAD, "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] TimeoutError: RPC call to sample_tokens timed out."], "rank-call-timeout"),
     ],
 )
-
-
 def test_a_weak_cause_gives_way_to_one_that_is_named_and_to_an_earlier_echo(lines, id):
     assert named(diagnosis(lines)) == id
 

@@ -48,8 +48,6 @@ def test_a_rank_that_ends_is_named():
         [[process(7)], [process(7)], [process(7, state="ended")]],
     ],
 )
-
-
 def test_what_has_taken_its_place_is_not_the_rank(polls):
     watch = watches.RankWatch("spark-2")
     assert [bool(watch.trouble(poll)) for poll in polls] == [False, False, True]
@@ -64,8 +62,6 @@ def test_what_has_taken_its_place_is_not_the_rank(polls):
         [[process(7, "ray_worker")], [process(7, "ray_worker")], []],
     ],
 )
-
-
 def test_what_ends_and_is_no_rank(polls):
     watch = watches.RankWatch("spark-2")
     assert [watch.trouble(poll) for poll in polls] == [None] * 3
@@ -118,8 +114,6 @@ def test_silence_alone_is_a_stall_at_the_limit():
         ({"one": lambda now: [process(kind="ray_agent", io_mb=int(now * 100), cpu_s=now)]}, 600),
     ],
 )
-
-
 def test_the_progress_that_counts(what, seconds):
     found = Start("one").until_stalled(3600, **what)
     assert found is None if seconds is None else found == pytest.approx(seconds, abs=6)
@@ -184,8 +178,6 @@ def test_no_recorded_healthy_start_stalls_by_its_lines_alone(name):
 @pytest.mark.parametrize(
     ("low", "ends"), [([True, True], True), ([True, False, True], False), ([False, False], False)]
 )
-
-
 def test_memory_has_to_stay_low(low, ends):
     watch = watches.MemoryWatch("spark-1")
     found = [watch.trouble(1200 if one else 1300, 124609) for one in low]
