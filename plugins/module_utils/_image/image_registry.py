@@ -20,6 +20,8 @@ import threading
 import typing as t
 import urllib.parse
 
+from ansible_collections.gb10.cluster.plugins.module_utils._model.blocks import Lost
+
 #: Bytes that are read at once, and most of a manifest or an index.
 CHUNK, MANIFEST = 1 << 20, 4 << 20
 #: The tag that is pushed.
@@ -31,6 +33,10 @@ LEFT = re.compile(rf"127\.0\.0\.1:[0-9]+/{REPOSITORY}[0-9a-f]{{32}}:{TAG}\Z")
 _SHA256 = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 Give = t.Callable[[str, int, t.Iterable[bytes]], None]
+
+
+class Unreadable(Exception):
+    """The engine does not give the image, or its export is not what this program knows."""
 
 
 class Registry(http.server.ThreadingHTTPServer):
@@ -61,7 +67,7 @@ class Registry(http.server.ThreadingHTTPServer):
                 return False
             try:
                 self._give(digest, size, parts)
-            except Exception as error:  # pylint: disable=broad-exception-caught
+            except (Unreadable, Lost, OSError) as error:
                 # Whoever waits for the push raises it.
                 self.error = error
                 return False

@@ -31,6 +31,7 @@ import typing as t
 import urllib.parse
 
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_registry
+from ansible_collections.gb10.cluster.plugins.module_utils._image.image_registry import Unreadable
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks
 
 #: Bytes that are read and sent at once.
@@ -48,10 +49,6 @@ BLOB, DATA, ALIVE, FAILED, END = range(5)
 FRAME, ABOUT, REQUEST = struct.Struct(">BI"), struct.Struct(">32sQ"), struct.Struct(">I")
 
 _NAMED = re.compile(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.json)?\Z")
-
-
-class Unreadable(Exception):
-    """The engine does not give the image, or its export is not what this program knows."""
 
 
 class Broken(Unreadable):
