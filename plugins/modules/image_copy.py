@@ -17,7 +17,9 @@ description:
     listens on O(address) alone, reads alone, lets O(clients) in alone, and asks for a secret that was made for this copy. The secret lies in a
     directory of root's below C(/run), and goes away with the unit. The traffic itself is not encrypted; the fabric is a cable between the nodes.
   - What the engine exports of the image (C(docker save)) is filtered while it streams, so that layers which the other node has do not travel. Only blobs
-    travel, each with its sha256, and no name. Engines before 25.0 name a layer only after all of them; one whose content is unknown until then is
+    travel, each with its sha256, and no name. An engine with containerd's image store pushes them instead, to a registry on 127.0.0.1 that the server (with
+    O(state=served) the module, to learn what there is) runs for the length of one push. The image has another name meanwhile, in check mode, too. Where
+    the push fails, C(msg) says why, and the export is read. Engines before 25.0 name a layer only after all of them; one whose content is unknown until then is
     spooled in a private file.
   - Both ends prove that they know the secret, which never crosses the link. The node that fetches takes only blobs of RV(offer), which it has from the
     controller, computes the sha256 of each, and ends the archive that it makes of them when all are right. An engine takes an archive whole or not at all.
@@ -275,13 +277,14 @@ def engine_of(params: dict[str, t.Any]) -> EngineApi:
 def served(module: AnsibleModule) -> Result:
     params = module.params
     given = (params["image"], params["base_image"] or "", params["timeout"], params["disk_floor_gib"])
-    offer, order = image_copying.offer_of(engine_of(params), *given)
+    offer, order, why = image_copying.offer_of(engine_of(params), *given)
     transient.require_address(params["address"])
     secret_file, unit = "", image_copying.unit_name(params["cluster_name"])
     if not module.check_mode:
         where = (params["address"], params["port"], params["clients"], params["timeout"])
         secret_file = image_copying.start(params["cluster_name"], order, *where)
     would = "would be served" if module.check_mode else "is served"
+    said = f"; the engine does not push all of it, and exports that: {why}" if why else ""
     return {
         "changed": True,
         "able": True,
@@ -290,7 +293,7 @@ def served(module: AnsibleModule) -> Result:
         "image_id": offer["image_id"],
         "how": HOW[offer["store"]],
         "bytes": offer["size"],
-        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}",
+        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}{said}",
         "reason": "another node lacks it",
         "actions": [f"start {unit}"],
         "diff": {"before": {"unit": "absent"}, "after": {"unit": "active"}},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import http.server
 import io
 import json
@@ -69,6 +70,11 @@ class Engine:
         #: What becomes of an export on its way.
         self.exports: t.Callable[[bytes], bytes] = bytes
         self.loads, self.created = 0, 0
+        #: Exports that were read, blobs that a push sent, and what the engine says instead of pushing.
+        self.exported, self.sent = 0, t.cast("list[str]", [])
+        self.pushes_not = ""
+        #: What becomes of a blob on its way to a registry.
+        self.pushed: t.Callable[[bytes], bytes] = bytes
         self.socket = str(root / "docker.sock")
         handler = type("EngineHandler", (_Handler,), {"engine": self})
         self.server = _Server(self.socket, handler)
@@ -170,6 +176,48 @@ class Engine:
             about.append({"Config": f"{one['Id'][7:]}.json"})
         return {**files, "manifest.json": json.dumps(about).encode(), "repositories": b"{}"}, links
 
+    # -- pushing ---------------------------------------------------------------------------------------------------
+
+    def push(self, name: str, tag: str) -> str:
+        """Do what engine 26.1.5 was seen to: ask for each blob, send what is not there, the manifest of the tag in the end. Return what is wrong."""
+        if self.pushes_not:
+            return self.pushes_not
+        place, _slash, repository = name.partition("/")
+        image_id = self.tags[f"{name}:{tag}"]
+        below = list(self._below(image_id))
+        lacks = [one["digest"] for one in below if one["digest"] not in self.blobs]
+        if lacks:
+            return f"missing content: content digest {lacks[0]}: not found"
+        registry = http.client.HTTPConnection(place, timeout=5)
+
+        def ask(method: str, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
+            sends = b"" if body is None else self.pushed(body)
+            registry.request(method, path if path.startswith("/v2/") else f"/v2/{repository}/{path}", sends, {"Content-Length": str(len(body or b""))})
+            if len(sends) < len(body or b""):
+                registry.sock.shutdown(socket.SHUT_WR)
+            answer = registry.getresponse()
+            answer.read()
+            return answer
+
+        try:
+            for one in sorted(below, key=lambda one: ".manifest." in one["mediaType"]):
+                path = f"manifests/{tag}"
+                if ask("HEAD", path if "manifest" in one["mediaType"] else f"blobs/{one['digest']}").status == 200:
+                    continue
+                self.sent.append(one["digest"])
+                if "manifest" not in one["mediaType"]:
+                    path = f"{ask('POST', 'blobs/uploads/').headers['Location']}?{urllib.parse.urlencode({'digest': one['digest']})}"
+                answer = ask("PUT", path, self.blobs[one["digest"]])
+                if answer.status != 201 or answer.headers["Docker-Content-Digest"] != one["digest"]:
+                    return f"unexpected status from PUT request to {path}: {answer.status}"
+            ask("HEAD", f"manifests/{tag}")
+            answer = ask("PUT", f"manifests/{tag}", self.blobs[image_id])
+            return f"unexpected status from PUT request to manifests/{tag}: {answer.status}" if answer.status != 201 else ""
+        except (OSError, http.client.HTTPException) as error:
+            return repr(error)
+        finally:
+            registry.close()
+
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def load(self, content: bytes) -> str:
@@ -250,12 +298,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif path == "/images/json":
             self._answer([{"Id": image_id} for image_id in engine.images])
         elif path == "/images/get":
+            engine.exported += 1
             known = all(one in engine.images for one in query["names"])
             self._answer(engine.exports(engine.export(query["names"])) if known else {"message": "no such image"}, 200 if known else 404)
         elif path.startswith("/images/"):
             name = path[len("/images/"):-len("/json")]
             image = engine.images.get(engine.tags.get(name, name))
-            self._answer(image or {"message": f"no such image: {name}"}, 200 if image else 404)
+            tags = {"RepoTags": [tag for tag, image_id in engine.tags.items() if image and image_id == image["Id"]]}
+            self._answer({**image, **tags} if image else {"message": f"no such image: {name}"}, 200 if image else 404)
 
     def do_DELETE(self) -> None:
         path = self._asked()[0]
@@ -264,8 +314,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer({})
 
     def do_POST(self) -> None:
-        if self._asked()[0] == "/containers/create":
+        path, query = self._asked()
+        if path == "/containers/create":
             self._create()
+            return
+        if path.endswith("/tag"):
+            self.engine.tags[f"{query['repo'][0]}:{query['tag'][0]}"] = path[len("/images/"):-len("/tag")]
+            self._answer({}, 201)
+            return
+        if path.endswith("/push"):
+            wrong = self.engine.push(path[len("/images/"):-len("/push")], query["tag"][0])
+            self._answer(b'{"status":"Preparing"}\r\n' + (json.dumps({"error": wrong}).encode() + b"\r\n" if wrong else b""))
             return
         content = bytearray()
         while True:

@@ -11,6 +11,7 @@ the controller, and passes them on to its own engine (:mod:`image_loading`), thr
 from __future__ import annotations
 
 import errno
+import hashlib
 import http.client
 import inspect
 import io
@@ -27,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker import image_
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_loading, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_loading, image_registry, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_identity import common, layers_in
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
@@ -40,6 +41,8 @@ STATE_DIR = "/var/lib/gb10"
 RUN, PROGRAM = "gb10-image-copy", "serve.pyz"
 #: Bytes of a configuration or manifest, up to which a blob of an export is kept to be read.
 TEXT = 2 << 20
+#: Seconds that the engine may be silent while it pushes them.
+LEARN_SECONDS = 60
 _MAIN = f"from {image_server.__name__} import main\nmain()\n"
 #: The oldest API of an engine whose exports name every blob by its digest (25.0).
 NAMED_API = (1, 44)
@@ -77,8 +80,8 @@ def lock_path(state_dir: str) -> str:
 # -- what there is to copy -------------------------------------------------------------------------------------------
 
 
-def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: int) -> tuple[Offer, dict[str, t.Any]]:
-    """Return what this node can give of an image, for the other nodes, and the order of the program that gives it.
+def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: int) -> tuple[Offer, dict[str, t.Any], str]:
+    """Return what this node can give of an image, for the other nodes, the order of the program that gives it, and why it is not pushed.
 
     The base goes along under its own name where it is below the image: it costs its configuration alone. Raises :class:`ClusterError`.
     """
@@ -101,13 +104,14 @@ def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: i
         images[0]["names"].append(base)
     store = image_store.store_of(info)
     require_room(api, info, images[-1]["size"], floor_gib)
-    blobs = [*(one["id"] for one in images), *layers]
+    blobs, failed = [*(one["id"] for one in images), *layers], {}
     if store == "containerd":
-        contents(api, images, layers, timeout)
+        failed = contents(api, images, layers, timeout)
         blobs = [digest for one in images for digest, _size in (*one["about"], *one["blobs"])]
     offer = {"image": image, "image_id": found["Id"], "layers": layers, "size": images[-1]["size"], "store": store, "images": images}
     ids = [one["id"] for one in images]
-    return offer, {"blobs": sorted(set(blobs)), "images": ids, "layers": layers, "socket": api.socket_path, "timeout": timeout}
+    how = {"images": ids, "layers": layers, "push": [one for one in ids if store == "containerd" and one not in failed]}
+    return offer, {"blobs": sorted(set(blobs)), **how, "socket": api.socket_path, "timeout": timeout}, "; ".join(failed.values())
 
 
 def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: int) -> None:
@@ -124,23 +128,23 @@ def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: i
         image_loading.require_space(disk(path)["free_bytes"], count, floor_gib, path, "for the engine's export of the image")
 
 
-def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str], timeout: float) -> None:
+def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str], timeout: float) -> dict[str, str]:
     """Add to images of containerd's store what each consists of: ``kind``, and its blobs, ``about`` it and of its layers.
 
-    The manifest stands anywhere in an export, behind layers, too, so the export is read up to it, and once more for a copy. Raises :class:`ClusterError`.
+    Return the images that the engine does not push, each with the reason; of these the export is read. Raises :class:`ClusterError`.
     """
     texts: dict[str, bytes] = {}
-    parts: list[Parts] = []
+    failed: dict[str, str] = {}
+    for one in images:
+        try:
+            read_pushed(api, one["id"], texts)
+        except (image_server.Unreadable, ClusterError, ValueError, KeyError, TypeError, http.client.HTTPException, OSError) as error:
+            failed[one["id"]] = str(error) or repr(error)
     try:
-        with image_server.export(api.socket_path, [one["id"] for one in images], timeout) as tar:
-            for member in image_server.files(tar):
-                digest = image_server.named(member.name)
-                if digest and member.size <= TEXT:
-                    texts[digest] = t.cast("t.IO[bytes]", tar.extractfile(member)).read()
-                    parts = [parts_of(one["id"], texts) for one in images]
-                    if not any(one.lacks for one in parts):
-                        break
-        for one, found in zip(images, parts):
+        if failed:
+            read_exported(api, list(failed), texts, timeout)
+        for one in images:
+            found = parts_of(one["id"], texts)
             one["kind"], one["about"], one["blobs"] = found.kind, list(found.about.items()), list(found.blobs.items())
             if not any(_unpacked(texts[digest]) == layers[:one["layers"]] for digest in found.about):
                 raise image_server.Unreadable("its manifest names other layers than the engine")
@@ -150,6 +154,45 @@ def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Seq
             remedy=f"Try it by hand: docker save {images[-1]['names'][0]} | tar -t. {ALONE}",
             reason="engine",
         ) from error
+    return failed
+
+
+def read_pushed(api: EngineApi, image_id: str, texts: dict[str, bytes]) -> None:
+    """Add the manifests and configurations of an image by having the engine push them: first the manifest, then what that names.
+
+    Raises :class:`image_server.Unreadable`, :class:`ClusterError`, ValueError, KeyError, TypeError, OSError, HTTPException.
+    """
+
+    def give(digest: str, size: int, parts: t.Iterable[bytes]) -> None:
+        if size > TEXT:
+            raise image_server.Unreadable(f"{digest} is larger than {TEXT} bytes")
+        content = b"".join(parts)
+        if digest != f"sha256:{hashlib.sha256(content).hexdigest()}":
+            raise image_server.Unreadable(f"{digest} has another content")
+        texts[digest] = content
+
+    for name in (api.image(image_id) or {}).get("RepoTags") or []:
+        if image_registry.LEFT.match(name):
+            # Of a copy that was killed. The image has its own name besides, by which it was found.
+            api.untag(name)
+    while wanted := parts_of(image_id, texts).lacks:
+        words = image_server.push(api.socket_path, image_id, wanted, give, LEARN_SECONDS)
+        if parts_of(image_id, texts).lacks == wanted:
+            raise image_server.Unreadable(f"the engine did not push what the image consists of: {words}")
+
+
+def read_exported(api: EngineApi, image_ids: t.Sequence[str], texts: dict[str, bytes], timeout: float) -> None:
+    """Add the manifests and configurations of images from an export, which is read up to the last of them: they stand anywhere, behind layers, too.
+
+    Raises :class:`image_server.Unreadable`, TarError, ValueError, KeyError, TypeError, OSError, HTTPException.
+    """
+    with image_server.export(api.socket_path, image_ids, timeout) as tar:
+        for member in image_server.files(tar):
+            digest = image_server.named(member.name)
+            if digest and member.size <= TEXT:
+                texts[digest] = t.cast("t.IO[bytes]", tar.extractfile(member)).read()
+                if not any(parts_of(one, texts).lacks for one in image_ids):
+                    break
 
 
 class Parts(t.NamedTuple):
@@ -244,7 +287,8 @@ def lacks(api: EngineApi, offer: Offer, room: int) -> Lacks:
 
 def program() -> bytes:
     """Return the image server: an archive that Python runs."""
-    files = {"__main__.py": _MAIN, **{f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in (blocks, image_server)}}
+    modules = (blocks, image_registry, image_server)
+    files = {"__main__.py": _MAIN, **{f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in modules}}
     for path in list(files):
         while path := os.path.dirname(path):
             files.setdefault(f"{path}/__init__.py", "")

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sends blobs of an image to the nodes that lack them, out of the engine's own export. This module util is PRIVATE to the collection.
+"""Sends blobs of an image to the nodes that lack them, out of the engine's own push or export. This module util is PRIVATE to the collection.
 
 It runs on the node that has the image as a program of its own (:func:`main`), and needs Python's standard library alone. Both ends prove that they know the
 secret, as in a copy of a model (:mod:`blocks`). Then the client asks for blobs by their sha256, and what is sent is nothing but blobs, each behind its
 sha256 and size: no name, no path, no link.
 
-An export is a tar. Engines from 25 on, and all with containerd's image store, name its members ``blobs/sha256/…``. Older ones name a layer
+An engine with containerd's image store pushes the wanted blobs, and reads no others (:mod:`image_registry`). Of any other one, or where that fails, the
+export is filtered. That is a tar. Engines from 25 on, and all with containerd's image store, name its members ``blobs/sha256/…``. Older ones name a layer
 ``ID/layer.tar`` and say which one it is in ``manifest.json``, after all layers. ``ID/json`` names the layer below (Docker image specification 1.2), which
 tells the number of each layer whose lower ones came before it; any other is spooled into a private file, and known by its own sha256 then.
 """
@@ -29,6 +30,8 @@ import threading
 import typing as t
 import urllib.parse
 
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_registry
+from ansible_collections.gb10.cluster.plugins.module_utils._image.image_registry import Unreadable
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks
 
 #: Bytes that are read and sent at once.
@@ -48,8 +51,8 @@ FRAME, ABOUT, REQUEST = struct.Struct(">BI"), struct.Struct(">32sQ"), struct.Str
 _NAMED = re.compile(r"(?:blobs/sha256/)?([0-9a-f]{64})(?:\.json)?\Z")
 
 
-class Unreadable(Exception):
-    """The engine does not give the image, or its export is not what this program knows."""
+class Broken(Unreadable):
+    """A push ended in the middle of a blob."""
 
 
 class Engine(http.client.HTTPConnection):
@@ -157,6 +160,49 @@ def blobs(tar: tarfile.TarFile, wanted: t.Collection[str], layers: t.Sequence[st
     raise Unreadable(f"the engine's export lacks {', '.join(sorted(left))}")
 
 
+# -- a push ----------------------------------------------------------------------------------------------------------
+
+
+def _call(socket_path: str, method: str, path: str, seconds: float, **query: t.Any) -> bytes:
+    """Return the last line of what the engine answers. Raises :class:`Unreadable`, OSError, HTTPException."""
+    with contextlib.closing(Engine(socket_path, seconds)) as engine:
+        engine.request(method, f"{path}?{urllib.parse.urlencode(query)}", headers={"X-Registry-Auth": "e30="})
+        with engine.getresponse() as answer:
+            line = b""
+            while more := answer.readline(SMALL):
+                line = more
+            if answer.status >= http.client.BAD_REQUEST:
+                raise Unreadable(f"{method} {path}: {line[:2000].decode('utf-8', 'replace').strip()}")
+            return line
+
+
+def _require_name(socket_path: str, image_id: str, seconds: float) -> None:
+    """Raise :class:`Unreadable` unless an image has a name besides those of copies: with its last one an engine removes it."""
+    about = json.loads(_call(socket_path, "GET", f"/images/{image_id}/json", seconds))
+    if all(image_registry.REPOSITORY in one for one in [*(about.get("RepoTags") or []), *(about.get("RepoDigests") or [])]):
+        raise Unreadable(f"{image_id} has no name of its own")
+
+
+def push(socket_path: str, image_id: str, wanted: t.Collection[str], give: image_registry.Give, seconds: float) -> str:
+    """Have the engine push those of an image's blobs that are wanted, and return its last words.
+
+    The image has a name for that meanwhile. Raises :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError,
+    HTTPException, ValueError.
+    """
+    registry = image_registry.Registry(image_id, wanted, give, seconds)
+    with registry.serving():
+        _require_name(socket_path, image_id, seconds)
+        _call(socket_path, "POST", f"/images/{image_id}/tag", seconds, repo=registry.name, tag=image_registry.TAG)
+        try:
+            words = _call(socket_path, "POST", f"/images/{registry.name}/push", seconds, tag=image_registry.TAG)
+        finally:
+            _require_name(socket_path, image_id, seconds)
+            _call(socket_path, "DELETE", f"/images/{registry.name}:{image_registry.TAG}", seconds, noprune=1)
+    if registry.error:
+        raise Broken(f"the engine's push: {registry.error}") from registry.error
+    return words.decode("utf-8", "replace").strip()[:2000]
+
+
 # -- the program -----------------------------------------------------------------------------------------------------
 
 
@@ -212,11 +258,31 @@ class ImageServer(blocks.Server):
             raise Unreadable("it was asked for what it did not offer")
         # An older engine exports the base's own configuration only where it is asked for the base.
         images = [one for one in self._order["images"] if one == self._order["images"][-1] or one in wanted]
-        with export(self._order["socket"], images, self._order["timeout"]) as tar:
-            for digest, size, parts in blobs(tar, wanted, self._order["layers"]):
-                wire.send(BLOB, ABOUT.pack(bytes.fromhex(digest.partition(":")[2]), size))
-                for part in parts:
-                    wire.send(DATA, part)
+        left = set(wanted)
+
+        def give(digest: str, size: int, parts: t.Iterable[bytes]) -> None:
+            wire.send(BLOB, ABOUT.pack(bytes.fromhex(digest.partition(":")[2]), size))
+            for part in parts:
+                wire.send(DATA, part)
+            left.discard(digest)
+
+        for one in (image_id for image_id in images if image_id in self._order["push"]):
+            self._push(one, left, give)
+        if left:
+            with export(self._order["socket"], images, self._order["timeout"]) as tar:
+                for found in blobs(tar, set(left), self._order["layers"]):
+                    give(*found)
+
+    def _push(self, image_id: str, left: t.Collection[str], give: image_registry.Give) -> None:
+        """Give what the engine pushes of an image. What does not come so is left to the export. Raises :class:`Broken`."""
+        try:
+            words = push(self._order["socket"], image_id, left, give, self._order["timeout"])
+        except Broken:
+            raise
+        except (Unreadable, ValueError, http.client.HTTPException, OSError) as error:
+            words = repr(error)
+        if left:
+            sys.stderr.write(f"{len(left)} blob(s) did not come with the push of {image_id}: {words}\n")
 
 
 def main() -> None:

@@ -132,6 +132,63 @@ def test_an_engine_with_the_base_gets_the_thin_layers_alone(pair: Pair) -> None:
     assert pair.two.tags[NODE] == pair.image_id
 
 
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_an_engine_that_pushes_reads_the_wanted_blobs_alone(pair: Pair) -> None:
+    pair.layers(1)
+    left = f"127.0.0.1:1/gb10-copy-{'0' * 32}:copy"
+    pair.one.tags[left] = pair.image_id
+    served = pair.serve()
+    assert len(pair.one.sent) == 2 and left not in pair.one.tags and "push" not in served["msg"]
+    pair.one.sent.clear()
+    assert pair.copy(served)["layers_sent"] == 2 and pair.one.exported == 0
+    assert sorted(map(len, (pair.one.blobs[one] for one in pair.one.sent)))[-1] < 10_000 and len(pair.one.sent) == 3
+    assert set(pair.one.tags) == {BASE, NODE}
+
+
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_an_engine_that_does_not_push_exports(pair: Pair, capfd: pytest.CaptureFixture[str]) -> None:
+    pair.layers(1)
+    served = pair.serve()
+    pair.one.pushes_not = "denied: by a policy"
+    assert pair.copy(served)["layers_sent"] == 2 and pair.one.exported == 1
+    assert "4 blob(s) did not come with the push of " in capfd.readouterr().err
+    again = pair.serve()
+    assert "; the engine does not push all of it, and exports that: " in again["msg"] and "denied: by a policy" in again["msg"]
+    assert again["offer"] == served["offer"] and set(pair.one.tags) == {BASE, NODE}
+
+
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_a_base_of_which_not_all_platforms_are_here_does_not_keep_the_image_from_being_pushed(pair: Pair) -> None:
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    entries = [{"mediaType": kind, "digest": digest} for digest in ("sha256:" + "0" * 64, pair.base_id)]
+    index = pair.one.put_blob(json.dumps({"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries}).encode())["digest"]
+    for engine in (pair.one, pair.two):
+        engine.blobs[index] = pair.one.blobs[index]
+        engine.images[index] = {**pair.one.images[pair.base_id], "Id": index}
+        engine.tags[BASE] = index
+    pair.two.blobs |= pair.one.blobs
+    served = pair.serve()
+    assert "missing content" in served["msg"] and pair.one.exported == 1
+    pair.one.exported = 0
+    assert pair.copy(served)["layers_sent"] == 2 and pair.one.exported == 0 and pair.two.tags[NODE] == pair.image_id
+    pair.two.forget(NODE, BASE)
+    assert pair.copy(served)["layers_sent"] == 3 and pair.one.exported == 1 and pair.two.tags[BASE] == index
+
+
+@pytest.mark.parametrize("kind", ["containerd"])
+def test_a_push_that_breaks_in_a_blob_breaks_the_copy(pair: Pair) -> None:
+    served = pair.serve()
+    large = max(pair.one.blobs.values(), key=len)
+    pair.one.push, pushed = (lambda *_given: ""), pair.one.push  # type: ignore[method-assign]
+    assert pair.copy(served)["changed"] and pair.one.exported == 1
+    pair.one.push = pushed  # type: ignore[method-assign]
+    pair.two.forget(NODE, BASE)
+    pair.one.pushed = lambda content: content[:-1] if content == large else content
+    with pytest.raises(ClusterError, match="broke off: the engine's push: .*in the middle of a blob"):
+        pair.copy(served)
+    assert not pair.two.tags and pair.one.exported == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_that_has_lost_its_name_alone_gets_it_back(pair: Pair) -> None:
     pair.copy(pair.serve())
@@ -368,6 +425,7 @@ def test_an_image_that_is_not_there_cannot_be_given(pair: Pair) -> None:
 @pytest.mark.parametrize("part", [0.1, 0.5])
 def test_an_export_that_is_cut_leaves_nothing(pair: Pair, part: float) -> None:
     served = pair.serve()
+    pair.one.pushes_not = "denied"
     pair.one.exports = lambda content: content[:int(part * len(content))]
     with pytest.raises(ClusterError, match="broke off: .*; nothing of the image is kept"):
         pair.copy(served)
