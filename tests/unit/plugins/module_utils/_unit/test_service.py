@@ -263,3 +263,38 @@ def test_a_key_that_came_since_is_taken_out_as_well(tmp_path, monkeypatch):
     assert KEY in journal.clean(f"key {KEY}x")
     (tmp_path / "api_key").write_text(f"{KEY}x")
     assert KEY not in journal.clean(f"key {KEY}x")
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """What a command line of a unit does: the lines that it says, and which signals ask it to stop."""
+    said, handlers = [], {}
+    monkeypatch.setattr(service, "say", said.append)
+    monkeypatch.setattr(service, "say_faults", lambda: None)
+    monkeypatch.setattr(service.signal, "signal", handlers.__setitem__)
+    return said, handlers
+
+
+@pytest.mark.parametrize("argv", [[], ["one", "two"]])
+def test_a_command_line_without_its_specification_is_refused(commands, argv):
+    assert service.run(argv, lambda *_given: pytest.fail("made")) == 2 and commands[0] == ["usage: SPECIFICATION"]
+
+
+def test_a_specification_that_cannot_be_read_is_the_units_failure(commands):
+    def make(path, _run):
+        raise ClusterError(f"{path} cannot be read", remedy="Run the bring-up.")
+
+    assert service.run(["/spec"], make) == 1 and commands[0] == ["/spec cannot be read. Remedy: Run the bring-up."]
+
+
+def test_a_unit_is_asked_to_stop_by_signals_and_ends_with_its_code(commands):
+    class Made:
+        def ask_to_stop(self, *_given):
+            pass
+
+        def main(self):
+            return 7
+
+    made = Made()
+    assert service.run(["/spec"], lambda _path, _run: made) == 7
+    assert commands[1] == {service.signal.SIGTERM: made.ask_to_stop, service.signal.SIGINT: made.ask_to_stop}
