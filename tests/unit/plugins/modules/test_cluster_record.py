@@ -162,6 +162,7 @@ def test_a_climb_that_lacks_something_is_refused(tmp_path):
             kept(tmp_path, wrong)
     assert climbs.FILE.read(climbs.FILE.path_of(str(tmp_path), "gb10")) == []
 
+
 def test_what_a_node_keeps_is_json(tmp_path):
     kept(tmp_path, CLIMB)
     assert json.loads((tmp_path / "gb10" / "ladder.json").read_text())["schema"] == records.SCHEMA
