@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, node_settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run

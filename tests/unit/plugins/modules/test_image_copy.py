@@ -332,8 +332,8 @@ class Stranger:
             self.heard = blocks.receive(connection, blocks.NONCE + 32)
             proof = blocks.prove(self.secret if self._proves else "", b"server", bytes(blocks.NONCE) + self.heard[:blocks.NONCE])
             connection.sendall(proof + bytes([blocks.SHA256]))
-            self.heard += blocks.receive(connection, 1 + image_server.REQUEST.size)
-            self.heard += blocks.receive(connection, image_server.REQUEST.unpack(self.heard[-image_server.REQUEST.size:])[0])
+            asked = blocks.receive(connection, 1 + image_server.REQUEST.size)
+            self.heard += asked + blocks.receive(connection, image_server.REQUEST.unpack(asked[1:])[0])
             for kind, content in self._frames:
                 connection.sendall(image_server.FRAME.pack(kind, len(content)) + content)
 

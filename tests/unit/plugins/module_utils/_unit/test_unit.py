@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import types
 import typing as t
 from pathlib import Path
