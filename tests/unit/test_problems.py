@@ -203,7 +203,7 @@ def rules() -> list[dict]:
 
 def made_ids(source: str) -> set[str]:
     """The ids in the calls that make findings, or hand an id to what makes one: the first word of a call that looks like one."""
-    makers = {"finding", "_blind", "Check", "Problem", "partial", "_whole", "Form", "_env_of", "env_problems", "serve_problems", "tuning_problems"}
+    makers = {"finding", "_blind", "Check", "Problem", "partial", "whole", "Form", "env_of", "env_problems", "serve_problems", "tuning_problems"}
     tree, found = ast.parse(source), set()
     constants = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
     for call in ast.walk(tree):

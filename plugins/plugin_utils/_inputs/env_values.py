@@ -31,6 +31,17 @@ OWNED_ENV = {
 SECRET_LIKE = re.compile(r"(?i)(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)(?!(\w*_)?(FILE|PATH|DIR)\Z)")
 
 
+#: The finding about a variable of a setting or a profile.
+ENV = "input.env"
+
+
+def looks_secret(place: str) -> Problem:
+    """Return the finding about a variable of a container that looks like a secret."""
+    remedy = "if it is one, hand it over as a file; otherwise add input.env_secret to gb10_silenced"
+    what = "looks like a secret; variables of containers can be read in their configuration"
+    return Problem("input.env_secret", place, what, remedy=remedy)
+
+
 def per_host_env(env: dict[str, t.Any]) -> Problems:
     for name in env:
         if name in derived.PER_HOST_ENV:
@@ -40,7 +51,7 @@ def per_host_env(env: dict[str, t.Any]) -> Problems:
 
 
 def build_env(env: dict[str, t.Any]) -> Problems:
-    yield from validation.env_problems(env, "gb10_build_pip_env", "input.env", "correct the variable in gb10_build_pip_env")
+    yield from validation.env_problems(env, "gb10_build_pip_env", ENV, "correct the variable in gb10_build_pip_env")
     for name in map(str, env):
         if SECRET_LIKE.search(name):
             what = "looks like a secret, which would stay readable in the image's history"
@@ -58,9 +69,7 @@ def env_of(where: str, id: str, env: dict[str, t.Any]) -> Problems:
         elif name in OWNED_ENV:
             yield Problem(id, place, f"is set by the collection from {OWNED_ENV[name]}", remedy=f"remove it from {where}")
         elif SECRET_LIKE.search(name) and not (name.upper().endswith("CREDENTIALS") and str(value).startswith("/")):
-            remedy = "if it is one, hand it over as a file; otherwise add input.env_secret to gb10_silenced"
-            what = "looks like a secret; variables of containers can be read in their configuration"
-            yield Problem("input.env_secret", place, what, remedy=remedy)
+            yield looks_secret(place)
 
 
 def off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:

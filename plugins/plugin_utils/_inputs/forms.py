@@ -69,11 +69,11 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") and ".." not in path.split("/") and not re.search(r"[\s:\0]", path)
 
 
-def _is_own_directory(path: str) -> bool:
+def is_own_directory(path: str) -> bool:
     return is_absolute(path) and os.path.normpath(path) not in SYSTEM_DIRECTORIES and not path.startswith(("/proc/", "/sys/", "/dev/"))
 
 
-def _is_file_path(path: str) -> bool:
+def is_file_path(path: str) -> bool:
     return path.startswith(("/", "~")) and not os.path.isdir(os.path.expanduser(path))
 
 
@@ -113,11 +113,5 @@ def is_port_or_none(value: t.Any) -> bool:
 
 
 ABSOLUTE = "an absolute path without '..', spaces and colons"
-OWN_DIRECTORY = Form("input.path", _is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
-FILE_PATH = Form("input.path", _is_file_path, "the absolute path of a file")
-SECRET_PATH = Form(
-    "input.path", lambda path: not path or os.path.isabs(os.path.expanduser(path)), "the absolute path of a file on the controller"
-)
-PORT = whole(1024, 65535, "input.port")
 #: Directories of a node below gb10_state_dir and gb10_log_dir that belong to no cluster.
 RESERVED = ("companions", "guard", "image-contracts", "lease", "model-code", "wheels")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, holds_secret
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, settings, short
 
 #: Files on the controller that hold one secret each, and nothing else.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
@@ -84,3 +84,9 @@ def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> 
         yield wrong(f"{path} holds {length} characters", least, f"put a longer secret into {path}", measured=length, needed=SHORTEST_SECRET)
     elif mode & 0o077:
         yield wrong(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", measured=f"{mode:04o}", needed="0600")
+
+
+def unused_key(api_key: str, path: str) -> Problems:
+    if api_key == "none" and path:
+        what = f"{short(path)} is not read, since gb10_api_key is none: the API serves without a key"
+        yield Problem("input.secret_file", "gb10_api_key_file", what, remedy="leave the file out, or set gb10_api_key to generate", verdict="warn")

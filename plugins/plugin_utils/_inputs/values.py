@@ -24,12 +24,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, 
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import SECRET_ENV, SECRET_LIKE, around_guard, build_env, env_of, off_fabric
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import per_host_env
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import ABSOLUTE, FILE_PATH, OWN_DIRECTORY, PORT, RESERVED, SECRET_PATH
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import Form, are_measures, concurrencies, is_absolute, is_device, is_gpu_choice
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_node_address, is_port_or_none, is_ray_version, like, removable, rungs, whole
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.secrets import SECRET_FILES, credentials, secret_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import ENV, SECRET_ENV, SECRET_LIKE, around_guard, build_env, env_of
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import looks_secret, off_fabric, per_host_env
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import ABSOLUTE, RESERVED, Form, are_measures, concurrencies, is_absolute
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_device, is_file_path, is_gpu_choice, is_node_address, is_own_directory
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_port_or_none, is_ray_version, like, removable, rungs, whole
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.secrets import SECRET_FILES, credentials, secret_files, unused_key
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, declared_claims, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, repositories, validation
@@ -117,6 +117,13 @@ EXAMPLE_API, EXAMPLE_FABRIC = "10.0.0.11", ("192.168.100.1", "192.168.100.2")
 def _is_cluster_name(value: t.Any) -> bool:
     return bool(re.match(r"[a-z0-9][a-z0-9_.-]{0,31}\Z", value)) and value not in RESERVED
 
+
+OWN_DIRECTORY = Form("input.path", is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
+FILE_PATH = Form("input.path", is_file_path, "the absolute path of a file")
+SECRET_PATH = Form(
+    "input.path", lambda path: not path or os.path.isabs(os.path.expanduser(path)), "the absolute path of a file on the controller"
+)
+PORT = whole(1024, 65535, "input.port")
 
 #: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
@@ -282,12 +289,6 @@ def _directories(values: Values) -> Problems:
             yield wrong("gb10_hf_home", what, remedy="choose another gb10_cluster_name or gb10_hf_home", measured=str(state))
 
 
-def _unused_key(api_key: str, path: str) -> Problems:
-    if api_key == "none" and path:
-        what = f"{short(path)} is not read, since gb10_api_key is none: the API serves without a key"
-        yield Problem("input.secret_file", "gb10_api_key_file", what, remedy="leave the file out, or set gb10_api_key to generate", verdict="warn")
-
-
 def _control(control: str, interfaces: list[str]) -> Problems:
     """Rendezvous over another link than the fabric works where both nodes have it, and is mostly a slip."""
     if control and interfaces and control not in interfaces:
@@ -327,9 +328,7 @@ def _companions(companions: list[t.Any]) -> Problems:
         yield from validation.env_problems(env, where, "input.companions", f"correct the variable in {where}")
         for name in map(str, env):
             if name in SECRET_ENV or SECRET_LIKE.search(name):
-                what = "looks like a secret; variables of containers can be read in their configuration"
-                remedy = "if it is one, hand it over as a file in mounts; otherwise add input.env_secret to gb10_silenced"
-                yield Problem("input.env_secret", f"{where}.{name}", what, remedy=remedy)
+                yield looks_secret(f"{where}.{name}")
 
 
 def _companion_ports(values: Values) -> Problems:
@@ -365,14 +364,14 @@ def _sweep_test(test: bool, state: str, alerts: list[t.Any]) -> Problems:
 
 #: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] = (
-    (("gb10_api_key", "gb10_api_key_file"), _unused_key),
+    (("gb10_api_key", "gb10_api_key_file"), unused_key),
     (("gb10_env",), per_host_env),
-    (("gb10_env",), functools.partial(env_of, "gb10_env", "input.env")),
+    (("gb10_env",), functools.partial(env_of, "gb10_env", ENV)),
     (("gb10_host_env",), functools.partial(env_of, "gb10_host_env", "input.host_env")),
     (("gb10_build_pip_env",), build_env),
     (("gb10_env", "gb10_fabric_fallback"), functools.partial(off_fabric, "gb10_env")),
     (("gb10_host_env", "gb10_fabric_fallback"), functools.partial(off_fabric, "gb10_host_env")),
-    (("gb10_env", "gb10_api_key"), functools.partial(around_guard, "gb10_env", "input.env")),
+    (("gb10_env", "gb10_api_key"), functools.partial(around_guard, "gb10_env", ENV)),
     (("gb10_host_env", "gb10_api_key"), functools.partial(around_guard, "gb10_host_env", "input.host_env")),
     (("gb10_control_interface", "gb10_fabric_interfaces"), _control),
     (("gb10_kv_cache", "gb10_serve_arguments"), _one_cache),
@@ -396,10 +395,10 @@ def judge(values: Values) -> Problems:
 def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
     """What a profile says about the settings over it, and what holds for its own variables as for those of the settings."""
     where = f"profile {profile['id']}: env.shared"
-    yield from env_of(where, "input.env", profile["env"]["shared"])
+    yield from env_of(where, ENV, profile["env"]["shared"])
     yield from credentials(profile, f"profile {profile['id']}")
     yield from off_fabric(where, profile["env"]["shared"], str(values.get("gb10_fabric_fallback", "")))
-    yield from around_guard(where, "input.env", profile["env"]["shared"], str(values.get("gb10_api_key", "")))
+    yield from around_guard(where, ENV, profile["env"]["shared"], str(values.get("gb10_api_key", "")))
     arguments = values.get("gb10_serve_arguments", {})
     yield from of_engine(profile, arguments)
     readable = "is a secret; a command line can be read by everybody on the node"
