@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import familiar, with_tag
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
 
 #: What makes an image beside its layers.
@@ -46,8 +47,7 @@ def face_of(config: t.Any) -> dict[str, t.Any]:
 
 def tagged(name: str) -> str:
     """Return an image's name as an engine's export has it."""
-    short = name.removeprefix("docker.io/").removeprefix("library/")
-    return short if ":" in short.rpartition("/")[2] else f"{short}:latest"
+    return with_tag(familiar(name))
 
 
 # -- out of an engine ------------------------------------------------------------------------------------------------

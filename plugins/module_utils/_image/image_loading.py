@@ -22,6 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_server import ABOUT, BLOB, DATA, END, Engine
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import with_tag
 
 #: Seconds in which an engine that stopped reading says why.
 WORDS_SECONDS = 10
@@ -58,7 +59,7 @@ def full_name(name: str) -> str:
         name = f"docker.io/library/{name}"
     elif not ("." in head or ":" in head or head == "localhost"):
         name = f"docker.io/{head}/{rest}"
-    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+    return with_tag(name)
 
 
 def path_of(digest: str) -> str:

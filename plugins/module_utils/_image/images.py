@@ -35,15 +35,20 @@ def repository(reference: str) -> str:
     return f"{head}{slash}{last.partition(':')[0]}"
 
 
-def _familiar(name: str) -> str:
-    """Return a repository as Docker lists it: its default registry is left out."""
+def familiar(name: str) -> str:
+    """Return a name as Docker lists it: its default registry is left out."""
     return name.removeprefix("docker.io/").removeprefix("library/")
+
+
+def with_tag(reference: str) -> str:
+    """Return a reference with its tag: an engine lists ``name`` as ``name:latest``. An id, and what has a digest, stay as they are."""
+    return reference if ":" in reference.rpartition("/")[2] else f"{reference}:latest"
 
 
 def by_digest(reference: str, repo_digests: t.Iterable[str]) -> str | None:
     """Return the image by the digest under which its repository knows it, None for an image that was built or loaded here."""
-    wanted = _familiar(repository(reference))
-    return next((one for one in sorted(repo_digests) if _familiar(repository(one)) == wanted), None)
+    wanted = familiar(repository(reference))
+    return next((one for one in sorted(repo_digests) if familiar(repository(one)) == wanted), None)
 
 
 def images(api: EngineApi, names: t.Iterable[str]) -> dict[str, dict[str, t.Any] | None]:

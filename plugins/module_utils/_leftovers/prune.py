@@ -19,6 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import seconds
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_COMPANION, LABEL_OWNER, LABEL_ROLE, OWNER
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import with_tag
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, RUN_ID
 
 #: The label that the role image gives to what it builds; its value is the digest of the recipe.
@@ -162,11 +163,6 @@ def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float)
 # -- images ----------------------------------------------------------------------------------------------------------
 
 
-def full_reference(reference: str) -> str:
-    """Return a reference with its tag: Docker lists ``name`` as ``name:latest``."""
-    return reference if "@" in reference or reference.startswith("sha256:") or ":" in reference.rpartition("/")[2] else f"{reference}:latest"
-
-
 def references(image: dict[str, t.Any]) -> list[str]:
     """Return the tags of an image of Docker's list; none when it is dangling."""
     return [tag for tag in image.get("RepoTags") or [] if tag != "<none>:<none>"]
@@ -193,7 +189,7 @@ def images(
     with its base is not counted as coming back.
     """
     candidates, left = [], []
-    kept = {full_reference(reference) for reference in keep}
+    kept = {with_tag(reference) for reference in keep}
     for image in listed:
         tags, age = references(image), age_of(image["Created"], now)
         name = ", ".join(tags) or image["Id"][:19]

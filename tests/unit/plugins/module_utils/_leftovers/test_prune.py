@@ -195,7 +195,7 @@ def test_an_image_smaller_than_its_base_gives_back_nothing():
 
 @pytest.mark.parametrize("reference", ["a@sha256:dd", "sha256:aaaa", "host:5000/a:1", "a:1"])
 def test_a_reference_that_is_whole_stays_as_it_is(reference):
-    assert prune.full_reference(reference) == reference and prune.full_reference("host:5000/a") == "host:5000/a:latest"
+    assert prune.with_tag(reference) == reference and prune.with_tag("host:5000/a") == "host:5000/a:latest"
 
 
 def test_a_name_without_tag_is_kept_as_latest():
