@@ -13,7 +13,7 @@ import os
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import open_lock, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -64,6 +64,18 @@ class Note:
         """Leave no note behind."""
         with contextlib.suppress(OSError):
             os.remove(self._path)
+
+
+def no_space(place: str, free: int, needed: int, floor_gib: int, what: str, remedy: str) -> ClusterError:
+    """Return the error for a disk with too little room (bytes) for ``what`` is needed and what must stay free (GiB)."""
+    return ClusterError(
+        f"{place} has {free / GIB:.1f} GiB free",
+        expected=f"{needed / GIB:.1f} GiB {what} and {floor_gib} GiB that stay free",
+        remedy=remedy,
+        reason="disk full",
+        free_bytes=free,
+        needed_bytes=needed,
+    )
 
 
 @contextlib.contextmanager

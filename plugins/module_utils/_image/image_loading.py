@@ -20,7 +20,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi, engine_message
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate, no_space
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_server import ABOUT, BLOB, DATA, END, Engine
 from ansible_collections.gb10.cluster.plugins.module_utils._image.images import with_tag
 
@@ -39,14 +39,8 @@ TAR_END = bytes(2 * tarfile.BLOCKSIZE)
 def require_space(free: int, needed: int, floor_gib: int, root: str, what: str = "to load the image") -> None:
     """Raise :class:`ClusterError` when a disk has not enough room (bytes) for what is needed and what must stay free (GiB)."""
     if free - needed < floor_gib * GIB:
-        raise ClusterError(
-            f"{root} has {free / GIB:.1f} GiB free",
-            expected=f"{needed / GIB:.1f} GiB {what} and {floor_gib} GiB that stay free",
-            remedy="See what could go: docker system df, and ansible-playbook -i INVENTORY gb10.cluster.prune",
-            reason="disk full",
-            free_bytes=free,
-            needed_bytes=needed,
-        )
+        remedy = "See what could go: docker system df, and ansible-playbook -i INVENTORY gb10.cluster.prune"
+        raise no_space(root, free, needed, floor_gib, what, remedy)
 
 
 # -- the archive -----------------------------------------------------------------------------------------------------

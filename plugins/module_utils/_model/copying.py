@@ -19,6 +19,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, no_space
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, model_files
 
 #: Where files lie, below the hub's directory, until they are whole. No repository has such a name.
@@ -38,8 +39,6 @@ REF_LIMIT = model_files.REF_LIMIT
 NAMED = 5
 #: The bits of a file's mode that a list can ask for: it says nothing of who runs a file, or as whom.
 MODE = 0o644
-
-GIB = 1 << 30
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 #: Hex digits of what the hub names a blob: git's id of a small file, the sha256 of one in its large file storage.
@@ -248,14 +247,8 @@ def staged(size: int, status: os.stat_result | None) -> int:
 def require_space(free: int, needed: int, floor_gib: int, hub: str) -> None:
     """Raise :class:`ClusterError` when the disk has not enough room (bytes) for what is missing and what must stay free (GiB)."""
     if free - needed < floor_gib * GIB:
-        raise ClusterError(
-            f"{hub} has {free / GIB:.1f} GiB free",
-            expected=f"{needed / GIB:.1f} GiB for the copy and {floor_gib} GiB that stay free",
-            remedy="See what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune",
-            reason="disk full",
-            free_bytes=free,
-            needed_bytes=needed,
-        )
+        remedy = "See what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
+        raise no_space(hub, free, needed, floor_gib, "for the copy", remedy)
 
 
 def numbered(listing: t.Sequence[t.Mapping[str, t.Any]]) -> dict[tuple[str, str], int]:

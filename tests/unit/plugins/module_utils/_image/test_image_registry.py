@@ -105,7 +105,9 @@ def registry() -> t.Iterator[image_registry.Registry]:
 
 def asked(registry: image_registry.Registry, method: str, path: str, body: t.Any = None, **headers: str) -> int:
     with contextlib.closing(http.client.HTTPConnection(*registry.server_address[:2], timeout=5)) as connection:
-        connection.request(method, path.replace("REPOSITORY", registry.repository), body, headers)
+        # An answer may come, and the connection close, before the whole body was sent.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.request(method, path.replace("REPOSITORY", registry.repository), body, headers)
         return connection.getresponse().status
 
 
