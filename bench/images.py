@@ -6,7 +6,8 @@
 
     .venv/bin/python bench/images.py -i inventories/lab --base TAG [--image TAG] [--source HOST] [--target HOST] [--rounds 5] [--only thin full]
 
-Both nodes have the base, which no other image of the target builds on. The bench builds an image on the source that adds 50 MB to it, in files as large as
+Both nodes have the base, which no other image of the target builds on. The source pulled it from a registry, or pushed it to one: an engine with the classic
+store that has it from an archive exports the whole image for a thin layer. The bench builds an image on the source that adds 50 MB to it, in files as large as
 Ray's, and removes that in the end; with --image it takes one that is there. The target loses the image, and with "full" its base, too; then it is copied,
 in turns by either way, and by ours last, which leaves both names on both nodes. What counts are the tasks of Ansible that copy
 (bench/tasks/copy_image.yml), from the start of the first to the end of the last: for ours that is serving, reading the secret, fetching and stopping; for
@@ -86,7 +87,7 @@ def measure(inventory: str, variables: dict[str, t.Any], kind: str, rounds: int)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-i", "--inventory", required=True, type=Path, help="file or directory")
-    parser.add_argument("--base", required=True, help="an image of 2 GB or more by its tag; both nodes have it")
+    parser.add_argument("--base", required=True, help="an image of 2 GB or more by its tag; both nodes have it, the source from a registry")
     parser.add_argument("--image", help="an image that was built on it, by its tag; the source has it (default: one that the bench builds)")
     parser.add_argument("--source", default="spark-1", help="host that has the image (default spark-1)")
     parser.add_argument("--target", default="spark-2", help="host that it is copied to (default spark-2)")

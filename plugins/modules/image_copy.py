@@ -16,11 +16,11 @@ description:
   - The server is a transient systemd unit, C(gb10-image-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It
     listens on O(address) alone, reads alone, lets O(clients) in alone, and asks for a secret that was made for this copy. The secret lies in a
     directory of root's below C(/run), and goes away with the unit. The traffic itself is not encrypted; the fabric is a cable between the nodes.
-  - What the engine exports of the image (C(docker save)) is filtered while it streams, so that layers which the other node has do not travel. Only blobs
-    travel, each with its sha256, and no name. An engine with containerd's image store pushes them instead, to a registry on 127.0.0.1 that the server (with
-    O(state=served) the module, to learn what there is) runs for the length of one push. The image has another name meanwhile, in check mode, too. Where
-    the push fails, C(msg) says why, and the export is read. Engines before 25.0 name a layer only after all of them; one whose content is unknown until then is
-    spooled in a private file.
+  - The engine pushes the layers that the other node lacks to a registry on 127.0.0.1 that the server (with containerd's image store and O(state=served) the
+    module, to learn what there is) runs for the length of one push. The image has another name meanwhile. An engine with the classic store does that only
+    where it knows the compressed form of the other layers, since it pulled or pushed them. Only blobs travel, each with its sha256, and no name.
+  - What does not come by push is filtered out of the engine's export (C(docker save)) while it streams. With containerd's image store, C(msg) says why.
+    Engines before 25.0 name a layer only after all of them; one whose content is unknown until then is spooled in a private file.
   - Both ends prove that they know the secret, which never crosses the link. The node that fetches takes only blobs of RV(offer), which it has from the
     controller, computes the sha256 of each, and ends the archive that it makes of them when all are right. An engine takes an archive whole or not at all.
     Names come from the offer alone.

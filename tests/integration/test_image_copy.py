@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
+from .hub import registry
 from .lab import HEAD, WORKER, Lab, Play
 
 IMAGE, BASE = "gb10-lab/engine-ray:0.32.0", "gb10-lab/engine:0.32.0"
@@ -76,6 +77,22 @@ def test_a_worker_with_the_base_gets_the_thin_layers_alone(lab: Lab, made: str) 
     assert blobs_of(lab, WORKER) == blobs_of(lab, HEAD)
     again = image(lab)
     assert again.rc == 0 and again.changed == {} and not any(task == "Copy the image" for _role, task in again.tasks())
+
+
+def test_where_the_base_came_from_a_registry_nothing_is_exported(lab: Lab, made: str) -> None:
+    with registry(lab) as found:
+        name = f"{found.direct}/bases/engine:1"
+        lab.run(HEAD, "docker", "tag", BASE, name)
+        lab.run(HEAD, "docker", "push", "--quiet", name, timeout=900)
+        lab.run(HEAD, "docker", "rmi", name)
+    forget(lab, WORKER, IMAGE)
+    since = lab.run(HEAD, "date", "+%s").strip()
+    played = image(lab)
+    assert played.rc == 0, played.failures
+    assert ids(lab) == {made}
+    said = lab.run(HEAD, "journalctl", "--no-pager", "--output", "cat", "--since", f"@{since}", "--unit", "gb10-image-copy-*")
+    assert "asks for" in said and "did not come" not in said
+    assert {host: leavings(lab, host) for host in (HEAD, WORKER)} == {HEAD: "", WORKER: ""}
 
 
 def image_play_in_check_mode(lab: Lab) -> Play:

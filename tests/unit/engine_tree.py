@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -73,6 +74,8 @@ class Engine:
         #: Exports that were read, blobs that a push sent, and what the engine says instead of pushing.
         self.exported, self.sent = 0, t.cast("list[str]", [])
         self.pushes_not = ""
+        #: Layers whose compressed form an engine with the classic store knows, since it pulled or pushed them.
+        self.pulled: set[str] = set()
         #: What becomes of a blob on its way to a registry.
         self.pushed: t.Callable[[bytes], bytes] = bytes
         self.socket = str(root / "docker.sock")
@@ -178,7 +181,7 @@ class Engine:
 
     # -- pushing ---------------------------------------------------------------------------------------------------
 
-    def push(self, name: str, tag: str) -> str:
+    def push(self, name: str, tag: str, say: t.Callable[[t.Any], None]) -> str:
         """Do what engine 26.1.5 was seen to: ask for each blob, send what is not there, the manifest of the tag in the end. Return what is wrong."""
         if self.pushes_not:
             return self.pushes_not
@@ -189,6 +192,9 @@ class Engine:
         if lacks:
             return f"missing content: content digest {lacks[0]}: not found"
         registry = http.client.HTTPConnection(place, timeout=5)
+        if not self.is_containerd:
+            with contextlib.closing(registry):
+                return self._push_classic(registry, repository, tag, self.images[image_id], say)
 
         def ask(method: str, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
             sends = b"" if body is None else self.pushed(body)
@@ -217,6 +223,44 @@ class Engine:
             return repr(error)
         finally:
             registry.close()
+
+    def _push_classic(self, registry: http.client.HTTPConnection, repository: str, tag: str, image: dict[str, t.Any], say: t.Callable[[t.Any], None]) -> str:
+        """Do what engine 20.10.24 was seen to: ask for layers whose compressed form it knows, compress and send the others, then the configuration."""
+
+        def ask(method: str, path: str, body: t.Any = None, **headers: str) -> http.client.HTTPResponse:
+            registry.request(method, path if path.startswith("/v2/") else f"/v2/{repository}/{path}", body, headers)
+            answer = registry.getresponse()
+            answer.read()
+            return answer
+
+        def send(content: bytes, packed: bytes) -> str:
+            place = ask("POST", "blobs/uploads/", **{"Content-Length": "0"}).headers["Location"]
+            answer = ask("PATCH", place, iter([packed[:20], packed[20:]]))
+            if answer.status != 202 or answer.headers["Range"] != f"0-{len(packed) - 1}":
+                return f"unexpected status from PATCH request to {place}: {answer.status}"
+            self.sent.append(sha256(content))
+            path = f"{answer.headers['Location']}?{urllib.parse.urlencode({'digest': sha256(packed)})}"
+            if ask("PUT", path, **{"Content-Length": "0"}).status != 201 or ask("HEAD", f"blobs/{sha256(packed)}").status != 200:
+                return f"unexpected status from PUT request to {path}"
+            return ""
+
+        try:
+            if ask("GET", "/v2/").status != 200:
+                return "no registry"
+            for layer in image["RootFS"]["Layers"]:
+                packed = gzip.compress(self.blobs[layer], mtime=0)
+                if layer in self.pulled and ask("HEAD", f"blobs/{sha256(packed)}").status == 200:
+                    continue
+                say({"status": "Pushing", "progressDetail": {"current": 512, "total": len(self.blobs[layer])}, "id": layer[7:19]})
+                if wrong := send(self.blobs[layer], self.pushed(packed)):
+                    return wrong
+            config = self.blobs[image["Id"]]
+            if ask("HEAD", f"blobs/{image['Id']}").status != 200 and (wrong := send(config, config)):
+                return wrong
+            answer = ask("PUT", f"manifests/{tag}", b"{}")
+            return f"unexpected status from PUT request to manifests/{tag}: {answer.status}" if answer.status != 201 else ""
+        except (OSError, http.client.HTTPException) as error:
+            return repr(error)
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
@@ -323,8 +367,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer({}, 201)
             return
         if path.endswith("/push"):
-            wrong = self.engine.push(path[len("/images/"):-len("/push")], query["tag"][0])
-            self._answer(b'{"status":"Preparing"}\r\n' + (json.dumps({"error": wrong}).encode() + b"\r\n" if wrong else b""))
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self._say({"status": "Preparing"})
+            if wrong := self.engine.push(path[len("/images/"):-len("/push")], query["tag"][0], self._say):
+                self._say({"error": wrong})
+            self.wfile.write(b"0\r\n\r\n")
             return
         content = bytearray()
         while True:
@@ -347,6 +396,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return
         wrong = self.engine.refuses or self.engine.load(bytes(content))
         self._answer(json.dumps({"errorDetail": {"message": wrong}, "error": wrong}).encode() + b"\r\n" if wrong else b'{"stream":"Loaded image"}\r\n')
+
+    def _say(self, line: t.Any) -> None:
+        content = json.dumps(line).encode() + b"\r\n"
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
 
     def _create(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

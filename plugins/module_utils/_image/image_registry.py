@@ -7,23 +7,37 @@
 It listens on loopback alone and knows one repository, whose name other accounts of the node cannot guess. It says that it has every blob but the wanted ones,
 so the engine reads and sends those alone, and takes nothing else. It refuses the image itself, which comes last: after a push that succeeded an engine
 labels each blob with the repository's name, which would add up from copy to copy.
+
+An engine with the classic store keeps layers unpacked. It asks for one by the digest of its compressed form where it knows that, from a registry that the
+layer came from or went to, and compresses and sends any other one. What is sent so is unpacked into a private file, and known by its own sha256.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import http.server
+import itertools
 import re
 import secrets
+import sys
+import tempfile
 import threading
 import typing as t
 import urllib.parse
+import zlib
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model.blocks import Lost
 
 #: Bytes that are read at once, and most of a manifest or an index.
 CHUNK, MANIFEST = 1 << 20, 4 << 20
+#: Where layers are spooled whose content is unknown yet. The unit has one of its own.
+SPOOL = "/var/tmp"
+#: How the reference of an upload begins, and the most bytes of the line before a chunk.
+UPLOADS, LINE = "uploads/", 100
+#: How what was compressed by gzip begins (RFC 1952, 2.3.1).
+GZIP = b"\x1f\x8b"
 #: The tag that is pushed.
 TAG = "copy"
 #: Where a push can go, and what an interrupted one leaves behind as a name of the image.
@@ -54,6 +68,7 @@ class Registry(http.server.ThreadingHTTPServer):
         self.error: Exception | None = None
         self._give, self._lock, self._over = give, threading.Lock(), False
         self.repository = REPOSITORY + secrets.token_hex(16)
+        self.uploads: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -88,12 +103,13 @@ class Registry(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """What a push asks of a registry (OCI distribution specification), as far as an engine with containerd's store does."""
+    """What a push asks of a registry (OCI distribution specification), as far as an engine does: a blob comes with PUT, a classic store's layer with PATCH."""
 
     protocol_version = "HTTP/1.1"
     #: Engine 26.1.5 tries TLS first, and goes on without where the answer to that begins with HTTP.
     default_request_version = "HTTP/1.1"
     server: Registry
+    _received = 0
 
     def setup(self) -> None:
         self.timeout = self.server.seconds
@@ -118,6 +134,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         kind, _slash, reference = path[len(place):].partition("/")
         return (kind, reference, query) if path.startswith(place) else ("", "", "")
 
+    def do_GET(self) -> None:  # pylint: disable=invalid-name
+        self._answer(http.HTTPStatus.OK if self.path == "/v2/" else http.HTTPStatus.NOT_FOUND)
+
     def do_HEAD(self) -> None:  # pylint: disable=invalid-name
         kind, reference, _query = self._asked()
         if kind in ("blobs", "manifests") and _SHA256.match(reference) and reference not in self.server.wanted:
@@ -128,24 +147,43 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # pylint: disable=invalid-name
         kind, reference, _query = self._asked()
         if (kind, reference, self.headers.get("Content-Length", "0")) == ("blobs", "uploads/", "0"):
-            self._answer(http.HTTPStatus.ACCEPTED, Location=f"/v2/{self.server.repository}/blobs/uploads/1")
+            self._answer(http.HTTPStatus.ACCEPTED, Location=f"/v2/{self.server.repository}/blobs/uploads/{secrets.token_hex(8)}")
         else:
             self._answer(http.HTTPStatus.NOT_FOUND)
+
+    def do_PATCH(self) -> None:  # pylint: disable=invalid-name
+        kind, reference, _query = self._asked()
+        if kind != "blobs" or not reference.startswith(UPLOADS) or self.headers.get("Transfer-Encoding") != "chunked":
+            self._answer(http.HTTPStatus.FORBIDDEN)
+            return
+        self._received = 0
+        with tempfile.TemporaryFile(dir=SPOOL) as spool:
+            try:
+                digest, size = copy(unpacked(self._chunks()), spool)
+            except (OSError, ValueError) as error:
+                sys.stderr.write(f"a blob of the engine's push broke off: {error!r}\n")
+                self.close_connection = True
+                return
+            spool.seek(0)
+            self.server.take(digest, size, iter(functools.partial(spool.read, CHUNK), b""))
+        self.server.uploads.add(reference)
+        self._answer(http.HTTPStatus.ACCEPTED, Location=f"/v2/{self.server.repository}/blobs/{reference}", Range=f"0-{self._received - 1}")
 
     def do_PUT(self) -> None:  # pylint: disable=invalid-name
         kind, reference, query = self._asked()
         length = self.headers.get("Content-Length", "")
         size = int(length) if length.isascii() and length.isdigit() else -1
         digest, taken = "", False
-        if kind == "blobs" and reference == "uploads/1" and size >= 0:
+        if kind == "blobs" and reference.startswith(UPLOADS) and size >= 0:
             digest = dict(urllib.parse.parse_qsl(query)).get("digest", "")
-            taken = self.server.take(digest, size, self._parts(size))
+            # A layer that came compressed was taken, or was not wanted.
+            taken = reference in self.server.uploads or self.server.take(digest, size, self._parts(size))
         elif kind == "manifests" and 0 <= size <= MANIFEST:
             content = self.rfile.read(size)
             digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
             taken = len(content) == size and reference in (digest, TAG) and self.server.take(digest, size, [content])
-            # Engine 26.1.5 pushes each manifest of an index under the tag, without asking whether it is there.
-            taken = (taken or reference == TAG) and digest != self.server.image_id
+            # Engine 26.1.5 pushes each manifest of an index under the tag, without asking whether it is there. The classic store's image has no manifest.
+            taken = (taken or reference == TAG) and digest != self.server.image_id and not self.server.uploads
         if taken:
             self._answer(http.HTTPStatus.CREATED, Docker_Content_Digest=digest)
         else:
@@ -158,4 +196,39 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if not part:
                 raise OSError("the engine broke off in the middle of a blob")
             size -= len(part)
+            self._received += len(part)
             yield part
+
+    def _chunks(self) -> t.Iterator[bytes]:
+        """Yield a body that comes in chunks (RFC 9112, 7.1). Raises OSError when it is cut, ValueError for what is not a size."""
+        while size := int(self.rfile.readline(LINE).partition(b";")[0], 16):
+            yield from self._parts(size)
+            self.rfile.readline(LINE)
+        self.rfile.readline(LINE)
+
+
+def copy(parts: t.Iterable[bytes], into: t.IO[bytes]) -> tuple[str, int]:
+    """Write the parts, and return their digest and size."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+        into.write(part)
+    return f"sha256:{digest.hexdigest()}", into.tell()
+
+
+def unpacked(parts: t.Iterator[bytes]) -> t.Iterator[bytes]:
+    """Yield what a layer that was compressed by gzip unpacks to, and a configuration, which is not compressed, as it is. Raises OSError for half a layer."""
+    first = next(parts, b"")
+    if not first.startswith(GZIP):
+        yield from itertools.chain([first], parts)
+        return
+    reader = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        for part in itertools.chain([first], parts):
+            while part:
+                yield reader.decompress(part, CHUNK)
+                part = reader.unconsumed_tail
+    except zlib.error as error:
+        raise OSError(f"the engine sent a layer that gzip does not unpack: {error}") from error
+    if not reader.eof:
+        raise OSError("the engine broke off in the middle of a layer")

@@ -8,18 +8,20 @@ It runs on the node that has the image as a program of its own (:func:`main`), a
 secret, as in a copy of a model (:mod:`blocks`). Then the client asks for blobs by their sha256, and what is sent is nothing but blobs, each behind its
 sha256 and size: no name, no path, no link.
 
-An engine with containerd's image store pushes the wanted blobs, and reads no others (:mod:`image_registry`). Of any other one, or where that fails, the
-export is filtered. That is a tar. Engines from 25 on, and all with containerd's image store, name its members ``blobs/sha256/…``. Older ones name a layer
+An engine pushes the wanted blobs, and reads no others (:mod:`image_registry`): with the classic store as long as it need not compress much for that. What
+does not come so is filtered out of the export. That is a tar. Engines from 25 on, and all with containerd's image store, name its members ``blobs/sha256/…``. Older ones name a layer
 ``ID/layer.tar`` and say which one it is in ``manifest.json``, after all layers. ``ID/json`` names the layer below (Docker image specification 1.2), which
 tells the number of each layer whose lower ones came before it; any other is spooled into a private file, and known by its own sha256 then.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
 import http.client
 import json
+import math
 import re
 import socket
 import struct
@@ -40,8 +42,7 @@ CHUNK = 1 << 20
 SMALL = 16 << 20
 #: Seconds between two signs of life while the engine prepares its export.
 BEAT_SECONDS = 10.0
-#: Where layers are spooled whose content is unknown yet. The unit has one of its own.
-SPOOL = "/var/tmp"
+SPOOL = image_registry.SPOOL
 
 #: What a frame has: the beginning of a blob, bytes of it, nothing but a sign of life, why no more comes, the end.
 BLOB, DATA, ALIVE, FAILED, END = range(5)
@@ -163,17 +164,26 @@ def blobs(tar: tarfile.TarFile, wanted: t.Collection[str], layers: t.Sequence[st
 # -- a push ----------------------------------------------------------------------------------------------------------
 
 
-def _call(socket_path: str, method: str, path: str, seconds: float, **query: t.Any) -> bytes:
-    """Return the last line of what the engine answers. Raises :class:`Unreadable`, OSError, HTTPException."""
+def _lines(socket_path: str, method: str, path: str, seconds: float, **query: t.Any) -> t.Iterator[bytes]:
+    """Yield the lines of what the engine answers. Raises :class:`Unreadable`, OSError, HTTPException."""
     with contextlib.closing(Engine(socket_path, seconds)) as engine:
         engine.request(method, f"{path}?{urllib.parse.urlencode(query)}", headers={"X-Registry-Auth": "e30="})
         with engine.getresponse() as answer:
-            line = b""
-            while more := answer.readline(SMALL):
-                line = more
-            if answer.status >= http.client.BAD_REQUEST:
-                raise Unreadable(f"{method} {path}: {line[:2000].decode('utf-8', 'replace').strip()}")
-            return line
+            while line := answer.readline(SMALL):
+                if answer.status >= http.client.BAD_REQUEST:
+                    raise Unreadable(f"{method} {path}: {line[:2000].decode('utf-8', 'replace').strip()}")
+                yield line
+
+
+def _call(*asked: t.Any, **query: t.Any) -> bytes:
+    """Return the last line of what the engine answers. Raises :class:`Unreadable`, OSError, HTTPException."""
+    return next(iter(collections.deque(_lines(*asked, **query), maxlen=1)), b"")
+
+
+def _compressed(line: bytes) -> dict[str, int]:
+    """Return the layer that a line of a push says is compressed and sent, with its unpacked bytes. Raises ValueError."""
+    said = json.loads(line)
+    return {said["id"]: said["progressDetail"].get("total", 0)} if said.get("status") == "Pushing" else {}
 
 
 def _require_name(socket_path: str, image_id: str, seconds: float) -> None:
@@ -183,18 +193,24 @@ def _require_name(socket_path: str, image_id: str, seconds: float) -> None:
         raise Unreadable(f"{image_id} has no name of its own")
 
 
-def push(socket_path: str, image_id: str, wanted: t.Collection[str], give: image_registry.Give, seconds: float) -> str:
+def push(socket_path: str, image_id: str, wanted: t.Collection[str], give: image_registry.Give, seconds: float, most: float = math.inf) -> str:
     """Have the engine push those of an image's blobs that are wanted, and return its last words.
 
-    The image has a name for that meanwhile. Raises :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError,
+    It ends early where an engine with the classic store would compress more than ``most`` bytes. The image has a name for that meanwhile. Raises :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError,
     HTTPException, ValueError.
     """
     registry = image_registry.Registry(image_id, wanted, give, seconds)
     with registry.serving():
         _require_name(socket_path, image_id, seconds)
         _call(socket_path, "POST", f"/images/{image_id}/tag", seconds, repo=registry.name, tag=image_registry.TAG)
+        words, compressed = b"", {}
         try:
-            words = _call(socket_path, "POST", f"/images/{registry.name}/push", seconds, tag=image_registry.TAG)
+            with contextlib.closing(_lines(socket_path, "POST", f"/images/{registry.name}/push", seconds, tag=image_registry.TAG)) as lines:
+                for words in lines:
+                    compressed.update(_compressed(words))
+                    if sum(compressed.values()) > most:
+                        words = b"it knows the compressed form of too few layers"
+                        break
         finally:
             _require_name(socket_path, image_id, seconds)
             _call(socket_path, "DELETE", f"/images/{registry.name}:{image_registry.TAG}", seconds, noprune=1)
@@ -276,7 +292,7 @@ class ImageServer(blocks.Server):
     def _push(self, image_id: str, left: t.Collection[str], give: image_registry.Give) -> None:
         """Give what the engine pushes of an image. What does not come so is left to the export. Raises :class:`Broken`."""
         try:
-            words = push(self._order["socket"], image_id, left, give, self._order["timeout"])
+            words = push(self._order["socket"], image_id, left, give, self._order["timeout"], self._order["push"][image_id] or math.inf)
         except Broken:
             raise
         except (Unreadable, ValueError, http.client.HTTPException, OSError) as error:
