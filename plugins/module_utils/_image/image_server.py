@@ -9,9 +9,10 @@ secret, as in a copy of a model (:mod:`blocks`). Then the client asks for blobs 
 sha256 and size: no name, no path, no link.
 
 An engine pushes the wanted blobs, and reads no others (:mod:`image_registry`): with the classic store as long as it need not compress much for that. What
-does not come so is filtered out of the export. That is a tar. Engines from 25 on, and all with containerd's image store, name its members ``blobs/sha256/…``. Older ones name a layer
-``ID/layer.tar`` and say which one it is in ``manifest.json``, after all layers. ``ID/json`` names the layer below (Docker image specification 1.2), which
-tells the number of each layer whose lower ones came before it; any other is spooled into a private file, and known by its own sha256 then.
+does not come so is filtered out of the export. That is a tar. Engines from 25 on, and all with containerd's image store, name its members
+``blobs/sha256/…``. Older ones name a layer ``ID/layer.tar`` and say which one it is in ``manifest.json``, after all layers. ``ID/json`` names the layer below
+(Docker image specification 1.2), which tells the number of each layer whose lower ones came before it; any other is spooled into a private file, and known by
+its own sha256 then.
 """
 
 from __future__ import annotations
@@ -196,8 +197,8 @@ def _require_name(socket_path: str, image_id: str, seconds: float) -> None:
 def push(socket_path: str, image_id: str, wanted: t.Collection[str], give: image_registry.Give, seconds: float, most: float = math.inf) -> str:
     """Have the engine push those of an image's blobs that are wanted, and return its last words.
 
-    It ends early where an engine with the classic store would compress more than ``most`` bytes. The image has a name for that meanwhile. Raises :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError,
-    HTTPException, ValueError.
+    It ends early where an engine with the classic store would compress more than ``most`` bytes. The image has a name for that meanwhile. Raises
+    :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError, HTTPException, ValueError.
     """
     registry = image_registry.Registry(image_id, wanted, give, seconds)
     with registry.serving():
