@@ -170,9 +170,9 @@ def _lines(socket_path: str, method: str, path: str, seconds: float, **query: t.
     with contextlib.closing(Engine(socket_path, seconds)) as engine:
         engine.request(method, f"{path}?{urllib.parse.urlencode(query)}", headers={"X-Registry-Auth": "e30="})
         with engine.getresponse() as answer:
+            if answer.status >= http.client.BAD_REQUEST:
+                raise Unreadable(f"{method} {path}: {answer.read(2000).decode('utf-8', 'replace').strip()}")
             while line := answer.readline(SMALL):
-                if answer.status >= http.client.BAD_REQUEST:
-                    raise Unreadable(f"{method} {path}: {line[:2000].decode('utf-8', 'replace').strip()}")
                 yield line
 
 
