@@ -24,6 +24,7 @@ SYS_RESOURCE = 24
 SWAPPINESS_FILE = "/proc/sys/vm/swappiness"
 
 _ALTERED = re.compile(r"^..5.*/etc/default/earlyoom$", re.MULTILINE)
+_CANDIDATE = re.compile(r"^  Candidate: (?!\(none\))\S+$", re.MULTILINE)
 _OPTION = re.compile(r'^(?P<name>[A-Za-z0-9_:./+-]+) "(?P<value>.*)";$', re.MULTILINE)
 
 
@@ -78,6 +79,14 @@ class Facts:
             remedy = "Look at it. Nothing is changed while it is not understood: it alone says what was there before."
             raise UnknownState(f"{self.record_path} is not the record that this collection writes ({error})", remedy=remedy, raw=text[:2000]) from error
         return record["measures"]
+
+    @property
+    def recorded(self) -> dict[str, dict[str, t.Any]]:
+        """The record, empty where it cannot be read: nothing is changed then."""
+        try:
+            return self.measures
+        except UnknownState:
+            return {}
 
     def unit(self, name: str) -> dict[str, str]:
         """Return the properties of a unit."""
@@ -137,6 +146,11 @@ class Facts:
     def started(self, pid: int) -> str:
         """Return when a process was started, in the kernel's ticks."""
         return self.kernel(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
+
+    @property
+    def candidate(self) -> bool:
+        """Whether the package lists have earlyoom."""
+        return bool(_CANDIDATE.search(self.said("candidate")))
 
     @property
     def writable(self) -> bool:

@@ -19,12 +19,10 @@ READS = {"info": "__protect_info", "read": "__protect_read", "files": "__protect
 
 def plans(answers: Answers, run: Run) -> dict[str, dict[str, planned.Plan]]:
     """Return the plan of each measure by node, in the order in which they are carried out."""
-    revert = boolean(run.settings["revert"])
-    found = {}
+    revert, found = boolean(run.settings["revert"]), {}
     for node, answer in answers.items():
-        facts, chosen = Facts(answer), [name for name in measures.NAMES if name in answer["measures"]]
-        order = reversed(chosen) if revert else chosen
-        found[node] = {name: planned.plan(name, node, facts, chosen, revert=revert, check_mode=run.check_mode) for name in order}
+        facts, order = Facts(answer), reversed(measures.NAMES) if revert else measures.NAMES
+        found[node] = {name: planned.plan(name, node, facts, revert=revert) for name in order if name in answer["measures"]}
     return found
 
 
@@ -32,5 +30,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Plan, and show nothing yet. ``settings`` has ``revert``."""
     found = plans(answers, run)
     changes = {node: [{"measure": name, **one._asdict()} for name, one in by.items() if one.before] for node, by in found.items()}
-    findings = {node: [entry for one in by.values() for entry in one.findings] for node, by in found.items()}
-    return Outcome("Protection", returns={"changes": changes, "said": findings})
+    said = {node: [entry for one in by.values() for entry in one.findings] for node, by in found.items()}
+    return Outcome("Protection", returns={"changes": changes, "said": said, "records": {node: Facts(answer).recorded for node, answer in answers.items()}})
