@@ -73,7 +73,7 @@ def _row(path: str, texts: dict[str, str]) -> str:
         first((info["kernel"] or {}).get("release") for info in infos),
         first((info["docker"] or {}).get("version") for info in infos),
         first(engine.get("engine_version") for engine in of("engine")),
-        str(facts["cycles"]),
+        str(sum(len(info.get("starts") or []) for info in of("preflight"))),
         ", ".join(f"{kind} {record['verdict']}" for kind, record in records.items()),
     )
     return f"| {' | '.join(fields)} |"

@@ -59,7 +59,7 @@ def machine(tmp_path):
 
 
 def calibrate(machine, *arguments, **settings):
-    extra = json.dumps({"gb10_cluster_group": "all", "gb10_calibrate_seconds": 1, **settings})
+    extra = json.dumps({"gb10_cluster_group": "all", **settings})
     play = ["playbook", "-i", str(machine / "hosts.yml"), str(ROOT / "playbooks/calibrate.yml"), "--tags", "driver", "-e", extra, *arguments]
     return through_ansible.run(*play, env={"HOME": str(machine)})
 
@@ -81,8 +81,7 @@ def test_an_archive_of_a_machine_without_docker_names_nobody_and_replays_to_the_
     assert gpu["name"] == "NVIDIA H200" and gpu["source"] == "xml"
     facts = json.loads(content.texts["calibration.json"])
     assert facts["nodes"] == ["node-1"] and {"preflight", "image", "engine", "ranks", "logs"} <= {gap["what"] for gap in facts["missing"]}
-    samples = content.texts["node-1/samples.jsonl"].splitlines()
-    assert json.loads(samples[0])["unit"] == "kB" and json.loads(samples[1])["MemTotal"] > 0 and len(samples) >= 3
+    assert "MemTotal:" in content.texts["node-1/proc/meminfo"]
     verdicts = json.loads(content.texts[replay.VERDICTS])
     assert verdicts["parsers"]["node-1/driver/smi.xml"][0]["name"] == "NVIDIA H200"
     assert [event["kind"] for event in verdicts["parsers"]["node-1/kernel.log"]] == ["xid"]
@@ -105,8 +104,6 @@ def test_check_mode_reads_and_writes_nothing(machine):
     [
         ({"gb10_calibrate_to": "{there}"}, "exists"),
         ({"gb10_calibrate_to": "{there}/x.tar.gz"}, "not a directory"),
-        ({"gb10_calibrate_cycles": 11}, "expected 0 to 10"),
-        ({"gb10_calibrate_seconds": 0}, "expected 1 to 1800"),
     ],
 )
 def test_what_is_refused_before_any_node_is_read(machine, settings, said):

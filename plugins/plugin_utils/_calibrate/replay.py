@@ -71,14 +71,12 @@ def of_signatures(text: str) -> dict[str, t.Any]:
 
 
 def records(asked: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
-    """Return the records of the rules on what all nodes answered: of the preflight, the doctor and the fabric probe, as far as they were asked."""
+    """Return the records of the rules on what all nodes answered: of the preflight and the doctor, as far as they were asked."""
     found: dict[str, t.Any] = {}
     if "doctor" in asked:
         found["doctor"] = judging.judge_stacks(asked["doctor"], asked["run"])
     if "preflight" in asked:
         found["preflight"] = judging.judge(asked["preflight"], asked["profile"], asked["run"])
-    if "fabric" in asked:
-        found["fabric"] = judging.judge_probe(asked["fabric"], asked["measured"], asked["profile"], asked["run"])
     return found
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From answers to members: names change nothing of what is judged, and every figure of a start is kept."""
+"""From answers to members: names change nothing of what is judged, and a node sends its own files alone."""
 
 from __future__ import annotations
 
@@ -59,42 +59,21 @@ def test_an_engine_s_log_has_its_signatures_and_stages():
 
 
 def test_figures_after_the_name_of_a_secret_stay_and_secrets_go():
-    made, _live = members(**{"quiet-left/start-1.json": {"first_token": 12.5, "api_token": "Planted0Secret0", "argv": ["--api-key", "other"]}})
-    kept = json.loads(made.texts["node-1/start-1.json"])
+    made, _live = members(**{"quiet-left/answers/engine.json": {"first_token": 12.5, "api_token": "Planted0Secret0", "argv": ["--api-key", "other"]}})
+    kept = json.loads(made.texts["node-1/answers/engine.json"])
     assert kept["first_token"] == 12.5 and "Planted" not in json.dumps(kept) and "other" not in json.dumps(kept)
 
 
-def test_a_start_is_kept_in_figures():
-    started = {"seconds_to_ready": 61.5, "seconds_to_first_token": 2.5, "changed": True, "invocation": {}}
-    cycle = {
-        "cycle": 1,
-        "ends": {"begin": "100.0", "image": "110.5", "ray": None, "serve": "180.5", "proof": "181.0"},
-        "serve": started,
-        "engine": {"completion": {"seconds": 0.1}},
-        "account": {"accounting": {"unexplained_mb": 512}},
-        "memory_after_stop": {"available_mb": 118000},
-        "ranks": {"ranks": []},
-    }
-    kept = content.start_of(cycle)
-    assert kept["stage_seconds"] == {"image": 10.5, "serve": 70.0, "proof": 0.5}
-    assert (kept["seconds_to_ready"], kept["seconds_to_first_token_cold"], kept["seconds_to_first_token_warm"]) == (61.5, 2.5, 0.1)
-    assert (kept["unexplained_mb"], kept["available_mb_after_stop"]) == (512, 118000)
-    assert kept["answers"]["serve"] == {"seconds_to_ready": 61.5, "seconds_to_first_token": 2.5}
-
-
-@pytest.mark.parametrize(
-    ("tags", "cycles", "parts"),
-    [(["all"], 0, ["driver", "cluster"]), (["all"], 3, ["driver", "cluster", "cycles"]), (["driver"], 3, ["driver"]), (["cluster"], 0, ["cluster"])],
-)
-def test_the_plan_names_what_its_tags_take(tags, cycles, parts):
-    lines = content.plan(tags, cycles, 60, "nemotron_3_super_tp2", "")
+@pytest.mark.parametrize(("tags", "parts"), [(["all"], ["driver", "cluster"]), (["driver"], ["driver"]), (["cluster"], ["cluster"])])
+def test_the_plan_names_what_its_tags_take(tags, parts):
+    lines = content.plan(tags, "")
     assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in content.PARTS] == parts
     assert "gb10_calibrate_to=FILE" in lines[-1]
 
 
 def sent(*files):
     """Return the answers of one node, a recorder's with these files."""
-    return {"quiet-left": {**dict.fromkeys(content.READS), "recorded": {"msg": "", "files": list(files), "errors": []}}}
+    return {"quiet-left": {**dict.fromkeys(content.READS), "recorded": {"msg": "", "texts": {"files": list(files), "errors": [], "hostname": ""}}}}
 
 
 def test_what_a_node_sent_stands_below_its_own_name():
