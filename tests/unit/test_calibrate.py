@@ -76,7 +76,7 @@ def test_an_archive_of_a_machine_without_docker_names_nobody_and_replays_to_the_
     assert done.rc == 0 and "changed=0" in done.stdout, done.out
     assert found_in(path, [*PLANTED, os.environ.get("LOGNAME") or "no such user here"]) == []
     assert path.stat().st_mode & 0o777 == 0o600
-    content = archive.read(str(path))
+    content = field_check.read_archive(str(path))
     (gpu,) = json.loads(content.texts["node-1/answers/info.json"])["gpus"]
     assert gpu["name"] == "NVIDIA H200" and gpu["source"] == "xml"
     facts = json.loads(content.texts["calibration.json"])
@@ -117,7 +117,7 @@ def test_what_is_refused_before_any_node_is_read(machine, settings, said):
 def test_a_judgment_that_changed_is_listed(machine, capsys):
     path = machine / "out.tar.gz"
     assert calibrate(machine, gb10_calibrate_to=str(path)).rc == 0
-    content = archive.read(str(path))
+    content = field_check.read_archive(str(path))
     verdicts = json.loads(content.texts[replay.VERDICTS])
     records = json.loads(content.texts[replay.RECORDS])
     (found,) = (finding for finding in records["doctor"]["findings"] if finding["id"] == "gpu.present")

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from healthy_pair import PROFILE, RUN, asked, node, second
@@ -14,6 +16,10 @@ from healthy_pair import PROFILE, RUN, asked, node, second
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import content, replay
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
+
+sys.path.insert(0, str(Path(__file__).parents[5] / "tests" / "tools"))
+
+import field_check  # noqa: E402
 
 NAMES = Names(nodes=(("quiet-left",), ("quiet-right",)), users=("jenny",), addresses=("192.168.100.11", "192.168.100.12"), secrets={"k": "Planted0Secret0"})
 TO_REAL = {"node-1": "quiet-left", "node-2": "quiet-right"}
@@ -27,7 +33,7 @@ def members(one=None, other=None, **texts):
         "run": RUN,
         "preflight": {"quiet-left": one or asked(), "quiet-right": other or second()},
     }
-    live = replay.verdicts_of(replay.records(evidence)["preflight"])
+    live = field_check.verdicts_of(replay.records(evidence)["preflight"])
     return content.content({replay.ASKED: evidence, replay.RECORDS: replay.records(evidence), **texts}, {}, NAMES), live
 
 
@@ -45,9 +51,9 @@ def members(one=None, other=None, **texts):
 )
 def test_pseudonyms_change_no_verdict(changes):
     made, live = members(asked(node(**changes)))
-    again = replay.of_rules(replay.records(json.loads(made.texts[replay.ASKED])))["preflight"]
+    again = field_check.of_rules(replay.records(json.loads(made.texts[replay.ASKED])))["preflight"]
     assert {rule: {TO_REAL.get(name, name): verdict for name, verdict in cells.items()} for rule, cells in again.items()} == live
-    assert replay.changes(made) == []
+    assert field_check.compared(made) == []
     assert not [text for text in made.texts.values() if "quiet-" in text or "192.168.100." in text]
 
 
