@@ -37,6 +37,7 @@ options:
       - baseline
       - begin
       - bench
+      - bench_rows
       - bundle
       - cache
       - catalogue
