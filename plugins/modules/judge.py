@@ -69,6 +69,7 @@ options:
       - preflight
       - proof
       - protect
+      - protect_plan
       - prune
       - ray
       - reach
