@@ -38,6 +38,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
         elif memory["verdict"] != "pass" and (tried or memory["verdict"] != "unknown"):
             reasons.append(f"{node}: {memory['msg']}")
     down = "; ".join([*([f"the cluster could not be taken down: {error}"] if error else []), *reasons])
-    found = [finding("ladder.return", "cluster", "block", f"{down}.", remedy="see the playbook doctor: it names what holds memory")] if down else None
+    found = [finding("ladder.return", "cluster", "block", f"{down}.", remedy="see the doctor: it names what holds memory")] if down else None
     ends = [] if int(run.settings["context"]) else [no_length(answers)]
     return Outcome("Ladder", found, returns={"off": "; ".join([*ends, *filter(None, [down])])})
