@@ -67,6 +67,7 @@ options:
       - preflight
       - proof
       - protect
+      - protect_plan
       - prune
       - ray
       - reach
