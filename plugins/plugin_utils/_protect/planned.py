@@ -263,10 +263,11 @@ def unattended(draft: Draft) -> None:
 def _back_score(draft: Draft) -> None:
     """Give sshd its score back, unless another sshd takes connections by now."""
     listener, (pid, start), before = draft.facts.limit("sshd"), draft.entry["process"], draft.entry["before"]
-    if listener["pid"] == pid and draft.facts.started(pid) == start and listener["oom_score_adj"] == measures.NEVER_KILLED:
+    same, score = listener["pid"] == pid and draft.facts.started(pid) == start, listener["oom_score_adj"]
+    if same and score == measures.NEVER_KILLED:
         draft.do(f"set the OOM score of sshd (pid {pid}) back to {before}", [*CHOOM, str(before), "-p", str(pid)])
-    elif listener["pid"] == pid and listener["oom_score_adj"] != before:
-        draft.say("warn", f"the OOM score of sshd is {listener['oom_score_adj']} by now, and stays", "It is yours now.")
+    elif same and score != before:
+        draft.say("warn", f"the OOM score of sshd is {score} by now, and stays", "It is yours now.")
 
 
 def _back_package(draft: Draft) -> None:
