@@ -16,6 +16,9 @@ Finding = dict[str, t.Any]
 ORDER = ("pass", "silenced", "warn", "unknown", "block")
 STOPPING = ("block", "unknown")
 
+#: Stands where a finding names its node: inputs, profiles and recipes lie on the controller.
+CONTROLLER = "controller"
+
 
 def worst(findings: t.Iterable[Finding]) -> str:
     """The gravest verdict among ``findings``; ``pass`` when there is none."""
