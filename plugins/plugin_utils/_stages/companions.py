@@ -24,6 +24,8 @@ MIB_IN_GIB = 1024
 IDS = ("companion.ended", "companion.healthy", "companion.runs")
 READS = {"companions": "gb10_companions", "mode": "__gb10_mode", "stop_grace": "gb10_stop_grace"}
 KILL = "-e gb10_kill_companions=true"
+#: How the reason of a replacement begins.
+CHANGED = "changed"
 #: What the unit of companions knows of each.
 BOOT = ("name", "port", "health_path", "gpus", "health_timeout")
 
@@ -44,16 +46,22 @@ def reason(one: t.Mapping[str, t.Any], row: t.Mapping[str, t.Any]) -> str:
     if one["unit"] or not row["container"]:
         return "" if row["running"] else f"{'unit' if one['unit'] else 'container'} is {row['state']}"
     if row["spec"] != container.labels(one)[LABEL_SPEC]:
-        return f"changed: {', '.join(fields.compare(row['fields'], container.wanted(one), {}))}"
+        return f"{CHANGED}: {', '.join(fields.compare(row['fields'], container.wanted(one), {}))}"
     return "" if row["running"] else f"container is {row['state']}"
+
+
+def log_path(docker: t.Mapping[str, t.Any], row: t.Mapping[str, t.Any]) -> str:
+    """Return where Docker's driver json-file has the log of a container."""
+    return f"{docker.get('root_dir')}/containers/{row['container_id']}/{row['container_id']}-json.log"
 
 
 def plan(companions: Rows, info: t.Mapping[str, t.Any], wanted: Wanted) -> dict[str, t.Any]:
     """Return what leads a node to a mode; ``info`` is the answer of ``node_info``.
 
     ``containers`` have the options of community.docker.docker_container and ``units`` names, for those that are ``up``; ``pull`` has the images that they lack,
-    and ``boots`` what the unit of companions starts. ``stop`` names those that end first: with ``wanted.up`` those that are replaced, else those that the
-    mode does not have. ``seconds`` are those that an end and a start may take. ``why`` says by name why one is started, ``actions`` is all of it in words.
+    and ``boots`` what the unit of companions starts. ``stop`` names those that end first: with ``wanted.up`` those that are replaced, whose logs are in
+    ``logs``, else those that the mode does not have. ``seconds`` are those that an end and a start may take. ``why`` says by name why one is started,
+    ``actions`` is all of it in words.
     """
     up = declared.up_in(companions, wanted.mode)
     names = [one["name"] for one in up]
@@ -61,10 +69,10 @@ def plan(companions: Rows, info: t.Mapping[str, t.Any], wanted: Wanted) -> dict[
     seen, images = info["companions"] or [], info["images"] or {}
     rows = {row["name"]: row for row in seen if row["declared"]}
     why = {one["name"]: said for one in up if one["name"] in rows and (said := reason(one, rows[one["name"]]))}
-    # A container that differs and runs is asked to end before docker_container replaces it: that kills.
-    replaced = [row for name, row in rows.items() if row["running"] and not row["unit"] and name in why]
-    ends = [row for row in seen if row["running"] and not (row["declared"] and row["name"] in names)]
-    stop = replaced if wanted.up else ends
+    replaced = [row for name, row in rows.items() if why.get(name, "").startswith(CHANGED)]
+    ends = [row for row in seen if not (row["declared"] and row["name"] in names)]
+    # One that is replaced is asked to end first: docker_container would kill it.
+    stop = [row for row in (replaced if wanted.up else ends) if row["running"]]
     docker = info["docker"] or {}
     devices = docker.get("cdi_devices") or []
     target = {name: row["unit"] or container.name_for(name) for name, row in rows.items()}
@@ -80,6 +88,7 @@ def plan(companions: Rows, info: t.Mapping[str, t.Any], wanted: Wanted) -> dict[
         # The id of an image names no registry.
         "pull": list(dict.fromkeys(one["image"] for one in ours if "@" in one["image"] and images.get(one["image"]) is None)),
         "stop": [{"name": row["name"], "unit": row["unit"], "container": row["container"]} for row in stop],
+        "logs": [{"of": row["container"], "path": log_path(docker, row)} for row in replaced if row["state"] != "created"],
         "boots": [{**{word: one[word] for word in BOOT}, "stop_timeout": wanted.stop_grace} for one in ours],
         "seconds": {"up": max((one["health_timeout"] for one in up), default=0), "down": wanted.stop_grace},
         "why": why,
