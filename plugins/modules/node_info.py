@@ -1204,7 +1204,8 @@ companions:
       type: str
       sample: ollama.service
     state:
-      description: What Docker or systemd says of it; V(absent) without a container, V(not-found) without a unit.
+      description: What Docker or systemd says of it; V(absent) without a container, V(foreign) where a container that is not ours has its
+          name, V(not-found) without a unit.
       type: str
       sample: active
     running:

@@ -23,6 +23,8 @@ Entry = dict[str, t.Any]
 
 #: Where a companion is asked: it shares its node's network.
 ADDRESS = "127.0.0.1"
+#: The state of a companion without a container, where a container that is not ours has its name.
+FOREIGN = "foreign"
 #: Seconds that one answer about its health may take while it is only looked at.
 GLANCE_SECONDS = 3.0
 
@@ -82,7 +84,7 @@ def look(
     ours = {entry["Labels"][LABEL_COMPANION]: entry for entry in entries if is_ours(entry) and entry["Labels"].get(LABEL_ROLE) == container.ROLE}
     found = []
     for one in map(declared.whole, companions):
-        row = section(functools.partial(_of_unit, one, timeout)) if one["unit"] else _of_container(one, ours.pop(one["name"], None))
+        row = section(functools.partial(_of_unit, one, timeout)) if one["unit"] else _of_container(one, ours.pop(one["name"], None), entries)
         if row is not None:
             found.append(row)
     for name, entry in sorted(ours.items()):
@@ -105,9 +107,9 @@ def _of_unit(one: t.Mapping[str, t.Any], timeout: float) -> Entry:
     return {**_row(one, "unit", state.active if state.load != "not-found" else "not-found", state.holds_processes), "unit": one["unit"]}
 
 
-def _of_container(one: t.Mapping[str, t.Any], entry: Entry | None) -> Entry:
+def _of_container(one: t.Mapping[str, t.Any], entry: Entry | None, entries: t.Sequence[Entry] = ()) -> Entry:
     if entry is None:
-        return _row(one, "container", "absent", False)
+        return _row(one, "container", FOREIGN if container.name_for(one["name"]) in map(name_of, entries) else "absent", False)
     row = _row(one, "container", entry["State"], entry["State"] in ("running", "paused", "restarting"))
     created = {"spec": entry["Labels"].get(LABEL_SPEC, ""), "fields": created_with(entry["Labels"]) or {}}
     return {**row, **created, "container": name_of(entry), "container_id": entry["Id"]}

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, declared, running
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, node_settings, tenant_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
 #: Ids of findings that are made here.
-IDS = ("companion.image", "companion.port", "companion.seen")
+IDS = ("companion.container", "companion.image", "companion.port", "companion.seen")
 READS = {
     **SETTINGS, "cluster": "__companions_cluster", "profile": "__companions_profile", "stop_grace": "gb10_stop_grace", "offline": "gb10_offline",
 }  # fmt: skip
@@ -32,16 +32,22 @@ def unseen_companions(errors: t.Sequence[dict[str, t.Any]], node: str) -> list[F
 
 
 def in_the_way(node: str, answer: dict[str, t.Any], why: t.Mapping[str, str]) -> t.Iterator[Finding]:
-    """Yield what keeps companions from being started on a node: an image that is neither there nor pulled, and others who listen on a port."""
+    """Yield what keeps companions from being started on a node: a container's name or a port that others have, and an image that is neither there nor pulled."""
     info = answer["info"]
-    own = {row["name"]: row["container"] for row in info["companions"] or [] if row["declared"]}
+    rows = {row["name"]: row for row in info["companions"] or [] if row["declared"]}
     for one in declared.up_in(answer["companions"], answer["mode"]):
+        name, row = container.name_for(one["name"]), rows[one["name"]]
+        # docker_container goes by the name alone, and would replace whatever has it.
+        if row["state"] == running.FOREIGN or row["container"] not in ("", name):
+            said = f"companion {one['name']} already has the container {row['container']}" if row["container"] else "a container that is not ours has that name"
+            remedy = f"Rename or remove it: docker rename {row['container'] or name} OTHER"
+            yield finding("companion.container", node, "block", f"{name} cannot be created: {said}", remedy=remedy)
         pulled = "@" in one["image"] and not boolean(answer["offline"])
         if one["image"] and not pulled and (info["images"] or {one["image"]: True}).get(one["image"]) is None:
             remedy = f"Bring it there: docker pull {one['image']}, or docker load for one that no registry has."
             yield finding("companion.image", node, "block", f"image {one['image']} of the companion {one['name']} is not on {node}", remedy=remedy)
         listening = [entry for entry in info["listeners"] or [] if one["name"] in why and entry["port"] == one["port"]]
-        for entry in (entry for entry in listening if not entry["container"] or entry["container"] != own[one["name"]]):
+        for entry in (entry for entry in listening if not entry["container"] or entry["container"] != row["container"]):
             said = f"port {one['port']} of the companion {one['name']} is taken by {tenant_checks.holder(entry)}"
             yield finding("companion.port", node, "block", said, remedy="Stop what listens there, or choose another port for it in gb10_companions.")
 

@@ -36,6 +36,9 @@ def test_what_is_seen_of_each(monkeypatch, tmp_path: pathlib.Path):
     ]
     (absent,) = running.look([{**asr, "unit": "", "image": IMAGE}], [], Scan({}, 0), list, str(tmp_path), 5)
     assert (absent["state"], absent["running"], absent["pids"]) == ("absent", False, [])
+    stranger = {"Id": OWN, "Names": ["/gb10-companion-ollama"], "State": "running", "Image": IMAGE, "Labels": {}}
+    (taken,) = running.look([OLLAMA], [stranger], Scan({}, 0), list, str(tmp_path), 5)
+    assert (taken["state"], taken["container"], taken["running"]) == ("foreign", "", False)
 
 
 def row(name="ollama", **changes):

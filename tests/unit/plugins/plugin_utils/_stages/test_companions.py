@@ -156,6 +156,13 @@ def test_an_image_that_nobody_pulls_has_to_be_there():
     assert in_the_way({**SPEECH, "image": ID}, images={ID: {"id": ID}}) == []
 
 
+def test_no_container_of_others_is_replaced():
+    (found,) = in_the_way(SPEECH, rows=[there(SPEECH, container="", running=False, state="foreign")])
+    assert found == ("companion.container", "gb10-companion-asr cannot be created: a container that is not ours has that name")
+    (found,) = in_the_way(SPEECH, rows=[there(SPEECH, container="asr-old")])
+    assert found == ("companion.container", "gb10-companion-asr cannot be created: companion asr already has the container asr-old")
+
+
 def report(rows, awaited, check_mode=False, **plan):
     one = {"companions": [OLLAMA, SPEECH], "mode": "singles", "stop_grace": 3, "now": {"companions": rows}}
     one["plan"] = {"nodes": {"spark-1": {"up": ["ollama", "asr"], "stop": [], "actions": ["start ollama.service"], **plan}}}
