@@ -58,10 +58,10 @@ def log_path(docker: t.Mapping[str, t.Any], row: t.Mapping[str, t.Any]) -> str:
 def plan(companions: Rows, info: t.Mapping[str, t.Any], wanted: Wanted) -> dict[str, t.Any]:
     """Return what leads a node to a mode; ``info`` is the answer of ``node_info``.
 
-    ``containers`` have the options of community.docker.docker_container and ``units`` names, for those that are ``up``; ``pull`` has the images that they lack,
-    and ``boots`` what the unit of companions starts. ``stop`` names those that end first: with ``wanted.up`` those that are replaced, whose logs are in
-    ``logs``, else those that the mode does not have. ``seconds`` are those that an end and a start may take. ``why`` says by name why one is started,
-    ``actions`` is all of it in words.
+    ``containers`` have the options of community.docker.docker_container and ``units`` names, for those that are ``up``; ``pull`` has the images that
+    they lack, and ``boots`` what the unit of companions starts. ``stop`` names those that end first: with ``wanted.up`` those that are replaced, whose
+    logs are in ``logs``, else those that the mode does not have. ``seconds`` are those that an end and a start may take. ``why`` says by name why one is
+    started, ``actions`` is all of it in words.
     """
     up = declared.up_in(companions, wanted.mode)
     names = [one["name"] for one in up]
@@ -79,7 +79,7 @@ def plan(companions: Rows, info: t.Mapping[str, t.Any], wanted: Wanted) -> dict[
     return {
         "up": names,
         "containers": [
-            {"options": container.options(one, devices, wanted.pull), "label": " ".join([one["name"], *([f"({why[one['name']]})"] if one["name"] in why else [])])}
+            {"options": container.options(one, devices, wanted.pull), "label": f"{one['name']}: {why.get(one['name'], 'as declared')}"}
             for one in ours
         ],
         # Docker reads specifications of devices, and none has the GPU yet.
@@ -113,9 +113,8 @@ def lines(companions: Rows, seen: Rows, mode: str) -> list[str]:
     return [text(one, claims.get(one["name"]) if one["declared"] else None, one["declared"] and one["name"] in names) for one in seen]
 
 
-def failures(node: str, answer: Answers, awaited: str) -> t.Iterator[Finding]:
-    """Yield what did not come about on a node: companions that were to be ``up``, or ``down``."""
-    plan = answer["plan"]["nodes"][node]
+def failures(node: str, answer: dict[str, t.Any], plan: t.Mapping[str, t.Any], awaited: str) -> t.Iterator[Finding]:
+    """Yield the companions of a node that did not come ``up``, or did not go ``down``."""
     of = {one["name"]: one for one in map(declared.whole, answer["companions"])}
     for row in answer["now"]["companions"] or []:
         name = row["name"]
@@ -141,10 +140,11 @@ def judge(answers: Answers, run: Run) -> Outcome:
             continue
         seen = answer["now"]["companions"] or []
         awaited = run.settings["awaited"]
-        nodes[node] = {"companions": seen, "actions": answer["plan"]["nodes"][node]["actions"] if awaited else []}
+        plan = answer["plan"]["nodes"][node] if awaited else {"actions": []}
+        nodes[node] = {"companions": seen, "actions": plan["actions"]}
         said += [f"{node}: {line}" for line in lines(answer["companions"], seen, answer["mode"])]
         said += [f"{node}: {row['name']}: {line}" for row in seen for line in row["log"].splitlines()]
-        found += failures(node, answer, awaited if not run.check_mode else "")
+        found += failures(node, answer, plan, awaited) if not run.check_mode else []
     mode = next(iter(answers.values()))["mode"]
     title = f"Companions (as they are; mode {mode or 'none'})" if run.check_mode else f"Companions (mode {mode or 'none'})"
     return Outcome(title, found or None, lines=[f"{title}:", *(f"  {line}" for line in said or ["none"])], stats={

@@ -32,7 +32,7 @@ def unseen_companions(errors: t.Sequence[dict[str, t.Any]], node: str) -> list[F
 
 
 def in_the_way(node: str, answer: dict[str, t.Any], why: t.Mapping[str, str]) -> t.Iterator[Finding]:
-    """Yield what keeps companions from being started on a node: a container's name or a port that others have, and an image that is neither there nor pulled."""
+    """Yield what keeps companions from being started on a node: a name or a port that others have, and an image that is neither there nor pulled."""
     info = answer["info"]
     rows = {row["name"]: row for row in info["companions"] or [] if row["declared"]}
     for one in declared.up_in(answer["companions"], answer["mode"]):

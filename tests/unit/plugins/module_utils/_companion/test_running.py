@@ -65,7 +65,8 @@ def test_one_that_has_ended_shows_the_end_of_its_log(monkeypatch):
             return "address in use"
 
     monkeypatch.setattr(unit, "journal", lambda name, timeout: f"journal of {name}")
-    rows = [row(running=False), row("asr", running=False, unit="asr.service"), row("tts"), row("old", running=False), row("new", running=False, container_id="")]
+    asr, new = row("asr", running=False, unit="asr.service"), row("new", running=False, container_id="")
+    rows = [row(running=False), asr, row("tts"), row("old", running=False), new]
     found = running.with_logs(rows, ["ollama", "asr", "tts", "new"], Engine(), 5)
     assert [one["log"] for one in found] == ["address in use", "journal of asr.service", "", "", ""]
 

@@ -47,7 +47,7 @@ def wanted(mode, up=True):
 def test_what_leads_to_a_mode():
     found = companions.plan([OLLAMA, SPEECH], info([row(OLLAMA), there(SPEECH, container="", state="absent", running=False)]), wanted("singles"))
     assert found["up"] == ["ollama", "asr"] and found["units"] == ["ollama.service"] and found["pull"] == [SPEECH["image"]] and found["stop"] == []
-    assert [(one["label"], one["options"]["name"]) for one in found["containers"]] == [("asr (container is absent)", "gb10-companion-asr")]
+    assert [(one["label"], one["options"]["name"]) for one in found["containers"]] == [("asr: container is absent", "gb10-companion-asr")]
     assert found["actions"] == ["start gb10-companion-asr (container is absent)"] and found["seconds"] == {"up": 120, "down": 120}
     # A unit comes back where its owner enabled it.
     assert found["boots"] == [
@@ -62,7 +62,8 @@ def test_what_leads_to_a_mode():
 def test_one_that_runs_as_declared_stays_and_another_variable_ends_it_first():
     found = companions.plan([SPEECH], info([there(SPEECH)]), wanted("singles"))
     assert (found["why"], found["stop"], found["actions"]) == ({}, [], [])
-    found = companions.plan([{**SPEECH, "env": {"A": 2}}], info([there({**SPEECH, "env": {"A": 1}}, container_id="c")], docker={"root_dir": "/var/lib/docker"}), wanted("singles"))
+    before = info([there({**SPEECH, "env": {"A": 1}}, container_id="c")], docker={"root_dir": "/var/lib/docker"})
+    found = companions.plan([{**SPEECH, "env": {"A": 2}}], before, wanted("singles"))
     assert found["why"] == {"asr": "changed: env.A"} and [one["name"] for one in found["stop"]] == ["asr"]
     assert found["actions"] == ["stop gb10-companion-asr", "start gb10-companion-asr (changed: env.A)"]
     assert found["logs"] == [{"of": "gb10-companion-asr", "path": "/var/lib/docker/containers/c/c-json.log"}]
@@ -100,8 +101,8 @@ def test_lines_say_what_is_and_what_is_not_as_wanted():
 def answers(mode, declared, profile, **changes):
     names = {word: SETTINGS.get(word, "") for word in node_settings.SETTINGS}
     info = node(**changes)
-    own = {"stop_grace": 120, "offline": False, "api_port": 8000, "ray_port": 6379, "master_port": 29501, "companions": declared, "mode": mode, "profile": profile, "info": info, "tenants": []}
-    return {"spark-1": {**names, "head_host": "spark-1", "allow_restart": False, "kv_cache": "profile", "disk_gib": 20, "memlock": -1, **own}}
+    own = {"api_port": 8000, "ray_port": 6379, "master_port": 29501, "companions": declared, "mode": mode, "profile": profile, "info": info, "tenants": []}
+    return {"spark-1": {**names, "stop_grace": 120, "offline": False, "head_host": "spark-1", "allow_restart": False, "kv_cache": "profile", "disk_gib": 20, "memlock": -1, **own}}
 
 
 def test_the_mode_off_counts_the_companions_alone():
