@@ -13,11 +13,12 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, model_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import STOPPING
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER, STOPPING
 
 #: Version of the record.
 SCHEMA = 1
@@ -149,6 +150,14 @@ def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
     return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
 
 
+def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
+    """Return whether a file is a valid profile, as a finding with its id."""
+    if entry["problems"]:
+        remedy = f"correct {entry['path']}"
+        return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=remedy, source=entry["path"])
+    return finding(entry["id"], CONTROLLER, "pass", entry["needs"]["nodes"], source=entry["path"])
+
+
 def judge(answers: Answers, run: Run) -> Outcome:
     """List the profiles, and judge which files are valid. ``settings`` has ``entries``, as the lookup profile_catalogue returns them.
 
@@ -173,7 +182,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
     return Outcome(
         "Profiles",
-        catalogue.findings(entries),
+        [valid(entry) for entry in entries],
         lines=[*(table(listed) if listed else ["no valid profiles"]), *said, ""],
         files={run.path: record} if run.path else {},
         fresh=True,
