@@ -37,6 +37,7 @@ options:
       - baseline
       - begin
       - bench
+      - bench_rows
       - bundle
       - cache
       - catalogue
@@ -55,6 +56,7 @@ options:
       - ladder_down
       - ladder_plan
       - ladder_rung
+      - logs
       - memory
       - mode
       - mode_declared
@@ -67,6 +69,7 @@ options:
       - preflight
       - proof
       - protect
+      - protect_plan
       - prune
       - ray
       - reach

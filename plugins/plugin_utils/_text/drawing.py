@@ -6,11 +6,7 @@
 
 from __future__ import annotations
 
-import typing as t
 from xml.sax.saxutils import escape
-
-#: Colors that people who see no red or green tell apart as well (Okabe and Ito), darkest first.
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 def frame(width: int, height: int, title: str) -> list[str]:
@@ -31,18 +27,3 @@ def mark(left: float, top: float, bottom: float, color: str, dashes: str) -> str
 def text(left: float, base: float, words: str, *, size: int = 13, anchor: str = "start") -> str:
     """Return words that begin, end or have their middle at a place."""
     return f'<text x="{left:.1f}" y="{base:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
-
-
-def curve(points: t.Sequence[tuple[float, float] | None], color: str) -> t.Iterator[str]:
-    """Yield a line through the points; None is a gap, and a point by itself a dot."""
-    piece: list[tuple[float, float]] = []
-    for point in [*points, None]:
-        if point is not None:
-            piece.append(point)
-            continue
-        if len(piece) == 1:
-            yield f'<circle cx="{piece[0][0]:.1f}" cy="{piece[0][1]:.1f}" r="1.5" fill="{color}"/>'
-        elif piece:
-            path = " ".join(f"{left:.1f},{top:.1f}" for left, top in piece)
-            yield f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.8"/>'
-        piece = []
