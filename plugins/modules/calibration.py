@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: calibration
-short_description: Write what nodes answered as one archive that names nobody
+short_description: Write what nodes answered as one archive that names nobody (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -19,7 +19,7 @@ description:
   - What a node did not answer is listed as missing, and is not a failure.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
 attributes:
   action:

@@ -119,7 +119,7 @@ options:
   comes_back:
     description:
       - Whether a container that is stopped or removed stays among those that C(gb10-companions.service) starts at a boot
-        (M(gb10.cluster.companions_unit)). With V(false) it is taken out of that unit's specification below O(state_dir).
+        (M(gb10.cluster.node_service)). With V(false) it is taken out of that unit's specification below O(state_dir).
     type: bool
     default: false
   state_dir:
@@ -138,7 +138,7 @@ options:
     type: int
     default: 30
 seealso:
-  - module: gb10.cluster.companions_unit
+  - module: gb10.cluster.node_service
   - module: gb10.cluster.node_info
 """
 

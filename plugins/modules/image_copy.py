@@ -121,7 +121,7 @@ options:
     type: str
     default: ""
 seealso:
-  - module: gb10.cluster.image_contract_info
+  - module: gb10.cluster.image_info
   - module: gb10.cluster.image_pull
   - module: gb10.cluster.model_copy
 """

@@ -27,7 +27,7 @@ attributes:
 options:
   image:
     description:
-      - The image with its tag, or by its digest as RV(gb10.cluster.image_digest_info#module:reference) says it.
+      - The image with its tag, or by its digest as RV(gb10.cluster.image_info#module:digest.reference) says it.
     type: str
     required: true
   tag:
@@ -45,7 +45,7 @@ options:
     type: path
     default: /var/lib/gb10
 seealso:
-  - module: gb10.cluster.image_digest_info
+  - module: gb10.cluster.image_info
 """
 
 EXAMPLES = r"""

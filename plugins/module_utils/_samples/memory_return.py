@@ -1,135 +1,10 @@
-#!/usr/bin/python
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""The available memory: noted before a start, and waited for after the end. This module util is PRIVATE to the collection."""
+
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-module: memory_watch
-short_description: Record a node's available memory before a start, and wait after the end until it is back
-version_added: 0.2.0
-author: gb10.cluster contributors (@gb10-cluster)
-description:
-  - With O(state=noted) records how much memory the node has available, before anything of a cluster is started, and the level that the start stays above
-    when it goes as expected, where O(expected) and the records of this node say one. The node's guard (M(gb10.cluster.node_guard)) acts below it alone.
-  - With O(state=back) waits until that much is available again, less O(tolerance_mb), or until it rose and stopped rising. On unified memory what a
-    GPU process held may come back a minute or more after the process is gone, and sometimes only a reboot returns it.
-  - Memory that does not come back is reported with the verdict V(warn), not as a failure. Nothing is stopped and nothing is rebooted.
-  - Without a note of this boot, the module only waits until memory stops rising, and its verdict is V(unknown).
-notes:
-  - A note is a record and not state of the node, so RV(ignore:changed) stays false.
-extends_documentation_fragment:
-  - gb10.cluster._attributes
-  - gb10.cluster._docker
-  - gb10.cluster._look
-  - gb10.cluster._cluster
-options:
-  state:
-    description:
-      - V(noted) before a start, V(back) after the end.
-    type: str
-    choices: [noted, back]
-    required: true
-  state_dir:
-    description:
-      - Directory on the node that holds the state of the collection's clusters. The note is below it.
-    type: path
-    default: /var/lib/gb10
-  expected:
-    description:
-      - With O(state=noted), what the start takes by the memory plan, and the digest by which a record of the same start is found, as
-        P(gb10.cluster.memory_expected#filter) returns it. Without it no level is noted.
-    type: dict
-    default: {}
-  image:
-    description:
-      - With O(state=noted), the image that is started. Records of another one say nothing of this start.
-    type: str
-    default: ""
-  tolerance_mb:
-    description:
-      - How many MiB less than noted count as back, 0 or more. Other programs of the node use memory too.
-    type: int
-    default: 4096
-  settle_mb:
-    description:
-      - Two samples that differ by less than this many MiB mean that the memory has settled, 1 or more.
-    type: int
-    default: 256
-  wait_timeout:
-    description:
-      - Seconds to wait at most. It is waited as long as that where less than noted is available and nothing comes back.
-    type: int
-    default: 180
-  wait_sleep:
-    description:
-      - Seconds between two samples, 1 or more.
-    type: int
-    default: 5
-attributes:
-  check_mode:
-    support: full
-    details:
-      - Looks at the memory once, and writes nothing.
-  diff_mode:
-    support: none
-seealso:
-  - module: gb10.cluster.cuda_zombie_check
-  - module: gb10.cluster.page_cache_drop
-"""
-
-EXAMPLES = r"""
-- name: Note what is available before the start
-  gb10.cluster.memory_watch:
-    state: noted
-  become: true
-
-- name: Wait until it is back
-  gb10.cluster.memory_watch:
-    state: back
-    wait_timeout: 300
-"""
-
-RETURN = r"""
-available_mb:
-  description: Available memory at the end, in MiB.
-  returned: success
-  type: int
-  sample: 118210
-noted_mb:
-  description: What was noted before the start, in MiB. Null without a note of this boot.
-  returned: success
-  type: int
-  sample: 119004
-level_mb:
-  description: The level in MiB that the start stays above when it goes as expected. Null where none is known.
-  returned: with O(state=noted)
-  type: int
-  sample: 18410
-level_why:
-  description: What it comes from, or why there is none.
-  returned: with O(state=noted)
-  type: str
-  sample: the start of 2026-11-23 on record took 96.4 GiB, less 1
-samples_mb:
-  description: Every sample, in MiB.
-  returned: success
-  type: list
-  elements: int
-  sample: [61022, 97113, 118204, 118210]
-seconds:
-  description: How long it was waited.
-  returned: success
-  type: float
-  sample: 15.0
-findings:
-  description: The judgement, in the shape of all findings.
-  returned: with O(state=back)
-  type: list
-  elements: dict
-  sample: []
-"""
 
 import os
 import socket
@@ -143,7 +18,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
-from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
@@ -241,7 +115,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     _module.require_least(params, MINIMUM)
     path = note.path_of(params["state_dir"], params["cluster_name"])
     boot = boot_id(params["roots"]["proc_root"])
-    if params["state"] == "noted":
+    if params["note"]:
         now = available_mb(params["roots"])
         above = level(params, now)
         if not module.check_mode:
@@ -262,28 +136,3 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "seconds": seconds,
         "findings": [found],
     }
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["noted", "back"], "required": True},
-            "cluster_name": {"type": "str", "default": "gb10"},
-            "state_dir": {"type": "path", "default": "/var/lib/gb10"},
-            "expected": {"type": "dict", "default": {}},
-            "image": {"type": "str", "default": ""},
-            "tolerance_mb": {"type": "int", "default": 4096},
-            "settle_mb": {"type": "int", "default": 256},
-            "wait_timeout": {"type": "int", "default": 180},
-            "wait_sleep": {"type": "int", "default": 5},
-            "roots": ROOTS,
-            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-            "docker_timeout": {"type": "int", "default": 60},
-        },
-        supports_check_mode=True,
-    )
-    _module.run(module, work)
-
-
-if __name__ == "__main__":
-    main()

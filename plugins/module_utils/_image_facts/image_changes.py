@@ -1,93 +1,10 @@
-#!/usr/bin/python
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""Whether an image only adds to its base. This module util is PRIVATE to the collection."""
+
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-module: image_additions_info
-short_description: Show that an image only adds to its base
-version_added: 0.2.0
-author: gb10.cluster contributors (@gb10-cluster)
-description:
-  - Compares an image with the one that it was built on. It fails when a file of the base was changed or removed, or when its variables, its entrypoint, its
-    command or its directory are other ones. What lies below the packages in O(allowed) may differ.
-  - Each file in the layers above the base is looked up in those of the base, in what the engine exports of the image (C(docker save)), and what is there as
-    well is compared. Nothing is started for that.
-  - Where layers are compressed in a way that Python does not know (zstd), a labeled throw-away container of each image without network says which packages it
-    has, and those of the base must be there in the same version. RV(how) says which of the two it was.
-  - It does so in check mode, too, and never reports a change.
-extends_documentation_fragment:
-  - gb10.cluster._attributes
-  - gb10.cluster._attributes.info_module
-  - gb10.cluster._docker
-attributes:
-  check_mode:
-    support: full
-    details:
-      - Where it takes throw-away containers, it starts them in check mode, too.
-options:
-  image:
-    description:
-      - The image, as a tag, a digest or an id.
-    type: str
-    required: true
-  base_image:
-    description:
-      - The image that it was built on, as a tag, a digest or an id.
-    type: str
-    required: true
-  allowed:
-    description:
-      - Names of the packages whose files may be changed, as directories are named.
-    type: list
-    elements: str
-    default: []
-  allowed_env:
-    description:
-      - Names of variables that may have other values.
-    type: list
-    elements: str
-    default: []
-  tool_timeout:
-    description:
-      - Seconds that an image gets to say its packages, and that the engine may be silent while it exports the image.
-    type: int
-    default: 300
-"""
-
-EXAMPLES = r"""
-- name: Make sure that nothing of the base was changed
-  gb10.cluster.image_additions_info:
-    image: gb10/engine:ray
-    base_image: nvcr.io/nvidia/vllm:26.05-py3
-  become: true
-"""
-
-RETURN = r"""
-how:
-  description: V(files) where all files were compared, V(packages) where the packages were.
-  returned: success
-  type: str
-  sample: files
-layers:
-  description: How many layers there are above the base.
-  returned: success
-  type: int
-  sample: 2
-added:
-  description: How many files the layers add, or packages.
-  returned: success
-  type: int
-  sample: 6144
-changed_paths:
-  description: What of the base was changed or removed where O(allowed) says that it may be.
-  returned: success
-  type: list
-  elements: str
-  sample: [/usr/local/lib/python3.12/dist-packages/vllm/envs.py]
-"""
 
 import http.client
 import json
@@ -99,7 +16,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_additions, image_copying, image_identity, image_server
-from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 #: How many paths a message names.
 NAMED = 5
@@ -186,23 +102,3 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "added": additions.added,
         "changed_paths": touched,
     }
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "image": {"type": "str", "required": True},
-            "base_image": {"type": "str", "required": True},
-            "allowed": {"type": "list", "elements": "str", "default": []},
-            "allowed_env": {"type": "list", "elements": "str", "default": []},
-            "tool_timeout": {"type": "int", "default": 300},
-            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-            "docker_timeout": {"type": "int", "default": 60},
-        },
-        supports_check_mode=True,
-    )
-    run(module, work)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,94 +1,10 @@
-#!/usr/bin/python
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""Which files pip would add to an image. This module util is PRIVATE to the collection."""
+
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-module: image_layer_info
-short_description: Show which files pip would add to an image
-version_added: 0.2.0
-author: gb10.cluster contributors (@gb10-cluster)
-description:
-  - Has an image's own pip find what O(requirements) need beyond what the image holds, with every installed package kept at its version.
-    The answer names each file by its hash, so that a layer made of it is the same on every node, and next month.
-  - Where what the image holds keeps a version of Ray out, the newest older one that fits is found, down to the first that asks for the token.
-  - For that it starts a labeled throw-away container with network, and removes it. Nothing is installed.
-  - It does so in check mode, too, and never reports a change.
-requirements:
-  - pip 22.2 or newer in the image
-extends_documentation_fragment:
-  - gb10.cluster._attributes
-  - gb10.cluster._attributes.info_module
-  - gb10.cluster._docker
-attributes:
-  check_mode:
-    support: full
-    details:
-      - Starts the throw-away container in check mode, too.
-options:
-  image:
-    description:
-      - The image, as a tag, a digest or an id.
-    type: str
-    required: true
-  requirements:
-    description:
-      - What the layer is for, as pip writes it.
-    type: list
-    elements: str
-    required: true
-  ray_allowed:
-    description:
-      - Which versions of Ray do as well where what the image holds keeps out the one that O(requirements) names, as pip writes them. Empty for any older one.
-    type: str
-    default: ""
-    version_added: 0.2.0
-  ca_file:
-    description:
-      - A CA bundle on the node that pip needs behind a TLS proxy.
-    type: path
-  pip_env:
-    description:
-      - Variables for pip, such as C(PIP_INDEX_URL).
-    type: dict
-    default: {}
-  wheels:
-    description:
-      - A directory on the node with packages, as an import of M(gb10.cluster.bundle) leaves them. With it pip asks no index.
-    type: path
-    version_added: 0.2.0
-  tool_timeout:
-    description:
-      - Seconds that pip gets.
-    type: int
-    default: 600
-"""
-
-EXAMPLES = r"""
-- name: Find what Ray adds to the base
-  gb10.cluster.image_layer_info:
-    image: nvcr.io/nvidia/vllm:26.05-py3
-    requirements: ["ray==2.60.0"]
-  become: true
-  register: layer
-"""
-
-RETURN = r"""
-lock:
-  description: The files that would be added, as lines for pip's option C(--require-hashes). Empty when the image has all of it.
-  returned: success
-  type: list
-  elements: str
-  sample: ["msgpack==1.2.4 --hash=sha256:a45ceb5f199d5e388f28b550ba881096a3740d4bda10e661d77f59d9a2e8187a"]
-why:
-  description: Which packages of the image kept the Ray of O(requirements) out, so that RV(lock) has an older one. Empty when it has what was asked for.
-  returned: success
-  type: str
-  version_added: 0.2.0
-  sample: ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2
-"""
 
 import inspect
 import json
@@ -100,7 +16,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract, lock_probe
-from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE
 
 #: Where the CA bundle appears in the container.
@@ -191,25 +106,3 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         said = why if why and lock_probe.CONFLICT in words else "; ".join(filter(None, (why, in_the_way(words))))
         raise ClusterError(f"{tried} cannot be added to {image}: {said}", remedy=remedy, reason="no layer", raw=words)
     return {"msg": f"{', '.join(used)} adds {len(last['lock'])} package(s) to {image}{f': {why}' if why else ''}", "lock": last["lock"], "why": why}
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "image": {"type": "str", "required": True},
-            "requirements": {"type": "list", "elements": "str", "required": True},
-            "ray_allowed": {"type": "str", "default": ""},
-            "ca_file": {"type": "path"},
-            "pip_env": {"type": "dict", "default": {}},
-            "wheels": {"type": "path"},
-            "tool_timeout": {"type": "int", "default": 600},
-            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-            "docker_timeout": {"type": "int", "default": 60},
-        },
-        supports_check_mode=True,
-    )
-    run(module, work)
-
-
-if __name__ == "__main__":
-    main()
