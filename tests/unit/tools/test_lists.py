@@ -44,6 +44,8 @@ argument_specs:
 }
 #: The most files that a person writes for a verb.
 MOST = 9
+#: The most modules that anybody may use, and that only the collection's roles call.
+MOST_MODULES, MOST_INTERNAL = 25, 10
 
 
 @pytest.fixture
@@ -69,6 +71,14 @@ def test_a_verb_costs_its_own_files_alone(lists, tmp_path):
     assert set(made) == {"docs/index.md", "docs/settings.md", "awx/job_templates.yml", "plugins/modules/judge.py"}
     assert "[clocks](clocks.md) | Compare the clocks of all nodes." in made["docs/index.md"] and "`gb10_clocks_seconds`" in made["docs/settings.md"]
     assert 'playbook: "{{ gb10_awx_playbooks }}/clocks.yml"' in made["awx/job_templates.yml"] and "      - clocks\n" in made["plugins/modules/judge.py"]
+
+
+def test_modules_are_few_and_internal_ones_are_in_no_list(lists):
+    public, internal = lists.modules(), lists.modules(internal=True)
+    assert len(public) <= MOST_MODULES and len(internal) <= MOST_INTERNAL
+    assert {*public, *internal} == {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
+    made = lists.lists()
+    assert not [name for name in internal if f"    - {name}\n" in made[lists.RUNTIME] or f"| `{name}` |" in made[lists.INDEX]]
 
 
 def test_the_lists_are_as_the_tool_writes_them(lists):

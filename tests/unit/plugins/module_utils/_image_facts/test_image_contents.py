@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_acces
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
 from ansible_collections.gb10.cluster.plugins.module_utils._image.engine_probe import MARK as ENGINE_MARK
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_probe import MARK
-from ansible_collections.gb10.cluster.plugins.modules import image_contract_info
+from ansible_collections.gb10.cluster.plugins.module_utils._image_facts import image_contents
 
 CONTRACT = {
     "python": "3.12.3",
@@ -33,7 +33,7 @@ IMAGE = {"Id": "sha256:abc", "RepoTags": ["e:1"], "RepoDigests": None, "Config":
 BASE = {"base:1": {"Id": "sha256:base"}}
 
 
-CONTRACTS = Path(__file__).resolve().parents[2] / "fixtures" / "vllm" / "contracts"
+CONTRACTS = Path(__file__).resolve().parents[3] / "fixtures" / "vllm" / "contracts"
 TAKES = json.loads((CONTRACTS / "0.32.0.json").read_text(encoding="utf-8"))
 #: What the two probes' answers become.
 KNOWN = {
@@ -73,12 +73,12 @@ class Engine:
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     def call(engine, **params):
-        monkeypatch.setattr(image_contract_info, "EngineApi", lambda socket, timeout: engine)
+        monkeypatch.setattr(image_contents, "EngineApi", lambda socket, timeout: engine)
         warnings = []
         defaults = {"image": "e:1", "base_image": None, "gpus": "none", "state_dir": str(tmp_path), "tool_timeout": 7, "docker_socket": "", "docker_timeout": 1}
         check_mode = params.pop("check_mode", False)
         module = types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode, warn=warnings.append)
-        return image_contract_info.work(module) | {"warnings": warnings}
+        return image_contents.work(module) | {"warnings": warnings}
 
     return call
 

@@ -13,7 +13,7 @@ import pytest
 import scripted_engine
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, long_prompt, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.modules import long_prompt as module
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import context_prompt as module
 from scripted_engine import Reply
 
 RUN = "20261123T101500Z-3f1c"

@@ -19,7 +19,7 @@ from engine_tree import Engine, tar_of
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_additions
-from ansible_collections.gb10.cluster.plugins.modules import image_additions_info
+from ansible_collections.gb10.cluster.plugins.module_utils._image_facts import image_changes
 
 SITE = "usr/lib/python3/dist-packages"
 FILES = {f"{SITE}/vllm/envs.py": b"A=1", f"{SITE}/torch/a.py": b"t", "etc/passwd": b"root"}
@@ -36,7 +36,7 @@ def engine(tmp_path: Path) -> t.Iterator[Engine]:
 def call(engine: Engine, **params: t.Any) -> dict[str, t.Any]:
     given = {"image": "node:1", "base_image": "base:1", "allowed": [], "allowed_env": [], "tool_timeout": 5}
     given |= {"docker_socket": engine.socket, "docker_timeout": 5}
-    return image_additions_info.work(types.SimpleNamespace(params={**given, **params}, check_mode=False))
+    return image_changes.work(types.SimpleNamespace(params={**given, **params}, check_mode=False))
 
 
 def test_what_only_adds_passes(engine: Engine) -> None:

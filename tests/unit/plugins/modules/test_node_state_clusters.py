@@ -11,7 +11,7 @@ import types
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import engine_api
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
-from ansible_collections.gb10.cluster.plugins.modules import mode_info
+from ansible_collections.gb10.cluster.plugins.modules import node_state_info
 
 
 def entry(cluster, role, state="running"):
@@ -20,16 +20,19 @@ def entry(cluster, role, state="running"):
 
 
 def look(tmp_path, monkeypatch, *entries):
-    monkeypatch.setattr(mode_info.EngineApi, "containers", lambda _self, _labels: list(entries))
-    params = {"state_dir": str(tmp_path), "log_dir": str(tmp_path / "log"), "docker_socket": "/none", "docker_timeout": 1, "roots": {"proc_root": "/proc"}}
-    return mode_info.work(types.SimpleNamespace(params=params, check_mode=False))
+    monkeypatch.setattr(node_state_info.EngineApi, "containers", lambda _self, _labels: list(entries))
+    params = {
+        "want": ["mode", "lease", "clusters", "companions_unit"], "strict": True, "state_dir": str(tmp_path), "log_dir": str(tmp_path / "log"),
+        "docker_socket": "/none", "docker_timeout": 1, "roots": {"proc_root": "/proc"},
+    }  # fmt: skip
+    return node_state_info.work(types.SimpleNamespace(params=params, check_mode=False))
 
 
 def test_clusters_of_a_node_are_told_by_name_whether_they_run_or_not(tmp_path, monkeypatch):
     shape = {"mode": "singles", "phase": modes.SETTLED, "reason": "", "clusters": {}}
     modes.write(str(tmp_path), modes.following(None, shape, "2026-11-24T02:10:00Z"))
     found = look(tmp_path, monkeypatch, entry("gb10", "worker", "exited"), entry("spark-2", "head"), entry("tts", "companion"))
-    assert list(found["clusters"]) == ["gb10", "spark-2"] and found["record"]["mode"] == "singles"
+    assert list(found["clusters"]) == ["gb10", "spark-2"] and found["mode"]["mode"] == "singles"
     assert [(one["role"], one["running"], one["live"]) for one in found["clusters"].values()] == [("worker", False, False), ("head", True, False)]
 
 
@@ -43,4 +46,4 @@ def test_an_engine_whose_note_cannot_be_read_counts_as_live_while_its_container_
 
 def test_a_node_where_no_mode_was_declared_has_none(tmp_path, monkeypatch):
     found = look(tmp_path, monkeypatch)
-    assert found["record"] is None and found["clusters"] == found["lease"] == {} and found["msg"] == "no mode is declared; no cluster"
+    assert found["mode"] is None and found["clusters"] == found["lease"] == {} and found["errors"] == []

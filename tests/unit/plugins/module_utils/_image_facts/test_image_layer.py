@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import ExecResult
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._image.lock_probe import MARK
-from ansible_collections.gb10.cluster.plugins.modules import image_layer_info
+from ansible_collections.gb10.cluster.plugins.module_utils._image_facts import image_layer
 
 LOCK = ["msgpack==1.2.4 --hash=sha256:a4", "ray==2.60.0 --hash=sha256:e2"]
 
@@ -57,10 +57,10 @@ class Engine:
 def call(monkeypatch):
     def call(stdout, **params):
         engine = Engine(stdout)
-        monkeypatch.setattr(image_layer_info, "EngineApi", lambda socket, timeout: engine)
+        monkeypatch.setattr(image_layer, "EngineApi", lambda socket, timeout: engine)
         defaults = {"image": "e:1", "requirements": ["ray==2.60.0"], "ca_file": None, "pip_env": {}, "wheels": None, "ray_allowed": "", "tool_timeout": 7}
         module = types.SimpleNamespace(params={**defaults, "docker_socket": "", "docker_timeout": 1, **params}, check_mode=False)
-        return image_layer_info.work(module), engine
+        return image_layer.work(module), engine
 
     return call
 
@@ -144,4 +144,4 @@ def test_an_index_that_ends_the_second_attempt_is_told_of(call):
 
 def test_a_package_is_named_once(call):
     twice = CONFLICT.replace("    The user", "    aiohttp 3.14.1 depends on attrs>=20; extra == 'x'\n    ray 2.60.0 depends on packaging>=24.2\n    The user")
-    assert image_layer_info.in_the_way(twice) == "ray 2.60.0 depends on packaging>=24.2, aiohttp 3.14.1 depends on attrs>=20, and the image has packaging 23.2"
+    assert image_layer.in_the_way(twice) == "ray 2.60.0 depends on packaging>=24.2, aiohttp 3.14.1 depends on attrs>=20, and the image has packaging 23.2"

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
-from ansible_collections.gb10.cluster.plugins.modules import glance_info
+from ansible_collections.gb10.cluster.plugins.modules import node_state_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import glance as glancing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
 
@@ -41,8 +41,8 @@ def node(tmp_path):
 
 def look(node):
     roots = {"proc_root": str(node / "proc"), "meminfo": str(node / "proc" / "meminfo"), "etc_root": str(node / "etc")}
-    params = {"state_dir": str(node / "state"), "roots": roots}
-    return glance_info.work(types.SimpleNamespace(params=params, check_mode=False))
+    params = {"want": ["mode", "lease", "engines", "sweep", "memory"], "strict": False, "state_dir": str(node / "state"), "roots": roots}
+    return node_state_info.work(types.SimpleNamespace(params=params, check_mode=False))
 
 
 def show(node, **more):

@@ -94,9 +94,15 @@ class Node:
         where = {"state_dir": str(self.state), "log_dir": str(self.root / "log"), "secrets_dir": str(self.secrets), "docker_socket": "/nowhere"}
         return {"node": "spark-1", **where, "roots": roots, **more}
 
+    def task(self, **options: t.Any) -> dict[str, t.Any]:
+        """The options as the module has them: most are below the unit's name."""
+        given = self.options(**options)
+        common = {name: given.pop(name) for name in ("state", "cluster_name", "state_dir", "log_dir", "roots", "tool_timeout") if name in given}
+        return {"name": "sweep", **common, "sweep": given}
+
     def module(self, check: bool = False, **options: t.Any) -> tuple[bool, dict[str, t.Any], str]:
         """Run the module; whether it went well, its result, and all that was printed."""
-        arguments = ["localhost", "-m", "gb10.cluster.health_sweep", "-a", json.dumps(self.options(**options)), "-c", "local", "-vvv"]
+        arguments = ["localhost", "-m", "gb10.cluster.node_service", "-a", json.dumps(self.task(**options)), "-c", "local", "-vvv"]
         env = {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
         ran = through_ansible.run("adhoc", *arguments, *(["--check", "--diff"] if check else []), env=env)
         found = re.search(r"localhost \| (\w+)!? => (\{.*\n\})", ran.stdout, re.DOTALL)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the modules of the ladder do on a node of files and sockets."""
+"""What the ladder reads and measures on a node of files and sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
-from ansible_collections.gb10.cluster.plugins.modules import rung_info, sshd_latency_info
+from ansible_collections.gb10.cluster.plugins.module_utils._samples import guard_summary, sshd_greeting
 from node_roots import rooted
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
@@ -36,7 +36,7 @@ def node(tmp_path):
 
 def told(node, **params):
     given = {"state_dir": str(node.state), "since": None, "points": 240, "proc_root": str(node.proc), "etc_root": str(node.etc)}
-    return rung_info.work(types.SimpleNamespace(params=rooted({**given, **params}), check_mode=False))
+    return guard_summary.work(types.SimpleNamespace(params=rooted({**given, **params}), check_mode=False))
 
 
 def test_the_ring_of_this_boot_is_read_from_a_moment_on(node):
@@ -52,7 +52,7 @@ def test_a_number_of_points_out_of_range_is_refused(node):
             told(node, points=points)
 
 
-# --- sshd_latency_info --------------------------------------------------------------------------------------------------
+# --- sshd_greeting --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def sshd():
 
 
 def measured(port, **params):
-    given = {"addresses": ["127.0.0.1"], "port": port, "seconds": 1, "interval": 1, "until": None, "timeout": 5}
-    return sshd_latency_info.work(types.SimpleNamespace(params={**given, **params}, check_mode=False))
+    given = {"addresses": ["127.0.0.1"], "port": port, "seconds": 1, "interval": 1, "until": None, "greeting_timeout": 5}
+    return sshd_greeting.work(types.SimpleNamespace(params={**given, **params}, check_mode=False))
 
 
 def test_a_greeting_is_timed(sshd, tmp_path):
@@ -105,7 +105,7 @@ def test_what_is_no_greeting_is_none(sshd, tmp_path, greeting, why):
 
 def test_one_that_takes_too_long_did_not_come(sshd, tmp_path):
     sshd.delay = 3
-    found = measured(sshd.port, until=str(tmp_path / "gone"), timeout=1)
+    found = measured(sshd.port, until=str(tmp_path / "gone"), greeting_timeout=1)
     assert found["samples_ms"] == [None] and "timed out" in found["errors"][0]
 
 

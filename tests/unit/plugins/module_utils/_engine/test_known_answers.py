@@ -15,7 +15,7 @@ from scripted_engine import Reply
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.modules import known_answers as module
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import known_answers as module
 
 ALL = list(questions.CHECKS)
 RUN, OTHER_RUN = "20261122T101500Z-3f1c", "20261122T112000Z-77aa"

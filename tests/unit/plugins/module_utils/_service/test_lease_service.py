@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module of a lease, and the unit that is kept for its end."""
+"""A lease on a node, and the unit that is kept for its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import lease_f
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as units
-from ansible_collections.gb10.cluster.plugins.modules import engine_unit, mode_lease
+from ansible_collections.gb10.cluster.plugins.module_utils._service import engine_service, lease_service
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 
@@ -53,7 +53,7 @@ def say(node, state="present", check_mode=False, **more):
         "clusters": ["gb10"], "restore": ["spark-1"], "whole": True, "awaits": {}, "tolerance_mb": 4096, "wait_timeout": 180, "companions": False,
         "tool_timeout": 60, "roots": roots, "program_digest": hashlib.sha256(b"sent").hexdigest(), "program_file": str(node.place / "sent"), **more,
     }  # fmt: skip
-    return mode_lease.work(types.SimpleNamespace(params=params, check_mode=check_mode))
+    return lease_service.work(types.SimpleNamespace(params=params, check_mode=check_mode))
 
 
 def test_a_lease_begins_with_a_unit_that_watches_it(node):
@@ -132,9 +132,9 @@ def test_a_unit_of_that_name_that_is_not_ours_stays(node):
 def keep(node, check_mode=False, cluster="spark-1"):
     params = {
         "state": "kept", "state_dir": node.state, "cluster_name": cluster, "roots": {"etc_root": str(node.place / "etc")}, "tool_timeout": 60, "lock_id": "",
-        "start_timeout": 300,
+        "start_timeout": 300, "enabled": False,
     }  # fmt: skip
-    return engine_unit.work(types.SimpleNamespace(params=params, check_mode=check_mode))
+    return engine_service.work(types.SimpleNamespace(params=params, check_mode=check_mode))
 
 
 def test_a_unit_that_is_kept_neither_runs_nor_starts_at_boot_and_its_files_stay(node):
@@ -169,7 +169,7 @@ def test_a_node_without_a_python_of_roots_is_not_leased(node, monkeypatch):
     def none(*_modules):
         raise ClusterError("no Python here can run a unit of root's")
 
-    monkeypatch.setattr(mode_lease.python, "of_units", none)
+    monkeypatch.setattr(lease_service.python, "of_units", none)
     with pytest.raises(ClusterError, match="no Python"):
         say(node)
     assert record.read(node.state) is None and node.asked == []

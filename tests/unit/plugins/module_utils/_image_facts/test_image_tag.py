@@ -11,7 +11,7 @@ import types
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.modules import image_digest_info
+from ansible_collections.gb10.cluster.plugins.module_utils._image_facts import image_tag
 
 DIGEST = "sha256:" + "2f" * 32
 
@@ -24,9 +24,9 @@ def call(monkeypatch):
                 raise answer
             return answer
 
-        monkeypatch.setattr(image_digest_info, "Docker", lambda socket, timeout: types.SimpleNamespace(registry_digest=registry_digest))
+        monkeypatch.setattr(image_tag, "Docker", lambda socket, timeout: types.SimpleNamespace(registry_digest=registry_digest))
         params = {"image": "nvcr.io/nvidia/vllm:26.05-py3", "docker_socket": "", "docker_timeout": 1}
-        return image_digest_info.work(types.SimpleNamespace(params=params, check_mode=False))
+        return image_tag.work(types.SimpleNamespace(params=params, check_mode=False))
 
     return call
 

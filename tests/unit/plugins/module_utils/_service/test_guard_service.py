@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import ask, setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult
-from ansible_collections.gb10.cluster.plugins.modules import node_guard
+from ansible_collections.gb10.cluster.plugins.module_utils._service import guard_service
 
 #: What the controller sends.
 PROGRAM = b"the program"
@@ -41,7 +41,7 @@ class Node:
         for module in (ask, setup, unit):
             monkeypatch.setattr(module, "run_tool", self.systemctl)
         monkeypatch.setattr(ask.shutil, "which", lambda name: f"/usr/bin/{name}")
-        monkeypatch.setattr(node_guard, "await_sample", self.sample)
+        monkeypatch.setattr(guard_service, "await_sample", self.sample)
         # One that every account may give to its own files.
         monkeypatch.setattr(guard_files, "ring_group", os.getegid)
 
@@ -68,7 +68,7 @@ class Node:
             "state": state, "state_dir": str(self.root / "state"), "act": "loading", "load_seconds": 7200, "addresses": [], "forget_ring": False,
             "tool_timeout": 30, "roots": roots, "program_digest": PROGRAM_DIGEST, "program_file": str(self.root / "sent"), **more,
         }  # fmt: skip
-        return node_guard.work(types.SimpleNamespace(params=params, check_mode=check_mode))
+        return guard_service.work(types.SimpleNamespace(params=params, check_mode=check_mode))
 
     @property
     def files(self) -> list[str]:
@@ -224,7 +224,7 @@ def test_a_full_disk_ends_no_start_whose_ranks_serve(node, monkeypatch):
         raise OSError(28, "No space left on device", path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(node_guard, "write_json", full)
+        patch.setattr(guard_service, "write_json", full)
         told = node.bring("serving")
     served = node.folder / guard_files.SERVED
     assert (told["verdict"], told["msg"]) == ("warn", f"the guard was not told: {served}: No space left on device")
