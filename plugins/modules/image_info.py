@@ -429,7 +429,7 @@ def main() -> None:
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},
             "allowed": {"type": "list", "elements": "str", "default": []},
             "allowed_env": {"type": "list", "elements": "str", "default": []},
-            "requirements": {"type": "list", "elements": "str", "default": []},
+            "requirements": {"type": "list", "elements": "str"},
             "ray_allowed": {"type": "str", "default": ""},
             "ca_file": {"type": "path"},
             "pip_env": {"type": "dict", "default": {}},
