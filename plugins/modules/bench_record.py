@@ -42,7 +42,7 @@ options:
     required: true
   samples:
     description:
-      - By node what M(gb10.cluster.node_samples_info) returned.
+      - By node what M(gb10.cluster.gpu_samples_info) returned.
     type: dict
     default: {}
   path:

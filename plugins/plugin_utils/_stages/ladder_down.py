@@ -18,7 +18,7 @@ READS = ladder.READS
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge whether the cluster is down with its memory back, after a stop. Returns ``off``: why nothing may be started any more, or nothing.
 
-    The answer is ``memory`` (node_samples_info). Before the first rung nothing may have been noted that it could be compared with.
+    The answer is ``memory`` (memory_watch). Before the first rung nothing may have been noted that it could be compared with.
     """
     error, reasons = ladder.error_of(answers), []
     for node, answer in answers.items():

@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
-#: Ids of findings that are made here; ``ladder.prompt`` comes from the module engine_questions.
+#: Ids of findings that are made here; ``ladder.prompt`` comes from the module long_prompt.
 IDS = ("ladder.guard", "ladder.kernel", "ladder.memory", "ladder.reboot", "ladder.silence", "ladder.sshd", "ladder.start")
 READS = ladder.READS
 #: Kinds of the kernel's lines that say nothing of memory or GPU: cables and links.
@@ -116,7 +116,7 @@ def entry(node: str, answers: Answers, settings: t.Mapping[str, t.Any], reasons:
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge one rung. Returns ``good``, ``against`` (in words), and ``climbs`` by node with it.
 
-    The answers are ``seen`` (the guard's summary since it began), ``prompt`` and ``questions`` (engine_questions, of the head) and ``sshd``; what failed of the
+    The answers are ``seen`` (rung_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what failed of the
     bring-up or of asking is in each node's ``error``. ``settings`` has ``context``, ``at_s`` (seconds since the climb began), ``seconds`` and
     ``start_seconds``.
     """
