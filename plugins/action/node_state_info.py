@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
     def _reach(self, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return whether Ansible can work on the node: whether the smallest module there is runs."""
         try:
-            answer = self._execute_module(module_name="ansible.builtin.ping", task_vars=task_vars)
+            answer = self._execute_module(module_name="ansible.builtin.ping", module_args={}, task_vars=task_vars)
         except AnsibleError as error:
             said, reached = str(error), False
         else:
