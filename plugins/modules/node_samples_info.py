@@ -375,11 +375,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
-from ansible_collections.gb10.cluster.plugins.module_utils._samples import gpu_power, guard_records, guard_summary, memory_return, sshd_greeting
+from ansible_collections.gb10.cluster.plugins.module_utils._samples import gpu_power, guard_ring, memory_return, sshd_greeting
 
 #: What reads each source.
 SOURCES: dict[str, t.Callable[[AnsibleModule], dict[str, t.Any]]] = {
-    "guard": guard_records.work, "guard_summary": guard_summary.work, "gpu": gpu_power.work, "sshd": sshd_greeting.work, "memory": memory_return.work,
+    "guard": guard_ring.records, "guard_summary": guard_ring.summary, "gpu": gpu_power.work, "sshd": sshd_greeting.work, "memory": memory_return.work,
 }  # fmt: skip
 #: Seconds of those that go without.
 SECONDS = {"guard": 60, "sshd": 1}

@@ -28,7 +28,8 @@ description:
   - A unit that is removed leaves what it started running. So does one that is kept.
   - A unit of that name that this collection did not write, or that somebody edited, stays as it is, and the module fails.
   - When the node was not shut down cleanly, the first start of an engine's or the companions' unit is refused, with the reason in the journal and in RV(unit).
-    A person's C(systemctl start) after that goes ahead. So does the first start when root made the file C(power_cycled) in O(state_dir) before, which is removed.
+    A person's C(systemctl start) after that goes ahead. So does the first start when root made the file C(power_cycled) in O(state_dir) before, which is
+    removed.
 requirements:
   - With O(name=companions), what the companions need.
 extends_documentation_fragment:

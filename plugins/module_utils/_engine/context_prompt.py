@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, long_prompt, questions
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
 MINIMUM = {"percent": 1, "max_tokens": 1, "timeout": 1}
 MOST_PERCENT = 95
@@ -28,8 +28,7 @@ def found(verdict: str, message: str, measured: t.Any, needed: t.Any) -> dict[st
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _module.require_least(params, MINIMUM)
-    if params["percent"] > MOST_PERCENT:
-        raise ClusterError(f"percent is {params['percent']}, expected at most {MOST_PERCENT}", remedy="Correct percent.", reason="input")
+    _module.require_most(params, {"percent": MOST_PERCENT})
     if module.check_mode:
         return {**NOTHING, "msg": "a prompt would be asked"}
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])

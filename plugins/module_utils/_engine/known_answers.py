@@ -22,14 +22,6 @@ MINIMUM = {"max_tokens": 1, "needle_percent": 1, "timeout": 1}
 MOST_PERCENT = 90
 
 
-def check_numbers(params: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` for an option out of its range."""
-    _module.require_least(params, MINIMUM)
-    if params["needle_percent"] > MOST_PERCENT:
-        what = f"needle_percent is {params['needle_percent']}, expected at most {MOST_PERCENT}"
-        raise ClusterError(what, remedy="Correct needle_percent.", reason="input")
-
-
 def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
     """Return what a run answered before, by check; nothing for another run."""
     kept = read_note(path) or {}
@@ -49,7 +41,8 @@ def engine_of(state: dict[str, t.Any], params: dict[str, t.Any]) -> questions.En
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    check_numbers(params)
+    _module.require_least(params, MINIMUM)
+    _module.require_most(params, {"needle_percent": MOST_PERCENT})
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
     state = engine_state.engine_state(paths)
     if not state["live"] or not state["api_address"]:

@@ -6,18 +6,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-
-LONGEST = 28800
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
+from ansible_collections.gb10.cluster.plugins.module_utils._samples import repeating
 
 
 def sample(gpus: list[dict[str, t.Any]], now: float) -> dict[str, t.Any]:
@@ -32,16 +28,8 @@ def sample(gpus: list[dict[str, t.Any]], now: float) -> dict[str, t.Any]:
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    _module.require_least(params, {"seconds": 1, "interval": 1, "tool_timeout": 1})
-    if params["seconds"] > LONGEST:
-        raise ClusterError(f"seconds is {params['seconds']}, expected at most {LONGEST}", remedy="Correct seconds.", reason="input")
-    samples: list[dict[str, t.Any]] = []
-    errors: dict[str, None] = {}
-    for _elapsed in clock(params["seconds"], params["interval"]):
-        try:
-            samples.append(sample(driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"]), time.time()))
-        except ClusterError as error:
-            errors[str(error)] = None
-        if params["until"] and not os.path.exists(params["until"]):
-            break
-    return {"msg": f"{len(samples)} sample(s)", "samples": samples, "errors": list(errors)}
+    repeating.check(params)
+    require_least(params, {"tool_timeout": 1})
+    samples, errors = repeating.take(params, lambda: sample(driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"]), time.time()))
+    known = [one for one in samples if one]
+    return {"msg": f"{len(known)} sample(s)", "samples": known, "errors": errors}

@@ -6,18 +6,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._network.greeting import greet
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
-
-LONGEST = 28800
+from ansible_collections.gb10.cluster.plugins.module_utils._samples import repeating
 
 
 def open_address(addresses: t.Sequence[str], port: int, timeout: float) -> tuple[str, str]:
@@ -37,22 +33,12 @@ def open_address(addresses: t.Sequence[str], port: int, timeout: float) -> tuple
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
-    _module.require_least(params, {"port": 1, "seconds": 1, "interval": 1, "greeting_timeout": 1})
-    if params["seconds"] > LONGEST:
-        raise ClusterError(f"seconds is {params['seconds']}, expected at most {LONGEST}", remedy="Correct seconds.", reason="input")
-    address, closed = open_address(params["addresses"], params["port"], params["greeting_timeout"])
+    port, timeout = params["port"], params["greeting_timeout"]
+    repeating.check(params)
+    require_least(params, {"port": 1, "greeting_timeout": 1})
+    address, closed = open_address(params["addresses"], port, timeout)
     if not address:
         return {"msg": f"no sshd takes connections: {closed}", "samples_ms": [], "worst_ms": None, "address": "", "errors": [closed]}
-    samples: list[int | None] = []
-    errors: dict[str, None] = {}
-    for _elapsed in clock(params["seconds"], params["interval"]):
-        try:
-            samples.append(greet(address, params["port"], params["greeting_timeout"]))
-        except OSError as error:
-            samples.append(None)
-            errors[error.strerror or str(error)] = None
-        if params["until"] and not os.path.exists(params["until"]):
-            break
-    known = [one for one in samples if one is not None]
-    worst = max(known) if known and len(known) == len(samples) else None
-    return {"msg": f"{len(samples)} greeting(s), the slowest {worst} ms", "samples_ms": samples, "worst_ms": worst, "address": address, "errors": list(errors)}
+    samples, errors = repeating.take(params, lambda: greet(address, port, timeout))
+    worst = max(samples) if None not in samples else None
+    return {"msg": f"{len(samples)} greeting(s), the slowest {worst} ms", "samples_ms": samples, "worst_ms": worst, "address": address, "errors": errors}

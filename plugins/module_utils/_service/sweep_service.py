@@ -15,7 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
-from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, require_most
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_secret
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, declared, sweep_files, unit_text
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install, python, setup
@@ -81,9 +81,7 @@ def check(params: Params) -> None:
     """Raise :class:`ClusterError` for options that cannot be used."""
     least = {"minutes": 1, "repeat_hours": 0, "quiet_minutes": 1, "memory_floor_gib": 0, "start_timeout": 1, "token_timeout": 1, "tool_timeout": 1}
     require_least(params, least)
-    for name, most in (("minutes", 1440), ("token_timeout", 120)):
-        if params[name] > most:
-            raise ClusterError(f"{name} is {params[name]}, expected at most {most}", remedy=f"Correct {name}.", reason="input")
+    require_most(params, {"minutes": 1440, "token_timeout": 120})
     for index, one in enumerate(params["channels"]):
         needs = [word for word in declared.NEEDS[one["type"]] if word != declared.SECRETS.get(one["type"]) and not one.get(word)]
         if needs:

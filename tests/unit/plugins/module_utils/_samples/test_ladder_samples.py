@@ -14,7 +14,7 @@ import types
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import ring
-from ansible_collections.gb10.cluster.plugins.module_utils._samples import guard_summary, sshd_greeting
+from ansible_collections.gb10.cluster.plugins.module_utils._samples import guard_ring, sshd_greeting
 from node_roots import rooted
 
 BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
@@ -36,7 +36,7 @@ def node(tmp_path):
 
 def told(node, **params):
     given = {"state_dir": str(node.state), "since": None, "points": 240, "proc_root": str(node.proc), "etc_root": str(node.etc)}
-    return guard_summary.work(types.SimpleNamespace(params=rooted({**given, **params}), check_mode=False))
+    return guard_ring.summary(types.SimpleNamespace(params=rooted({**given, **params}), check_mode=False))
 
 
 def test_the_ring_of_this_boot_is_read_from_a_moment_on(node):
