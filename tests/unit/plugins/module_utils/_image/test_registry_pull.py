@@ -12,11 +12,10 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.action import image_pull as action
+from ansible_collections.gb10.cluster.plugins.action import image_copy as action
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
-from ansible_collections.gb10.cluster.plugins.modules import image_pull
+from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling, registry_pull
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import node_job
 
 BY_DIGEST, TAG = "r/vllm@sha256:cd", "r/vllm:1"
@@ -42,9 +41,9 @@ class Engine:
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     def call(engine, *, check_mode=False, **params):
-        monkeypatch.setattr(image_pull, "Docker", lambda socket, timeout: engine)
-        defaults = {"image": BY_DIGEST, "tag": TAG, "pull_timeout": 60, "state_dir": str(tmp_path / "state"), "docker_socket": "", "docker_timeout": 1}
-        return image_pull.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
+        monkeypatch.setattr(registry_pull, "Docker", lambda socket, timeout: engine)
+        defaults = {"image": BY_DIGEST, "tag": TAG, "timeout": 60, "state_dir": str(tmp_path / "state"), "docker_socket": "", "docker_timeout": 1}
+        return registry_pull.work(types.SimpleNamespace(params={**defaults, **params}, check_mode=check_mode))
 
     return call
 
@@ -70,7 +69,7 @@ def test_check_mode_predicts(call):
 
 
 def test_how_far_it_is_stands_in_a_file_only_while_it_pulls(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(image_pull, "NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(registry_pull, "NOTE_SECONDS", 0.0)
     path = tmp_path / "state" / pulling.note_path("", BY_DIGEST)
     seen = []
 
@@ -88,7 +87,7 @@ def test_a_failure_and_a_pull_without_end_leave_no_note(call, tmp_path):
     with pytest.raises(ClusterError, match="manifest unknown"):
         call(Engine(events=[{"error": "manifest unknown"}]))
     with pytest.raises(WaitTimeout, match=r"not pulled within 0 s; last seen: 0.0 of 0.0 GiB"):
-        call(Engine(), pull_timeout=0)
+        call(Engine(), timeout=0)
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -112,7 +111,7 @@ def controller(monkeypatch):
 
     def make(statuses, check_mode=False, **args):
         plugin = object.__new__(action.ActionModule)
-        plugin._task = types.SimpleNamespace(check_mode=check_mode, async_val=0, args={"image": BY_DIGEST, **args})
+        plugin._task = types.SimpleNamespace(check_mode=check_mode, async_val=0, args={"state": "pulled", "image": BY_DIGEST, **args})
         asked, shown = [], []
         note = base64.b64encode(json.dumps({"text": "1.0 of 2.0 GiB downloaded"}).encode()).decode()
 
@@ -144,7 +143,7 @@ def test_lines_say_how_far_it_is_until_the_job_has_its_result(controller):
 
 
 def test_a_job_that_never_ends_is_given_up(controller):
-    result, _asked, _shown = controller([{"finished": 0}] * 100, pull_timeout=20)
+    result, _asked, _shown = controller([{"finished": 0}] * 100, timeout=20)
     assert result["failed"] and result["msg"] == "pulling did not end within 80 s"
 
 

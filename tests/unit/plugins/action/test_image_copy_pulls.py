@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.action import image_pull
+from ansible_collections.gb10.cluster.plugins.action import image_copy
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import node_job
 
 
@@ -28,8 +28,8 @@ def watched(monkeypatch):
             return {"content": note}
         return next(looks) if module_args["mode"] == "status" else {}
 
-    action = image_pull.ActionModule.__new__(image_pull.ActionModule)
-    action._vars, action._task = {"inventory_hostname": "spark-1"}, types.SimpleNamespace(args={"image": "x"})
+    action = image_copy.ActionModule.__new__(image_copy.ActionModule)
+    action._vars, action._task = {"inventory_hostname": "spark-1"}, types.SimpleNamespace(args={"state": "pulled", "image": "x"})
     monkeypatch.setattr(action, "_execute_module", execute)
     monkeypatch.setattr(action, "_remote_expand_user", lambda path: path)
     monkeypatch.setattr(action, "get_shell_option", lambda _name, default: default)
@@ -41,4 +41,4 @@ def watched(monkeypatch):
 def test_the_pull_is_watched_until_it_ends(watched):
     result, shown = watched
     assert (result["changed"], result["msg"]) == (True, "pulled")
-    assert len(shown) == 1 and shown[0].startswith("spark-1: pulling 3 of 20 GiB")
+    assert len(shown) == 1 and shown[0].startswith("spark-1: copying the image 3 of 20 GiB")

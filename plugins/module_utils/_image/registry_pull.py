@@ -1,68 +1,10 @@
-#!/usr/bin/python
 # Copyright (c) 2026, gb10.cluster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""An image that comes from its registry. This module util is PRIVATE to the collection."""
+
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-module: image_pull
-short_description: Pull an image and show how far it is
-version_added: 0.2.0
-author: gb10.cluster contributors (@gb10-cluster)
-description:
-  - Pulls an image unless the node has it, and gives it the name O(tag).
-  - While it pulls, a line on the controller says every 15 seconds how much is downloaded and unpacked. Images with an engine have 20 to 40 GB.
-  - The pull runs on the node without the connection. When that is lost, the pull goes on, and a second run takes it up.
-requirements:
-  - The Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer), which knows the node's logins to registries.
-extends_documentation_fragment:
-  - gb10.cluster._attributes
-  - gb10.cluster._docker
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-options:
-  image:
-    description:
-      - The image with its tag, or by its digest as RV(gb10.cluster.image_info#module:digest.reference) says it.
-    type: str
-    required: true
-  tag:
-    description:
-      - A name that the image gets on the node.
-    type: str
-  pull_timeout:
-    description:
-      - Seconds that the pull may take.
-    type: int
-    default: 7200
-  state_dir:
-    description:
-      - The directory that holds the state of clusters on the node. How far the pull is stands there while it runs.
-    type: path
-    default: /var/lib/gb10
-seealso:
-  - module: gb10.cluster.image_info
-"""
-
-EXAMPLES = r"""
-- name: Pull the image that the tag is now
-  gb10.cluster.image_pull:
-    image: nvcr.io/nvidia/vllm@sha256:2f9d4a0c3b5e6f708192a3b4c5d6e7f8012345679b90461c92071f0c3f3d4b7f
-    tag: nvcr.io/nvidia/vllm:26.05-py3
-  become: true
-"""
-
-RETURN = r"""
-image_id:
-  description: The image's id, null in check mode when it would be pulled.
-  returned: success
-  type: str
-  sample: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
-"""
 
 import contextlib
 import os
@@ -76,7 +18,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Do
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
-from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
 #: Seconds between two notes of how far a pull is.
 NOTE_SECONDS = 2.0
@@ -96,10 +37,10 @@ def pull(docker: Docker, params: dict[str, t.Any]) -> None:
         for event in docker.pull(params["image"]):
             progress.feed(event)
             now = time.monotonic()
-            if now - began > params["pull_timeout"]:
+            if now - began > params["timeout"]:
                 raise WaitTimeout(
                     f"{params['image']} was not pulled within {params['pull_timeout']} s; last seen: {progress.text()}",
-                    remedy="Run again, it goes on with the layers that are there. Raise pull_timeout for a slow line.",
+                    remedy="Run again, it goes on with the layers that are there. Raise timeout for a slow line.",
                 )
             if now - noted >= NOTE_SECONDS:
                 noted = now
@@ -140,22 +81,3 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "reason": "the node lacks it" if actions else "the node has it",
         "diff": {"before": before, "after": after},
     }
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "image": {"type": "str", "required": True},
-            "tag": {"type": "str"},
-            "pull_timeout": {"type": "int", "default": pulling.TIMEOUT},
-            "state_dir": {"type": "path", "default": pulling.STATE_DIR},
-            "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
-            "docker_timeout": {"type": "int", "default": 60},
-        },
-        supports_check_mode=True,
-    )
-    run(module, work)
-
-
-if __name__ == "__main__":
-    main()
