@@ -130,7 +130,8 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Judge one rung, or whether the last good one started again. Returns ``against`` (in words), ``climbs`` by node with it, the ``next`` step, and the
     ``outcome`` of the climb where there is none.
 
-    The answers are ``seen`` (node_samples_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what failed of the
+    The answers are ``seen`` (node_samples_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what
+    failed of the
     bring-up or of asking is in each node's ``error``. ``settings`` has ``step``, ``rungs``, ``at_s`` (seconds since the climb began), ``seconds`` and
     ``start_seconds``.
     """
