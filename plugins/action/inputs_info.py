@@ -37,13 +37,13 @@ class ActionModule(ActionBase):
                 "known": {"type": "list", "elements": "str", "default": []},
                 "profile": {"type": "bool", "default": True},
             },
-            mutually_exclusive=[["passwords_of", "role"]],
         )
-        if arguments["passwords_of"] is not None:
-            found = self._command_line(task_vars, self._given(), arguments["known"]) + self._passwords(task_vars["hostvars"], arguments["passwords_of"])
+        role, passwords_of = arguments["role"], arguments["passwords_of"]
+        if role or passwords_of is not None:
+            found = self._command_line(task_vars, task_vars if role else self._given(), arguments["known"])
+            found += self._passwords(task_vars["hostvars"], passwords_of or [])
+            found += self._role(task_vars, role, arguments["profile"]) if role else []
             answer = {"findings": found}
-        elif arguments["role"]:
-            answer = {"findings": self._command_line(task_vars, task_vars, arguments["known"]) + self._role(task_vars, arguments["role"], arguments["profile"])}
         else:
             answer = self._settings(task_vars, arguments["profile"])
         result = {
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         """The settings of this host, with the profile where that is wanted, and how Ansible reaches it."""
         missing = sorted(set(settings.settings()) - set(task_vars))
         if missing:
-            raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or use gb10.cluster.validate")
+            raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or gb10.cluster.engine with tasks_from: validate")
         host = task_vars["inventory_hostname"]
         evaluated, failures = self._evaluate(task_vars, settings.settings())
         # A default that is made from another setting fails with it; the one that was set is the one to correct.

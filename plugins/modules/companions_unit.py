@@ -11,8 +11,8 @@ short_description: Set up the systemd unit of a node's companions, or take it aw
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - The unit C(gb10-companions.service) starts containers of companions at a boot, before the engine's units, and stops them gently at a shutdown. It runs
-    the module M(gb10.cluster.companion) with the arguments in O(specification), which are those that the role P(gb10.cluster.companions#role) passes to it.
+  - The unit C(gb10-companions.service) starts containers of companions at a boot, before the engine's units, and stops them gently at a shutdown. It starts
+    those of O(specification) that are there; the role P(gb10.cluster.companions#role) creates them.
   - With O(state=present), specification (mode 0600) and program are written into C(companions) below O(state_dir), where root alone can look, and the unit is
     started. Companions that run as specified are taken over as they are.
   - With O(state=absent), the unit and its files go. The companions run on.
@@ -21,7 +21,7 @@ description:
   - When the node was not shut down cleanly, the first start of the next boot is refused, as that of M(gb10.cluster.engine_unit) is. The file C(power_cycled)
     counts for both.
 requirements:
-  - What M(gb10.cluster.companion) needs.
+  - Docker Engine 20.10 or newer, with its command line.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._cluster.state_dir
@@ -44,10 +44,9 @@ options:
   specification:
     description:
       - What the unit starts, as the role P(gb10.cluster.companions#role) makes it. Required with O(state=present).
-      - C(companions) is a list of options of M(gb10.cluster.companion), each with at least C(name), C(image), C(health_timeout) and C(stop_timeout).
+      - C(companions) is a list of C(name), C(port), C(health_path), C(gpus), C(health_timeout) and C(stop_timeout).
     type: dict
 seealso:
-  - module: gb10.cluster.companion
   - module: gb10.cluster.engine_unit
 """
 
@@ -58,7 +57,6 @@ EXAMPLES = r"""
     specification:
       companions:
         - name: ollama
-          image: ollama/ollama@sha256:2f9d4a0c3b5e6f708192a3b4c5d6e7f8012345679b90461c92071f0c3f3d4b7f
           port: 11434
           health_path: /api/tags
           health_timeout: 120

@@ -212,7 +212,6 @@ options:
     default: 30
 seealso:
   - module: gb10.cluster.node_guard
-  - module: gb10.cluster.companion
   - module: gb10.cluster.cluster_record
 """
 

@@ -14,7 +14,7 @@ description:
   - Evaluates every setting of the role P(gb10.cluster.gb10#role) for this host, each on its own, and judges types, ranges and formats.
   - A setting that can't be evaluated (an undefined variable, a vault without its password) is named; it does not hide the others.
   - Never fails because of what it finds. Give the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
-    P(gb10.cluster.validate#role) does.
+    P(gb10.cluster.engine#role) does.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -33,7 +33,7 @@ options:
     elements: str
   role:
     description:
-      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster.
+      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster. With O(passwords_of) both are judged.
     type: str
   known:
     description:

@@ -56,6 +56,7 @@ options:
       - ladder_down
       - ladder_plan
       - ladder_rung
+      - logs
       - memory
       - mode
       - mode_declared
@@ -68,6 +69,7 @@ options:
       - preflight
       - proof
       - protect
+      - protect_plan
       - prune
       - ray
       - reach

@@ -32,11 +32,11 @@ def guarded(lab: Lab) -> t.Iterator[None]:
     for host in (HEAD, WORKER):
         lab.run(host, "rm", "-f", LADDER)
         play_memory(lab, host, [60])
-    set_up = lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO})
+    set_up = lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO})
     assert set_up.rc == 0, set_up.failures
     yield
     lab.down()
-    gone = lab.play("guard", gb10_guard="absent", gb10_guard_forget=True)
+    gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
     assert gone.rc == 0, gone.failures
     for host in (HEAD, WORKER):
         lab.run(host, "rm", "-f", LADDER, MEMINFO)
@@ -71,9 +71,9 @@ def context_served(lab: Lab) -> int:
 
 
 def test_without_a_guard_nothing_begins(lab: Lab, no_cluster: None) -> None:
-    lab.play("guard", gb10_guard="absent", gb10_guard_forget=True)
+    lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
     ran = lab.play("bench", tags="ladder", gb10_ladder=True)
-    assert ran.rc != 0 and "no guard runs" in ran.said and "run the playbook guard first" in ran.said
+    assert ran.rc != 0 and "no guard runs" in ran.said and "run protect --tags guard first" in ran.said
     assert lab.containers(HEAD) == {} and tried(lab) == 0
 
 

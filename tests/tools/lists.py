@@ -26,6 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "collections"))
 services = importlib.import_module("ansible_collections.gb10.cluster.plugins.module_utils._service.table")
+playbook_tags = importlib.import_module("ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.tags")
 INDEX, SETTINGS, AWX_PAGE = Path("docs/index.md"), Path("docs/settings.md"), Path("docs/awx.md")
 RUNTIME, TEMPLATES, JUDGE = Path("meta/runtime.yml"), Path("awx/job_templates.yml"), Path("plugins/modules/judge.py")
 STAGES = Path("plugins/plugin_utils/_stages")
@@ -48,6 +49,7 @@ class Verb(t.NamedTuple):
 
     name: str
     says: str
+    tags: list[str]
 
     @property
     def page(self) -> str:
@@ -60,13 +62,13 @@ def sentence(text: str) -> str:
 
 
 def verbs() -> list[Verb]:
-    """The playbooks whose head shows how they are typed; others are a part of these."""
+    """The playbooks; the head of each shows how it is typed."""
     found = []
     for path in sorted((ROOT / "playbooks").glob("*.yml")):
         head = re.match(r"---\n((?:#.*\n)+)", path.read_text(encoding="utf-8"))
         lines = [line[1:].strip() for line in head[1].splitlines()] if head else []
         if any(line.startswith("ansible-playbook ") for line in lines):
-            found.append(Verb(path.stem, sentence(" ".join(lines))))
+            found.append(Verb(path.stem, sentence(" ".join(lines)), sorted(playbook_tags.known(path) - {"always", "never"})))
     return found
 
 
@@ -78,8 +80,9 @@ def modules() -> dict[str, str]:
 
 
 def specs(role: str) -> dict[str, t.Any]:
-    """The main entry point of a role's argument specs."""
-    return yaml.safe_load((ROOT / "roles" / role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
+    """The first entry point of a role's argument specs."""
+    entry_points = yaml.safe_load((ROOT / "roles" / role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
+    return next(iter(entry_points.values()))
 
 
 def roles() -> list[str]:
@@ -141,7 +144,8 @@ def unit_list() -> str:
 
 
 def verb_list() -> str:
-    return table(("Verb", "What it does"), [(f"[{verb.name}]({verb.page})", verb.says) for verb in verbs()])
+    rows = [(f"[{verb.name}]({verb.page})", verb.says, ", ".join(f"`{tag}`" for tag in verb.tags)) for verb in verbs()]
+    return table(("Verb", "What it does", "Tags"), rows)
 
 
 def page_list() -> str:
@@ -173,9 +177,9 @@ def template_list() -> str:
     rows = []
     for one in templates():
         asks = [question["question_name"] for question in one.get("survey_spec", {}).get("spec", [])]
-        tags = f", tags `{one['job_tags']}`" if one.get("job_tags") else ""
-        rows.append((one["name"], f"`{Path(one['playbook']).stem}`{tags}", "; ".join(asks) or "nothing"))
-    return table(("Template", "Playbook", "Its survey asks"), rows)
+        tags = ["tags"] if one.get("ask_tags_on_launch") else []
+        rows.append((one["name"], f"`{Path(one['playbook']).stem}`", "; ".join([*tags, *asks]) or "nothing"))
+    return table(("Template", "Playbook", "It asks for"), rows)
 
 
 def with_templates(text: str) -> str:
