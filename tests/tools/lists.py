@@ -43,12 +43,15 @@ NO_JOB = {
 
 #: Verbs and pages by when an owner needs them. A verb that is nowhere here serves; a page that is nowhere is to look things up.
 GROUPS = {
-    "before": ("from_the_box", "init", "plan", "import", "models", "bundle", "systems", "coming_from", "lab"),
-    "serving": (
-        "serve", "nemotron_tp2", "status", "mode", "teardown", "bench", "protect", "prune", "awx_configure", "clients", "proof", "companions", "lease",
-        "unit", "upgrade", "uninstall",
+    "before": (
+        "from_the_box", "init", "plan", "profiles", "preflight", "serve", "nemotron_tp2", "import", "models", "bundle", "baseline", "fabric", "systems",
+        "coming_from", "lab",
     ),
-    "wrong": ("doctor", "explain", "calibrate", "symptoms"),
+    "serving": (
+        "status", "mode", "single", "teardown", "protect", "guard", "sweep", "bench", "ladder", "prune", "awx_configure", "clients", "proof", "companions",
+        "lease", "unit", "upgrade", "uninstall",
+    ),
+    "wrong": ("doctor", "explain", "postmortem", "calibrate", "symptoms"),
 }
 WHEN = {"before": "Before it serves", "serving": "While it serves", "wrong": "When something is wrong"}
 
@@ -173,7 +176,7 @@ def settings_page() -> str:
         f"## The {len(FIRST)} that owners touch first", "", settings_table(rows[name] for name in FIRST), "",
     ]
     for group in sorted(groups, key=lambda name: (name != ALL_VERBS, name)):
-        lines += [f"## Of {group}", "", settings_table(groups[group]), ""]
+        lines += [f"## {group[0].upper()}{group[1:]}", "", settings_table(groups[group]), ""]
     return "\n".join(lines)
 
 
@@ -246,18 +249,20 @@ def download_gb(one: dict[str, t.Any]) -> float:
 
 
 def model_list() -> str:
-    """Return the profiles with the speeds that others reported, the fastest for many first; those without a figure below."""
+    """Return the profiles with the speeds that others reported, by nodes and the fastest first; those without a figure below."""
     rows, silent = [], []
-    for name, nodes, repo in profiles():
+    for name, nodes, _repo in profiles():
         one = profile(name)
         speed = yaml.safe_load((ROOT / "playbooks/profiles" / f"{name}.yml").read_text(encoding="utf-8")).get("speed")
         if not speed:
             silent.append(f"`{name}`")
             continue
         many = f"{speed['many']:g} ({speed['users']})" if "many" in speed else "-"
-        context = f"{one['serve']['max_model_len'] / 1024:.0f}k"
+        tokens = one["serve"]["max_model_len"]
+        context = f"{tokens // 1024}K" if tokens % 1024 == 0 else f"{tokens // 1000}k"
         by = f"[{speed['by']}]({speed['source']}), {speed['setup']}"
         rows.append((f"`{name}`", str(nodes), f"{download_gb(one):.0f}", context, f"{speed['one']:g}", many, by))
+    rows.sort(key=lambda row: (-int(row[1]), -float(row[4])))
     listed = table(("Profile", "Sparks", "GB", "Context", "One user", "Many (users)", "Reported by, on"), rows)
     return listed + (f"\n\nWithout a reported speed: {', '.join(silent)}." if silent else "")
 
@@ -265,7 +270,7 @@ def model_list() -> str:
 def tags(path: Path) -> list[str]:
     """Return the tags of a playbook and of the task files and playbooks beside it that it names."""
     text = path.read_text(encoding="utf-8")
-    found = [tag for tags in re.findall(r"^\s+tags: \[(.*)\]$", text, re.MULTILINE) for tag in tags.split(", ")]
+    found = [tag for listed in re.findall(r"^\s+tags: \[(.*)\]$", text, re.MULTILINE) for tag in listed.split(", ")]
     for name in re.findall(r"(?:import_playbook|(?:import|include)_tasks): (\S+\.yml)$", text, re.MULTILINE):
         if (path.parent / name).is_file():
             found += tags(path.parent / name)
@@ -276,10 +281,11 @@ def completion() -> str:
     """Return the file of completion with the words that ./gb10 knows."""
     shortcuts = re.findall(r"^  ([a-z][a-z |]*)\) tags=.*verb=(\w+)", (ROOT / WRAPPER).read_text(encoding="utf-8"), re.MULTILINE)
     of = {name: verb for names, verb in shortcuts for name in names.split(" | ")}
+    tagged = {verb.name: tags(ROOT / "playbooks" / f"{verb.name}.yml") for verb in verbs()}
     words = {
         "verbs": sorted({*(verb.name for verb in verbs()), *of}),
         "profiles": sorted(name for name, _nodes, _model in profiles()),
-        "tags": [f"{verb.name}={','.join(tags(ROOT / 'playbooks' / f'{verb.name}.yml'))}" for verb in verbs()],
+        "tags": [f"{name}={','.join(found)}" for name, found in tagged.items() if found],
     }
     text = (ROOT / COMPLETION).read_text(encoding="utf-8")
     for name, known in words.items():
