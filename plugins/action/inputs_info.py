@@ -38,13 +38,13 @@ class ActionModule(ActionBase):
                 "known": {"type": "list", "elements": "str", "default": []},
                 "profile": {"type": "bool", "default": True},
             },
-            mutually_exclusive=[["passwords_of", "role"]],
         )
-        if arguments["passwords_of"] is not None:
-            found = self._command_line(task_vars, self._given(), arguments["known"]) + self._passwords(task_vars["hostvars"], arguments["passwords_of"])
+        role, passwords_of = arguments["role"], arguments["passwords_of"]
+        if role or passwords_of is not None:
+            found = self._command_line(task_vars, task_vars if role else self._given(), arguments["known"])
+            found += self._passwords(task_vars["hostvars"], passwords_of or [])
+            found += self._role(task_vars, role, arguments["profile"]) if role else []
             answer = {"findings": found}
-        elif arguments["role"]:
-            answer = {"findings": self._command_line(task_vars, task_vars, arguments["known"]) + self._role(task_vars, arguments["role"], arguments["profile"])}
         else:
             answer = self._settings(task_vars, arguments["profile"])
         result = {

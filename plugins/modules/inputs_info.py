@@ -33,7 +33,7 @@ options:
     elements: str
   role:
     description:
-      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster.
+      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster. With O(passwords_of) both are judged.
     type: str
   known:
     description:

@@ -55,6 +55,7 @@ options:
       - ladder_down
       - ladder_plan
       - ladder_rung
+      - logs
       - memory
       - mode
       - mode_declared

@@ -361,7 +361,7 @@ last_start:
     error: ""
 ladder:
   description:
-    - How far the playbook ladder raised this cluster's context on this node (M(gb10.cluster.cluster_record)). Empty unless O(state_dir) was given.
+    - How far bench --tags ladder raised this cluster's context on this node (M(gb10.cluster.cluster_record)). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0

@@ -1123,7 +1123,7 @@ held:
   sample: {gb10: {gpu_mib: 88211, anon_mb: 6120}}
 ladder:
   description:
-    - How far the playbook ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.cluster_record), whose
+    - How far bench --tags ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.cluster_record), whose
       O(gb10.cluster.cluster_record#module:climb) says what each has. Null when they could not be read.
   returned: when asked for
   type: list

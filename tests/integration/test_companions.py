@@ -128,7 +128,7 @@ def test_claims_over_the_budget_start_nothing(lab: Lab, ollama: dict[str, t.Any]
 
 def test_beside_an_engine_the_claims_count_in_its_admission(lab: Lab, ollama: dict[str, t.Any]) -> None:
     many = {**ollama, "memory_gib": 4000, "modes": ["cluster"]}
-    refused = lab.play("preflight", gb10_companions=[many])
+    refused = lab.play("doctor", gb10_companions=[many])
     assert refused.rc != 0 and "companion ollama 4000 GiB declared" in refused.said, refused.failures
 
 

@@ -19,7 +19,7 @@ from .lab import BASELINE, HEAD, WORKER, Lab
 def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> None:
     place = lab.scratch / "baselines"
     # The lab's boot is that of the machine underneath, and that may have been days ago.
-    taken = lab.play("baseline", gb10_baseline_dir=str(place), gb10_baseline_force=True)
+    taken = lab.play("doctor", tags="baseline", gb10_baseline_dir=str(place), gb10_baseline_force=True)
     assert taken.rc == 0, taken.failures
     assert taken.changed == {HEAD: 1, WORKER: 1}
     for host in (HEAD, WORKER):
@@ -27,7 +27,7 @@ def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> No
         assert json.loads(path.read_text(encoding="utf-8")) == lab.json(host, BASELINE)
         assert re.search(rf"-?\d+ MiB are unexplained \d+ s after the boot.*; on the controller: {re.escape(str(path))}", taken.said)
 
-    again = lab.play("baseline", gb10_baseline_dir=str(place))
+    again = lab.play("doctor", tags="baseline", gb10_baseline_dir=str(place))
     assert again.rc == 0, again.failures
     assert again.changed == {} and "this boot has a baseline since" in again.said
 

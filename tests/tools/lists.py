@@ -27,6 +27,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "collections"))
 services = importlib.import_module("ansible_collections.gb10.cluster.plugins.module_utils._service.table")
+playbook_tags = importlib.import_module("ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.tags")
 INDEX, SETTINGS, AWX_PAGE = Path("docs/index.md"), Path("docs/settings.md"), Path("docs/awx.md")
 RUNTIME, TEMPLATES, JUDGE = Path("meta/runtime.yml"), Path("awx/job_templates.yml"), Path("plugins/modules/judge.py")
 STAGES = Path("plugins/plugin_utils/_stages")
@@ -81,6 +82,7 @@ class Verb(t.NamedTuple):
 
     name: str
     says: str
+    tags: list[str]
 
     @property
     def page(self) -> str:
@@ -93,13 +95,13 @@ def sentence(text: str) -> str:
 
 
 def verbs() -> list[Verb]:
-    """The playbooks whose head shows how they are typed; others are a part of these."""
+    """The playbooks; the head of each shows how it is typed."""
     found = []
     for path in sorted((ROOT / "playbooks").glob("*.yml")):
         head = re.match(r"---\n((?:#.*\n)+)", path.read_text(encoding="utf-8"))
         lines = [line[1:].strip() for line in head[1].splitlines()] if head else []
         if any(line.startswith("ansible-playbook ") for line in lines):
-            found.append(Verb(path.stem, sentence(" ".join(lines))))
+            found.append(Verb(path.stem, sentence(" ".join(lines)), sorted(playbook_tags.known(path) - {"always", "never"})))
     return found
 
 
@@ -216,9 +218,9 @@ def group_list(group: str) -> str:
     """Return a group's verbs with what each does, and its other pages."""
     known = {verb.name: verb for verb in verbs()}
     names = [*GROUPS[group], *(name for name in known if group_of(name) == group and name not in GROUPS[group])]
-    rows = [(f"[{name}]({known[name].page})", known[name].says) for name in names if name in known]
+    rows = [(f"[{name}]({known[name].page})", known[name].says, ", ".join(f"`{tag}`" for tag in known[name].tags)) for name in names if name in known]
     pages = [ROOT / "docs" / f"{name}.md" for name in names if name not in known]
-    return "\n".join([table(("Verb", "What it does"), rows), "", *(f"- [{heading(page)}]({page.name})" for page in pages if page.exists())])
+    return "\n".join([table(("Verb", "What it does", "Tags"), rows), "", *(f"- [{heading(page)}]({page.name})" for page in pages if page.exists())])
 
 
 def page_list() -> str:
@@ -267,25 +269,14 @@ def model_list() -> str:
     return listed + (f"\n\nWithout a reported speed: {', '.join(silent)}." if silent else "")
 
 
-def tags(path: Path) -> list[str]:
-    """Return the tags of a playbook and of the task files and playbooks beside it that it names."""
-    text = path.read_text(encoding="utf-8")
-    found = [tag for listed in re.findall(r"^\s+tags: \[(.*)\]$", text, re.MULTILINE) for tag in listed.split(", ")]
-    for name in re.findall(r"(?:import_playbook|(?:import|include)_tasks): (\S+\.yml)$", text, re.MULTILINE):
-        if (path.parent / name).is_file():
-            found += tags(path.parent / name)
-    return [tag for tag in dict.fromkeys(found) if tag not in ("always", "never")]
-
-
 def completion() -> str:
     """Return the file of completion with the words that ./gb10 knows."""
     shortcuts = re.findall(r"^  ([a-z][a-z |]*)\) tags=.*verb=(\w+)", (ROOT / WRAPPER).read_text(encoding="utf-8"), re.MULTILINE)
     of = {name: verb for names, verb in shortcuts for name in names.split(" | ")}
-    tagged = {verb.name: tags(ROOT / "playbooks" / f"{verb.name}.yml") for verb in verbs()}
     words = {
         "verbs": sorted({*(verb.name for verb in verbs()), *of}),
         "profiles": sorted(name for name, _nodes, _model in profiles()),
-        "tags": [f"{name}={','.join(found)}" for name, found in tagged.items() if found],
+        "tags": [f"{verb.name}={','.join(verb.tags)}" for verb in verbs() if verb.tags],
     }
     text = (ROOT / COMPLETION).read_text(encoding="utf-8")
     for name, known in words.items():
@@ -315,9 +306,9 @@ def template_list() -> str:
     rows = []
     for one in templates():
         asks = [question["question_name"] for question in one.get("survey_spec", {}).get("spec", [])]
-        tags = f", tags `{one['job_tags']}`" if one.get("job_tags") else ""
-        rows.append((one["name"], f"`{Path(one['playbook']).stem}`{tags}", "; ".join(asks) or "nothing"))
-    return table(("Template", "Playbook", "Its survey asks"), rows)
+        tags = ["tags"] if one.get("ask_tags_on_launch") else []
+        rows.append((one["name"], f"`{Path(one['playbook']).stem}`", "; ".join([*tags, *asks]) or "nothing"))
+    return table(("Template", "Playbook", "It asks for"), rows)
 
 
 def with_templates(text: str) -> str:

@@ -400,7 +400,7 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
     data = {} if table.worst(found) in table.STOPPING else cluster.found()
     asks = " --ask-become-pass" if any(answer["refused"] for answer in answers.values()) else ""
     notes = [texts.advice_note(cluster.missing)] if cluster.missing else []
-    notes += [f"Next: ansible-playbook -i {run['directory']} gb10.cluster.preflight{asks}"] if data else []
+    notes += [f"Next: ansible-playbook -i {run['directory']} gb10.cluster.doctor{asks}"] if data else []
     return {
         "findings": found,
         "files": texts.files(data) if data else [],

@@ -24,7 +24,9 @@ _COLLECTION = "gb10.cluster."
 #: Tags that mean something to Ansible itself.
 _ALWAYS_KNOWN = {"all", "always", "never", "tagged", "untagged"}
 _LISTS = ("pre_tasks", "tasks", "post_tasks", "block", "rescue", "always")
-_FILES = ("import_tasks", "include_tasks")
+#: What Ansible includes while a run goes on is reached by the tags of the task alone.
+_INCLUDES = ("include_role", "include_tasks")
+_IMPORTS = ("import_playbook", "import_tasks")
 
 
 def of_collection(names: t.Iterable[str]) -> list[Path] | None:
@@ -49,11 +51,10 @@ def _of_entry(entry: dict[str, t.Any], directory: Path) -> set[str]:
         name = key.removeprefix("ansible.builtin.")
         if name in _LISTS:
             found |= {tag for one in value or [] for tag in _of_entry(one, directory)}
-        elif name == "include_role":
-            found |= _words((value.get("apply") or {}).get("tags"))
-        elif name == "import_playbook" or name in _FILES:
-            file = value["file"] if isinstance(value, dict) else value
-            places = [place for place in (directory / file, PLAYBOOKS / file) if place.is_file()]
+        elif name in _INCLUDES:
+            found |= _words((value.get("apply") or {}).get("tags") if isinstance(value, dict) else ())
+        elif name in _IMPORTS:
+            places = [place for place in (directory / value, PLAYBOOKS / value) if place.is_file()]
             found |= known(places[0]) if places else set()
     return found
 

@@ -29,5 +29,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
         elif memory["verdict"] != "pass" and (tried or memory["verdict"] != "unknown"):
             reasons.append(f"{node}: {memory['msg']}")
     off = "; ".join([*([f"the cluster could not be taken down: {error}"] if error else []), *reasons])
-    found = [finding("ladder.return", "cluster", "block", f"{off}.", remedy="see the playbook preflight: it names what holds memory")] if off else None
+    found = [finding("ladder.return", "cluster", "block", f"{off}.", remedy="see the doctor: it names what holds memory")] if off else None
     return Outcome("Ladder", found, returns={"off": off})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the playbook ladder is about to do, and whether it may. This plugin util is PRIVATE to the collection."""
+"""What bench --tags ladder is about to do, and whether it may. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
     else:
         state = {False: "no guard runs", None: "whether a guard runs is not known"}[guard.get("active", False)]
         what = f"{state}: a rung that takes all memory wedges the node, and nothing would be recorded of it"
-        yield finding("ladder.no_guard", node, "block" if guard.get("active") is False else "unknown", f"{what}.", remedy="run the playbook guard first")
+        yield finding("ladder.no_guard", node, "block" if guard.get("active") is False else "unknown", f"{what}.", remedy="run protect --tags guard first")
     if not answered(answer["look"]):
-        yield finding("ladder.look", node, "unknown", "the node could not be looked at.", remedy="run the playbook preflight")
+        yield finding("ladder.look", node, "unknown", "the node could not be looked at.", remedy="run the doctor")
     elif (answer["look"].get("ladder")) is None:
         said = next((one["error"] for one in answer["look"]["errors"] if one["section"] == "ladder"), "it could not be read")
         yield finding("ladder.look", node, "block", f"the record of earlier climbs: {said}.", remedy="remove that file: this climb writes it again")

@@ -53,7 +53,7 @@ def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterato
         yield finding("ladder.guard", node, "unknown", "what the guard recorded could not be read.", remedy="see whether the node can be reached")
         return
     if told["boot_id"] != answer["climb"]["boot_id"]:
-        remedy = "see the playbook postmortem for its last minute"
+        remedy = "see status --tags postmortem for its last minute"
         yield finding("ladder.reboot", node, "block", "the node was started again meanwhile.", remedy=remedy)
         return
     seen = told["seen"]

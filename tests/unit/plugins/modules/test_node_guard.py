@@ -131,7 +131,7 @@ def test_a_guard_of_an_older_version_is_named_and_renewed(node):
     (node.folder / guard_files.PROGRAM).write_bytes(b"older")
     found = node.bring(check_mode=True)
     assert found["guard"]["older"] is True and f"restart {guard_files.UNIT}" in found["actions"]
-    assert "gb10.cluster.guard renews it" in guard_files.text(found["guard"])
+    assert "gb10.cluster.protect --tags guard renews it" in guard_files.text(found["guard"])
     assert node.bring()["guard"]["older"] is False
 
 
