@@ -202,7 +202,7 @@ def test_unknown_profile_lists_the_known_ones(tmp_path):
 
 
 def test_near_miss_is_suggested():
-    with pytest.raises(form.ProfileError, match=r"unknown profile 'nemotron_3_super' \(did you mean 'nemotron_3_super_tp2'\?\)"):
+    with pytest.raises(form.ProfileError, match=r"unknown profile 'nemotron_3_super' \(did you mean 'nemotron_3_super_tp2' or 'nemotron_3_super_one'\?\)"):
         profiles.load("nemotron_3_super")
 
 
