@@ -6,9 +6,9 @@
 # Completion of ./gb10 in bash:  . completion/gb10.sh
 # In zsh, after:                 autoload -U compinit bashcompinit && compinit && bashcompinit
 # The three lists are made by tests/tools/lists.py.
-_gb10_verbs='awx_configure baseline bench bundle calibrate doctor explain fabric glance guard import init ladder logs mode models nemotron_tp2 plan postmortem preflight profiles protect prune serve status sweep teardown'
+_gb10_verbs='awx_configure baseline bench bundle calibrate doctor explain fabric glance import init logs mode models nemotron_tp2 plan postmortem preflight profiles protect prune serve status teardown'
 _gb10_profiles='deepseek_v4_flash_tp2 gemma_4_26b_a4b_fp8_one gemma_4_26b_a4b_nvfp4_one glm_5_3_flash_nvfp4_tp2 gpt_oss_120b_one gpt_oss_120b_tp2 minimax_m2_7_nvfp4_tp2 nemotron_3_super_one nemotron_3_super_tp2 qwen3_235b_gptq_int4_tp2 qwen3_235b_nvfp4_tp2 qwen3_30b_a3b_thinking_fp8_tp2 qwen3_5_122b_fp8_tp2 qwen3_5_122b_nvfp4_one qwen3_5_122b_sm121_one qwen3_6_35b_a3b_nvfp4_one qwen3_6_35b_a3b_redhat_one qwen3_8_27b_nvfp4_one qwen3_8_27b_nvfp4_tp2 qwen3_8_flash_next_nvfp4_one qwen3_8_flash_next_nvfp4_tp2'
-_gb10_tags='calibrate=cluster,cycles,driver doctor=baseline,fabric,preflight,stacks,validate nemotron_tp2=image,memory,model,native,preflight,proof,ray,report,serve,validate plan=profiles serve=image,memory,model,native,preflight,proof,ray,report,serve,validate status=glance,logs,postmortem'
+_gb10_tags='bench=ladder calibrate=cluster,driver doctor=baseline,fabric,preflight,stacks,validate nemotron_tp2=image,memory,model,native,preflight,proof,ray,report,serve,validate plan=profiles protect=guard,protect,sweep,validate serve=image,memory,model,native,preflight,proof,ray,report,serve,validate status=glance,logs,postmortem'
 
 _gb10() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]} words='' match

@@ -103,8 +103,10 @@ class ActionModule(ActionBase):
         if not self._task.check_mode:
             write(new)
         text = next(iter(new.values()), b"").decode()
+        passed_on = {"gb10_imported": record, "gb10_verdict": record["verdict"]}
         return {
             **record,
+            "ansible_stats": {"data": passed_on, "per_host": False, "aggregate": False},
             "findings": findings,
             "files": list(files),
             "changed": bool(new),

@@ -17,7 +17,7 @@ description:
     recorded and RV(record) is null. A node keeps 32 starts of a cluster; of the same image, profile, driver and context the last one counts.
   - O(proof) records on the head's node whether a run of the engine passed its proof. The playbook status calls a run without such a record, or with
     one that failed, C(unproven). Of the same run the last proof counts. A node keeps 32 of a cluster.
-  - O(climb) records how far the playbook ladder raised the context. A bring-up of the same profile serves the last good rung, as long as image,
+  - O(climb) records how far the ladder (C(bench --tags ladder)) raised the context. A bring-up of the same profile serves the last good rung, as long as image,
     driver, kernel and MemTotal are the same and others hold no more. A climb replaces its own earlier record, and one that was made
     with the same things. A node keeps 16 of a cluster.
   - O(mode) declares what serves on the node, in a file that every account may read. From then on a bring-up of anything else is refused. What was settled
@@ -368,7 +368,7 @@ def record_climb(params: Params, check_mode: bool) -> Result:
     """Record a climb of the ladder. Raises :class:`ClusterError` for one that lacks something."""
     climb = params["climb"]
     if problem := climbs.wrong(climb):
-        raise ClusterError(f"climb: {problem}", remedy="Pass the climb as the playbook ladder makes it.", reason="input")
+        raise ClusterError(f"climb: {problem}", remedy="Pass the climb as bench --tags ladder makes it.", reason="input")
     path = climbs.FILE.path_of(params["state_dir"], params["cluster_name"])
     known = climbs.FILE.read(path)
     if not check_mode:

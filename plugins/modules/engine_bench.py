@@ -144,7 +144,6 @@ options:
     default: /var/log/gb10
     version_added: 0.2.0
 seealso:
-  - module: gb10.cluster.bench_record
   - module: gb10.cluster.gpu_samples_info
 """
 

@@ -43,7 +43,7 @@ options:
     default: present
   specification:
     description:
-      - What the unit does, as the role P(gb10.cluster.engine_unit#role) makes it. Required with O(state=present).
+      - What the unit does, as the role P(gb10.cluster.engine#role) makes it. Required with O(state=present).
     type: dict
   log_dir:
     description:

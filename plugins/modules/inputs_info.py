@@ -14,7 +14,7 @@ description:
   - Evaluates every setting of the role P(gb10.cluster.gb10#role) for this host, each on its own, and judges types, ranges and formats.
   - A setting that can't be evaluated (an undefined variable, a vault without its password) is named; it does not hide the others.
   - Never fails because of what it finds. Give the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
-    P(gb10.cluster.validate#role) does.
+    P(gb10.cluster.engine#role) does.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
   - gb10.cluster._attributes

@@ -37,6 +37,7 @@ options:
       - baseline
       - begin
       - bench
+      - bench_rows
       - bundle
       - cache
       - catalogue
@@ -68,6 +69,7 @@ options:
       - preflight
       - proof
       - protect
+      - protect_plan
       - prune
       - ray
       - reach

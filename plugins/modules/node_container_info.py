@@ -398,7 +398,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import protection
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, proofs, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 
@@ -429,7 +429,7 @@ def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
 
 #: What a node keeps beside the container and its units, of the cluster and of itself: by its name in the result, how it is read from the state directory.
 KEPT: dict[str, t.Callable[[str, str], dict[str, t.Any]]] = {
-    "protection": lambda state_dir, _cluster: journal.summary(state_dir),
+    "protection": lambda state_dir, _cluster: protection.summary(state_dir),
     "last_start": starts.last,
     "last_proof": proofs.last,
     "ladder": climbs_of,

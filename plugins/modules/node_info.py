@@ -27,7 +27,7 @@ extends_documentation_fragment:
 options:
   sections:
     description:
-      - What to read, by the names of the results. When empty, everything.
+      - What to read, by the names of the results. When empty, everything but RV(texts).
       - A section that was not asked for is not in the result.
     type: list
     elements: str
@@ -58,6 +58,7 @@ options:
       - ladder
       - companions
       - mode
+      - texts
     default: []
     version_added: 0.2.0
   companions:
@@ -1226,6 +1227,29 @@ mode:
   type: dict
   version_added: 0.2.0
   sample: {}
+texts:
+  description:
+    - The texts that this collection parses, as they stand on the node. These are the answers of the NVIDIA driver's tool, the kernel's log and its figures of
+      memory, what Docker says of itself, and the ConnectX functions in sysfs. They name the machine; M(gb10.cluster.calibration) replaces that before it
+      writes them anywhere.
+  returned: when asked for by name
+  type: dict
+  version_added: 0.2.0
+  contains:
+    files:
+      description: What was recorded, each with C(name) (a path that says what it is) and C(text), or C(link) for where a symbolic link leads.
+      type: list
+      elements: dict
+      sample: [{name: proc/sys/vm/swappiness, text: "60"}]
+    errors:
+      description: What could not be read, each with C(section) (the file that is missing), C(verdict), C(error) and C(remedy).
+      type: list
+      elements: dict
+      sample: []
+    hostname:
+      description: What the node calls itself.
+      type: str
+      sample: spark-1
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1258,6 +1282,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._calibrate.recording import Recorder
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import running as companions
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, name_of
@@ -1309,6 +1334,8 @@ SECTIONS = (
     "companions",
     "mode",
 )
+#: What is read only when it is asked for by name.
+BY_NAME = ("texts",)
 #: Sections that ask the driver tool: more than half of the time that a look took in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies", "held"))
 
@@ -1504,12 +1531,15 @@ class Look:
     def mode(self) -> modes.Record | None:
         return self.sections.read("mode", lambda: modes.read(self.params["state_dir"]) or {})
 
+    def texts(self) -> dict[str, t.Any]:
+        return Recorder(self.params["roots"], self.params["tool_timeout"], self.api).everything()
+
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     wanted = params["sections"] or SECTIONS
     look = Look(params, EngineApi(params["docker_socket"], params["docker_timeout"]), wanted)
-    result = {section: getattr(look, section)() for section in SECTIONS if section in wanted}
+    result = {section: getattr(look, section)() for section in (*SECTIONS, *BY_NAME) if section in wanted}
     # The driver tool was asked beside the rest: in what order two things failed is chance.
     errors = sorted(look.sections.errors, key=lambda entry: SECTIONS.index(entry["section"].partition(".")[0]))
     blind = ", ".join(sorted({entry["section"] for entry in errors}))
@@ -1519,7 +1549,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "sections": {"type": "list", "elements": "str", "default": [], "choices": list(SECTIONS)},
+            "sections": {"type": "list", "elements": "str", "default": [], "choices": [*SECTIONS, *BY_NAME]},
             "companions": {"type": "list", "elements": "dict", "default": []},
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},

@@ -13,7 +13,7 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Reads the ring of the node guard (M(gb10.cluster.node_guard)) from a moment of this boot on, and returns what some hours of it come to, namely the curve of
     the available memory, silences, what the guard did, and lines of the kernel that are worth telling.
-  - The playbook ladder judges by it how a node bore a context length.
+  - The ladder (C(bench --tags ladder)) judges by it how a node bore a context length.
   - A ring without samples of that time leaves the figures null. Nothing is changed.
 extends_documentation_fragment:
   - gb10.cluster._attributes

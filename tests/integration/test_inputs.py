@@ -305,7 +305,10 @@ def outside(plays: Plays) -> Run:
 
 
 def serial(plays: Plays) -> Run:
-    book = [{"hosts": "gb10_cluster", "gather_facts": False, "serial": 1, "roles": ["gb10.cluster.validate"]}]
+    book = [{"hosts": "gb10_cluster", "gather_facts": False, "serial": 1, "tasks": [
+        {"ansible.builtin.import_role": {"name": "gb10.cluster.engine", "tasks_from": "validate"}},
+        {"ansible.builtin.import_role": {"name": "gb10.cluster.doctor", "tasks_from": "preflight"}},
+    ]}]  # fmt: skip
     return plays.play(GOOD, playbook=plays.file("serial.yml", book))
 
 

@@ -15,7 +15,6 @@ import json
 import time
 import typing as t
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -88,7 +87,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
 
     to = tmp_path / "ladder.json"
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        climb = pool.submit(lab.play, "ladder", gb10_ladder=True, gb10_ladder_rungs=RUNGS, gb10_ladder_to=str(to))
+        climb = pool.submit(lab.play, "bench", tags="ladder", gb10_ladder=True, gb10_ladder_rungs=RUNGS, gb10_ladder_to=str(to))
         collapse(lab, climb)
         ran = climb.result()
     assert ran.rc == 0, ran.failures
@@ -103,7 +102,6 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
     assert report["nodes"][HEAD]["rungs"][1]["lowest_mb"] < 4096
     written = json.loads(to.read_text(encoding="utf-8"))
     assert len(written["nodes"][HEAD]["rungs"][1]["curve"]) > 10
-    ElementTree.parse(to.with_suffix(".svg"))
     assert lab.engine_lives() and context_served(lab) == 512
 
     # It serves what the next bring-up wants, and says why.

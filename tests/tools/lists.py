@@ -113,8 +113,9 @@ def modules() -> dict[str, str]:
 
 
 def specs(role: str) -> dict[str, t.Any]:
-    """The main entry point of a role's argument specs."""
-    return yaml.safe_load((ROOT / "roles" / role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
+    """The first entry point of a role's argument specs."""
+    entry_points = yaml.safe_load((ROOT / "roles" / role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
+    return next(iter(entry_points.values()))
 
 
 def roles() -> list[str]:

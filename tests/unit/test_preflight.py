@@ -34,7 +34,7 @@ BOOK = [
                     "__preflight_waited": {"findings": []},
                 },
             },
-            {"name": "Have the settings at hand", "ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
+            {"name": "Load the shared settings", "ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
             {"name": "Judge", "ansible.builtin.include_role": {"name": "gb10.cluster.doctor", "tasks_from": "preflight_judge"}},
         ],
     }

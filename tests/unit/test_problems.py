@@ -159,7 +159,7 @@ JINJA = re.compile(
 #: Tasks whose `msg` is what another program said: the file, and whose words they are.
 FOREIGN_TASKS = {
     # The output of the downloading container.
-    "roles/model/tasks/download.yml",
+    "roles/engine/tasks/model_download.yml",
 }
 
 

@@ -62,7 +62,7 @@ def check(given: t.Any) -> Specification:
     """Return a specification that is whole. Raises :class:`ClusterError` for another."""
     why = wrong(given)
     if why:
-        raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the role engine_unit write it.", reason="input")
+        raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the stage engine_unit of a bring-up write it.", reason="input")
     return given
 
 

@@ -56,9 +56,9 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = ((str, "the text"), ((
 
 @functools.cache
 def options(role: str) -> dict[str, dict[str, t.Any]]:
-    """The options of a role's main entry point, by name."""
+    """The options of a role's entry points, by name."""
     specs = yaml_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
-    return specs["argument_specs"]["main"].get("options") or {}
+    return {name: option for entry_point in specs["argument_specs"].values() for name, option in (entry_point.get("options") or {}).items()}
 
 
 def settings() -> dict[str, dict[str, t.Any]]:

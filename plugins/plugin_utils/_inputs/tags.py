@@ -19,6 +19,7 @@ IDS = ("input.tag",)
 
 #: The playbooks of the collection, seen from this file, in a clone and in an installed collection alike.
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
+ROLES = PLAYBOOKS.parent / "roles"
 _COLLECTION = "gb10.cluster."
 
 #: Tags that mean something to Ansible itself.
@@ -37,7 +38,7 @@ def of_collection(names: t.Iterable[str]) -> list[Path] | None:
 
 
 def known(path: Path) -> set[str]:
-    """Return the tags of a playbook, with those of the playbooks and task files that it imports."""
+    """Return the tags of a playbook, with those of the playbooks, roles and task files that it imports."""
     found: set[str] = set()
     for entry in yaml_load(path.read_text(encoding="utf-8")) or []:
         found |= _of_entry(entry, path.parent)
@@ -56,6 +57,9 @@ def _of_entry(entry: dict[str, t.Any], directory: Path) -> set[str]:
         elif name in _IMPORTS:
             places = [place for place in (directory / value, PLAYBOOKS / value) if place.is_file()]
             found |= known(places[0]) if places else set()
+        elif name == "import_role":
+            file = ROLES / value["name"].removeprefix(_COLLECTION) / "tasks" / f"{value.get('tasks_from', 'main')}.yml"
+            found |= known(file) if file.is_file() else set()
     return found
 
 

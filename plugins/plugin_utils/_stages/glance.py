@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 #: Events that are shown, the newest of all nodes, each once.
@@ -50,7 +51,8 @@ def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str,
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
     engines = [engine_text(one) for one in answer["engines"]] or ["no unit of an engine"]
     swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
-    return [f"{node}: {gib}", *(f"  {text}" for text in [lease_text(answer["lease"]), *engines, swept, *answer["errors"]] if text)]
+    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, swept] if text)
+    return [first, *(f"  {text}" for text in [*more, *answer["errors"]])]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -61,5 +63,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
     declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
     lines = [f"Mode: {declared}"]
     lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"], answer.get("reach"))]
-    lines += [f"  {one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else [])]
+    lines += table.packed(f"{one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else []))
     return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if answered(answer["seen"])}})

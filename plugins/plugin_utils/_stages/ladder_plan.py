@@ -196,8 +196,8 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what would be done and judge whether it may be.
 
-    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (rung_info) and ``sshd`` (sshd_latency_info). Returns ``rungs``
-    and, by node, ``climbs``: the record that each node's climb begins with.
+    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (rung_info) and ``sshd`` (sshd_latency_info). Returns ``rungs``,
+    the first ``step``, and by node ``climbs``: the record that each node's climb begins with.
     """
     first = next(iter(answers.values()))
     profile, serve = first["profile"], dict(first["serve_arguments"] or {})
@@ -216,12 +216,12 @@ def judge(answers: Answers, run: Run) -> Outcome:
     whole = all(answered(answer["look"]) and answered(answer["seen"]) for answer in answers.values())
     returns = {
         "rungs": rungs,
+        "step": {"context": next(iter(rungs), 0), "climbing": True},
         "climbs": {node: base_climb(run, answer, digest) for node, answer in answers.items()} if whole else {},
         "began": run.now.timestamp(),
     }
-    there = [path for path in (run.path, f"{run.path.removesuffix('.json')}.svg") if run.path and os.path.lexists(path)]
-    if there:
-        return Outcome("Ladder", found, lines=lines, failure=f"{there[0]} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
+    if run.path and os.path.lexists(run.path):
+        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
     if not boolean(first["consent"]):
         lines.append("To climb: -e gb10_ladder=true")
     return Outcome("Ladder", found, lines=lines, returns=returns)

@@ -145,7 +145,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
         "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
-        "image_copies": {node: made for node, answer in answers.items() if (made := image_copies.reported(answer.get("image_copied")))},
+        "image_copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("image_copied"), image_copies.OF_COPY))},
         "verified": {node: answer["verified"]["verified"] for node, answer in answers.items() if answered(answer.get("verified"))},
         "downloads": {node: made for node, answer in answers.items() if (made := downloaded(answer.get("downloaded")))},
         "stages": seconds,

@@ -11,7 +11,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Version of what is passed on.
 SCHEMA = 1
-READS = {"minutes": "gb10_sweep_minutes", "alerts": "__sweep_alerts"}
+READS = {"minutes": "gb10_sweep_minutes", "alerts": "__protect_sweep_alerts"}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

@@ -19,7 +19,6 @@ spec.loader.exec_module(docs_build)
 
 @pytest.mark.parametrize(("path", "page"), [
     ("docs/rules.md", "rules.md"),
-    ("docs/bench_lab.svg", "bench_lab.svg"),
     ("tests/lab/hub/README.md", "lab_hub.md"),
     ("README.md", "readme.md"),
     ("plugins/modules/node_info.py", "reference/node_info_module.rst"),

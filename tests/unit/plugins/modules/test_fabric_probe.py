@@ -213,7 +213,7 @@ def test_check_mode_of_the_playbook_loads_no_network_and_says_so(tmp_path):
 
 
 def test_without_its_tag_nothing_is_probed_or_recorded():
-    (block,) = [entry for entry in yaml.safe_load((ROOT / "playbooks/tasks/doctor_cluster.yml").read_text()) if "block" in entry]
+    (block,) = [entry for entry in yaml.safe_load((through_ansible.ROOT / "playbooks/tasks/doctor_cluster.yml").read_text()) if "block" in entry]
     by_name = {entry["name"]: entry["tags"] for entry in block["block"]}
     assert by_name == {"Preflight": ["preflight"], "Fabric": ["never", "fabric"]}
 
