@@ -103,5 +103,5 @@ def test_each_setting_has_one_group_and_the_first_ones_exist(lists, monkeypatch)
 
 
 def test_the_readme_is_a_landing_page():
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 110 and sum(line.startswith("## ") for line in lines) <= 7
+    lines = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if not line.startswith("| `")]
+    assert len(lines) <= 92 and sum(line.startswith("## ") for line in lines) <= 7
