@@ -1255,7 +1255,7 @@ companions:
       type: str
       sample: "Error: listen tcp 127.0.0.1:11434: bind: address already in use"
 mode:
-  description: The declared mode, as RV(gb10.cluster.mode_info#module:record). Empty when none was ever declared, null when it could not be read.
+  description: The declared mode, as RV(gb10.cluster.node_state_info#module:mode). Empty when none was ever declared, null when it could not be read.
   returned: when asked for
   type: dict
   version_added: 0.2.0

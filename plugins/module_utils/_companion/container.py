@@ -71,6 +71,8 @@ def options(one: t.Mapping[str, t.Any], cdi_devices: t.Collection[str], pull: st
         "paused": False,
         "image": found["image"],
         "pull": pull,
+        # An anonymous volume goes with the container that is replaced.
+        "keep_volumes": False,
         "comparisons": {"*": "ignore", "labels": "allow_more_present"},
         "labels": labels(one),
         "network_mode": "host",

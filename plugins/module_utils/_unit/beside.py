@@ -134,7 +134,7 @@ class Companions(Service):
                 say(act(self.api, one))
             except ClusterError as error:
                 say(error.with_remedy())
-                failed.append(str(error))
+                failed.append(f"{one['name']}: {error}")
         return "; ".join(failed)
 
     def stop(self) -> str:

@@ -21,7 +21,7 @@ FILE = "specification.json"
 
 #: The modules that a step may run, and those that the program itself asks. They are what is packed.
 STEP_MODULES = (
-    "cuda_zombie_check", "memory_watch", "node_container", "node_container_info", "node_guard", "page_cache_drop", "ray_cluster", "vllm_serve",
+    "cuda_zombie_check", "node_container", "node_container_info", "node_samples_info", "node_service", "page_cache_drop", "ray_cluster", "vllm_serve",
     "vllm_serve_info",
 )  # fmt: skip
 MODULES = (*STEP_MODULES, "cluster_lock")

@@ -83,14 +83,14 @@ def test_one_that_does_not_come_up_is_named_and_keeps_no_other_away(node, monkey
     for module in (beside, service):
         monkeypatch.setattr(module, "notify", lambda *lines: shown.extend(lines))
     assert made.unit.main() == 0
-    assert made.asked[:2] == ["asr started", "ollama started"] and "STATUS=running: no" in shown and "READY=1" in shown
+    assert made.asked[:2] == ["asr started", "ollama started"] and "STATUS=running: asr: no" in shown and "READY=1" in shown
 
 
 def test_one_that_does_not_end_is_on_record(node):
     made = node()
     made.broken = {("ollama", "stopped")}
     assert made.unit.main() == 1
-    assert made.asked[-1] == "asr stopped" and (made.state["state"], made.state["reason"]) == ("failed", "no")
+    assert made.asked[-1] == "asr stopped" and (made.state["state"], made.state["reason"]) == ("failed", "ollama: no")
 
 
 def test_after_a_crash_nothing_starts_until_a_person_says_so(node):
