@@ -28,7 +28,7 @@ COLLECTION = "gb10.cluster"
 #: What a user of the installed collection needs; the installed copy is cut down to this before it is tried.
 NEEDED = frozenset({"awx", "meta", "playbooks", "plugins", "roles"})
 #: What the tarball must hold at its top, and what it may hold.
-REQUIRED = NEEDED | {"CHANGELOG.md", "LICENSE", "MANIFEST.json", "README.md"}
+REQUIRED = NEEDED | {"CHANGELOG.md", "LICENSE", "MANIFEST.json", "README.md", "completion", "gb10"}
 ALLOWED = REQUIRED | {"FILES.json", "changelogs", "docs"}
 
 #: Directories of plugins that carry documentation of their own, and ansible-doc's name for each.

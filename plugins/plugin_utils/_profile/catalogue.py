@@ -109,6 +109,7 @@ def facts(profile: dict[str, t.Any]) -> dict[str, t.Any]:
         "repositories": listed,
         "gated": gated(profile),
         "untested": untested,
+        "speed": dict(profile["speed"]),
         "evidence": [] if untested else profile["evidence"],
         "switches": list(profile["switches"]),
     }

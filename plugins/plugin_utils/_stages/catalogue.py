@@ -116,6 +116,13 @@ def _disk_text(entry: dict[str, t.Any]) -> str:
     return f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}"
 
 
+def _speed_text(entry: dict[str, t.Any]) -> str:
+    """Return the tokens per second that others reported, for one user and for many."""
+    speed = entry["speed"]
+    many = f", {speed['many']:g} for {speed['users']}" if speed["many"] else ""
+    return f"{speed['one']:g}{many} ({speed['by']})" if speed["one"] else "-"
+
+
 def _license_text(entry: dict[str, t.Any]) -> str:
     """Return the licenses of all repositories, each once."""
     said = [(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]]
@@ -140,10 +147,10 @@ def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
 def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
     """Return the profiles as a table; with its last column when nodes were asked."""
     asked = any(entry["cluster"] is not None for entry in profiles)
-    cells = [("profile", "nodes", "disk", "context", "evidence", "license", "gate", *(["this cluster"] if asked else []))]
+    cells = [("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if asked else []))]
     for entry in profiles:
-        evidence = "untested" if entry["untested"] else f"{len(entry['evidence'])} row(s)"
-        row = (entry["id"], _nodes_text(entry), _disk_text(entry), str(entry["context"]["served"] or "the model's"), evidence, _license_text(entry))
+        context = str(entry["context"]["served"] or "the model's")
+        row = (entry["id"], _nodes_text(entry), _disk_text(entry), context, _speed_text(entry), _license_text(entry))
         cells.append((*row, catalogue.GATES[entry["gated"]], *([_fit_text(entry["cluster"], entry["nodes"])] if asked else [])))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
     return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]

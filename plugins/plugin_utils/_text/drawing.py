@@ -24,6 +24,13 @@ def mark(left: float, top: float, bottom: float, color: str, dashes: str) -> str
     return f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" stroke="{color}" stroke-width="1.5"{dashed}/>'
 
 
-def text(left: float, base: float, words: str, *, size: int = 13, anchor: str = "start") -> str:
+def text(left: float, base: float, words: str, *, size: int = 13, anchor: str = "start", color: str = "") -> str:
     """Return words that begin, end or have their middle at a place."""
-    return f'<text x="{left:.1f}" y="{base:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+    fill = f' fill="{color}"' if color else ""
+    return f'<text x="{left:.1f}" y="{base:.1f}" font-size="{size}" text-anchor="{anchor}"{fill}>{escape(words)}</text>'
+
+
+def on(color: str) -> str:
+    """Return the color of words that can be read on a color: black or white."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"

@@ -125,10 +125,15 @@ def judge(answers: dict[str, t.Any], *entries: dict[str, t.Any]) -> t.Any:
     return profile_catalogue.judge(answers, Run({"entries": list(entries)}, *list(vars(RUN).values())[1:]))
 
 
+def test_the_list_has_the_speeds_that_others_reported() -> None:
+    text = "\n".join(judge({}, entry(speed={"one": 20.5, "many": 130, "users": 32, "by": "x.org"})).lines)
+    assert "  20.5, 130 for 32 (x.org)  " in text
+
+
 def test_the_list_without_nodes_says_nothing_of_what_fits() -> None:
     outcome = judge({}, entry(), BROKEN)
     text = "\n".join(outcome.lines)
-    assert "2 x 128 GB  100 GB  the model's  untested  unknown  unknown" in text and "this cluster" not in text
+    assert "2 x 128 GB  100 GB  the model's  -         unknown  unknown" in text and "this cluster" not in text
     assert "No node was asked" in text
     record = outcome.files["/profiles.json"]
     assert outcome.fresh and outcome.stats == {"gb10_profiles": record}

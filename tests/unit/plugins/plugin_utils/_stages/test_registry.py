@@ -461,7 +461,13 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
         "longest: image 20.0 s, proof 10.0 s",
         "proven: 1 of 2",
         "report: /r.json",
+        outcome.lines[-1],
     ]
+    says = f"""-d '{{"model": "{PROFILE['model']['served_names'][0]}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'"""
+    json_is = "-H 'Content-Type: application/json'"
+    sent = f"curl -s -H @- {json_is} {says} http://10.0.0.1:8000/v1/chat/completions"
+    assert outcome.lines[-1] == f"try it: ssh spark-1 sudo cat /k | sed 's/^/Authorization: Bearer /' | {sent}"
+    assert report.request(outcome.stats["gb10_report"], {"key": "none"}) == sent.replace("-H @- ", "")
     assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
     assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
