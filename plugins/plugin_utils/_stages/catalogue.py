@@ -13,6 +13,7 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, model_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
@@ -156,6 +157,16 @@ def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
     return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
 
 
+def findings(entries: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return a row for each file: a valid profile passes and says what it needs, another one stops and says what is wrong."""
+    return [
+        finding(one["id"], "controller", "pass", f"{one['needs']['nodes']}; weights {one['needs']['weights']}", source=one["path"])
+        if not one["problems"]
+        else finding(one["id"], "controller", "block", "; ".join(one["problems"]), remedy=f"correct {one['path']}", source=one["path"])
+        for one in entries
+    ]
+
+
 def judge(answers: Answers, run: Run) -> Outcome:
     """List the profiles, and judge which files are valid. ``settings`` has ``entries``, as the lookup profile_catalogue returns them.
 
@@ -180,7 +191,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
     return Outcome(
         "Profiles",
-        catalogue.findings(entries),
+        findings(entries),
         lines=[*(table(listed) if listed else ["no valid profiles"]), *said, ""],
         files={run.path: record} if run.path else {},
         fresh=True,
