@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 
-def by_host(hosts, hostvars, name):
-    """Return the value of a variable on each host that has it."""
-    return {host: hostvars[host][name] for host in hosts if name in hostvars[host]}
+def by_host(hosts, hostvars, name, default=None):
+    """Return the value of a variable on each host that has it, and a default for the others where one is given."""
+    return {host: hostvars[host][name] if name in hostvars[host] else default for host in hosts if name in hostvars[host] or default is not None}
 
 
 class FilterModule:

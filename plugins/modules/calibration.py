@@ -19,7 +19,7 @@ description:
   - What a node did not answer is listed as missing, and is not a failure.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
 attributes:
   action:

@@ -137,7 +137,7 @@ options:
     version_added: 0.2.0
 seealso:
   - module: gb10.cluster.cluster_record
-  - module: gb10.cluster.memory_watch
+  - module: gb10.cluster.node_samples_info
 """
 
 EXAMPLES = r"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: inputs_info
-short_description: Evaluate and judge the settings of a host
+short_description: Evaluate and judge the settings of a host (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -17,7 +17,7 @@ description:
     P(gb10.cluster.engine#role) does.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
 attributes:
   action:

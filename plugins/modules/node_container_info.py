@@ -237,7 +237,7 @@ services:
   sample: {"lease": {"name": gb10-lease.service, "installed": false, "files": false, "enabled": false, "starting": false, "active": false, "failed": false}}
 guard:
   description:
-    - What of the node guard is on this node, as RV(gb10.cluster.node_guard#module:guard). Empty unless O(state_dir) was given.
+    - What of the node guard is on this node, as RV(gb10.cluster.node_service#module:guard). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -253,14 +253,14 @@ guard:
     said: null
 sweep:
   description:
-    - What of the health sweep is on this node, as RV(gb10.cluster.health_sweep#module:sweep). Empty unless O(state_dir) was given.
+    - What of the health sweep is on this node, as RV(gb10.cluster.node_service#module:sweep). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"installed": true, "active": true, "last_sweep": "2026-11-24T02:10:00Z", "problems": [], "last_alert": ""}
 unit:
   description:
-    - What of the engine's systemd unit is on this node, as RV(gb10.cluster.engine_unit#module:unit). Empty unless O(state_dir) was given.
+    - What of the engine's systemd unit is on this node, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -278,7 +278,7 @@ unit:
     error: ""
 companions_unit:
   description:
-    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.engine_unit#module:unit). Empty unless O(state_dir) was
+    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) was
       given.
   returned: success
   type: dict

@@ -52,7 +52,7 @@ def play_memory(lab: Lab, host: str, levels: t.Sequence[float]) -> None:
     lab.run(host, "python3", "-c", PLAYER, MEMINFO, *map(str, levels))
 
 
-#: Notes on a node what is available before a start, as memory_watch does: the level in GiB, none where that is not known.
+#: Notes on a node what is available before a start, as node_samples_info does: the level in GiB, none where that is not known.
 NOTE = """
 import json, os, sys
 path, level = sys.argv[1:]

@@ -33,6 +33,8 @@ RUNTIME, TEMPLATES, JUDGE = Path("meta/runtime.yml"), Path("awx/job_templates.ym
 STAGES = Path("plugins/plugin_utils/_stages")
 README, WRAPPER, COMPLETION = Path("README.md"), Path("gb10"), Path("completion/gb10.sh")
 
+#: How the short description of a module ends that only the collection's roles call. It is in no list and in no action group.
+INTERNAL = "(internal)"
 #: Pages whose verb has another name.
 PAGES = {"nemotron_tp2": "bring_up", "awx_configure": "awx"}
 #: Verbs that are no job, and why.
@@ -105,11 +107,12 @@ def verbs() -> list[Verb]:
     return found
 
 
-def modules() -> dict[str, str]:
-    """The short description of each module."""
+def modules(internal: bool = False) -> dict[str, str]:
+    """The short description of each module that anybody may use, or of each step of the collection's own roles."""
     names = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
     text = {name: (ROOT / "plugins/modules" / f"{name}.py").read_text(encoding="utf-8") for name in names}
-    return {name: re.search(r"^short_description: (.+)$", text[name], re.MULTILINE)[1].strip("\"'") for name in names}
+    says = {name: re.search(r"^short_description: (.+)$", text[name], re.MULTILINE)[1].strip("\"'") for name in names}
+    return {name: words for name, words in says.items() if words.endswith(INTERNAL) is internal}
 
 
 def specs(role: str) -> dict[str, t.Any]:

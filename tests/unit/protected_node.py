@@ -35,10 +35,8 @@ class ProtectedNode:
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, str]] = {}
         self.directories = {"/etc/sysctl.d"}
-        self.packages = {
-            name: [want, "installed", "1"]
-            for name, want in ((KERNEL, "install"), ("docker-ce", "install"), ("containerd.io", "hold"), ("bash", "install"), ("unattended-upgrades", "install"))
-        }
+        names = (KERNEL, "docker-ce", "containerd.io", "bash", "unattended-upgrades")
+        self.packages = {name: ["hold" if name == "containerd.io" else "install", "installed", "1"] for name in names}
         self.units = {
             "ssh.service": ["enabled", "active"], "systemd-journald.service": ["static", "active"], "apt-daily-upgrade.timer": ["enabled", "active"],
             planned.EARLYOOM: ["", "inactive"], planned.OOMD: ["", "inactive"],
@@ -177,7 +175,7 @@ class ProtectedNode:
             self._pass()
         self._write(change["measure"], change["after"])
 
-    def run(self, *chosen: str, revert: bool = False, check: bool = False) -> "Result":
+    def run(self, *chosen: str, revert: bool = False, check: bool = False) -> Result:
         """Do what the role does."""
         failed: dict[str, str] = {}
 
@@ -195,7 +193,7 @@ class ProtectedNode:
             self.record = None
         return Result(ask(protect, plan=plan))
 
-    def revert(self, *chosen: str, check: bool = False) -> "Result":
+    def revert(self, *chosen: str, check: bool = False) -> Result:
         """Take it back."""
         return self.run(*chosen, revert=True, check=check)
 

@@ -115,7 +115,7 @@ def test_the_token_is_the_one_that_was_set_or_that_of_the_file(book: Book, tmp_p
     answer = tmp_path / "token"
     content = "{{ __engine_model_token }}|{{ __engine_model_download_env['HF_TOKEN_PATH'] | default('') }}"
     tasks = [
-        {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / "model" / "vars" / "main.yml")}},
+        {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / "engine" / "vars" / "main.yml")}},
         {"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
         {"ansible.builtin.copy": {"content": content, "dest": str(answer)}, "run_once": True},
     ]

@@ -152,7 +152,7 @@ def test_only_what_this_run_started_is_recorded(tmp_path):
         "__gb10_memory_expected": "{{ __gb10_profile | gb10.cluster.memory_expected }}",
     }  # fmt: skip
     result = {"started_run": "{{ started }}", "lowest_available_mb": 20110}
-    show = {"ansible.builtin.debug": {"msg": "{{ (__memory_recorded | default({'msg': 'skipped'}))['msg'] }}"}}
+    show = {"ansible.builtin.debug": {"msg": "{{ __memory_recorded['msg'] | default('skipped') }}"}}
     play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": settings}
     tasks = [{"ansible.builtin.set_fact": {"__vllm_server_result": result}}, task, show]
     (tmp_path / "play.yml").write_text(json.dumps([{**play, "tasks": tasks}]))

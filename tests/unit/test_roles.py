@@ -21,7 +21,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").glob("*") if path.is_dir())
-SKELETON = ("README.md", "meta/argument_specs.yml", "meta/main.yml")
+SKELETON = ("README.md", "meta/argument_specs.yml")
 
 each_role = pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
 

@@ -383,7 +383,7 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
 
     ``answers`` holds for each node, in the order of the play, ``info`` (what ``node_info`` answered), ``reached`` (its address that Ansible came
     to, empty when not known), ``refused`` (what sudo said, empty when it worked) and ``login`` (connection variables to write, by name).
-    ``run`` has ``lost`` (hosts that could not be looked at), ``reach`` (what ``reach_info`` answered of them),
+    ``run`` has ``lost`` (hosts that could not be looked at), ``reach`` (what ``node_state_info`` answered of them),
     ``head`` (a name, or empty for the first host), ``catalogue`` (the profiles, as
     :func:`_catalogue.catalogue` returns them), ``chosen`` (the same of the profile that was asked for, or empty), ``fallback`` (``none`` or
     ``tcp``) and ``directory``.

@@ -20,7 +20,7 @@ OF_COPY = ("how", "layers_sent", "bytes", "seconds")
 def plan(answers: dict[str, dict[str, t.Any]], copy: str, wanted: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return who needs the image, who waits for it, who makes it, and in which rounds who copies it from whom.
 
-    ``answers`` are those of ``image_contract_info`` by node, in the cluster's order; ``wanted`` says what an image has to be: see :func:`_goes_on`.
+    ``answers`` are those of ``image_info`` by node, in the cluster's order; ``wanted`` says what an image has to be: see :func:`_goes_on`.
     While an engine is ``live`` that may not be restarted, each node that can go on with its own image keeps it. One node makes the image when none has
     it: the first one that has the base, or else the first. Each node that has it gives it to one that lacks it, and both give it on in the next round.
     """

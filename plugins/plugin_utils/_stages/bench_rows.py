@@ -33,7 +33,7 @@ def failed_cases(results: t.Iterable[dict[str, t.Any]], client: str) -> list[row
 def judge(answers: Answers, run: Run) -> Outcome:
     """Make a row of each case that was measured, append it to those in the directory ``path``, and compare it with them.
 
-    The answer is ``samples`` (gpu_samples_info). ``settings`` has ``results`` (of a loop over engine_bench) and ``about``: what all rows have in common.
+    The answer is ``samples`` (node_samples_info). ``settings`` has ``results`` (of a loop over engine_bench) and ``about``: what all rows have in common.
     """
     results, about = run.settings["results"], run.settings["about"]
     samples = {node: one["samples"] if answered(one["samples"]) and "samples" in one["samples"] else None for node, one in answers.items()}

@@ -43,7 +43,7 @@ def lease_text(lease: t.Mapping[str, t.Any]) -> str:
 
 
 def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str, t.Any] | None = None) -> list[str]:
-    """Return the lines about a node. ``reach`` is what ``reach_info`` answered."""
+    """Return the lines about a node. ``reach`` is what ``node_state_info`` answered."""
     if not answered(answer) or answer is None:
         why = (reach or {}).get("what") or (answer or {}).get("msg")
         return [f"{node}: not reached: {why}" if why else f"{node}: not reached"]
@@ -56,7 +56,7 @@ def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str,
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what is declared and what serves. The answer is ``seen`` (glance_info)."""
+    """Say what is declared and what serves. The answer is ``seen`` (node_state_info)."""
     seen = [answer["seen"] for answer in answers.values() if answered(answer["seen"])]
     records = [one["mode"] for one in seen if one["mode"]]
     record = max(records, key=lambda one: one["changed_at"], default=None)

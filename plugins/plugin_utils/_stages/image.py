@@ -47,7 +47,7 @@ RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], copy: str = "never", live: bool = False) -> list[Finding]:
     """Judge the node images: each has what the profile needs, and all have the same contents; where they are copied (``copy``), the same id.
 
-    ``contracts`` maps a node to what ``image_contract_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
+    ``contracts`` maps a node to what ``image_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
     """
     tag = profile["image"]["tag"]
     seen = {

@@ -26,7 +26,8 @@ def no_length(answers: Answers) -> str:
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge whether the cluster is down with its memory back, after a stop. Returns ``off``: why nothing may be started any more, or nothing.
 
-    The answer is ``memory`` (memory_watch). Before the first rung nothing may have been noted that it could be compared with. ``settings`` has ``context``,
+    The answer is ``memory`` (node_samples_info). Before the first rung nothing may have been noted that it could be compared with. ``settings`` has
+    ``context``,
     the length to start next, 0 where there is none.
     """
     error, reasons = ladder.error_of(answers), []

@@ -196,7 +196,8 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what would be done and judge whether it may be.
 
-    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (rung_info) and ``sshd`` (sshd_latency_info). Returns ``rungs``,
+    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (node_samples_info) and ``sshd`` (node_samples_info). Returns
+    ``rungs``,
     the first ``step``, and by node ``climbs``: the record that each node's climb begins with.
     """
     first = next(iter(answers.values()))

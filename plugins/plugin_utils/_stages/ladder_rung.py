@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
-#: Ids of findings that are made here; ``ladder.prompt`` comes from the module long_prompt.
+#: Ids of findings that are made here; ``ladder.prompt`` comes from the module engine_questions.
 IDS = ("ladder.guard", "ladder.kernel", "ladder.memory", "ladder.reboot", "ladder.silence", "ladder.sshd", "ladder.start")
 READS = ladder.READS
 #: The length to start (``context``, 0 for none), and whether that is a rung to try (``climbing``). Empty at the end of a climb.
@@ -130,7 +130,8 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Judge one rung, or whether the last good one started again. Returns ``against`` (in words), ``climbs`` by node with it, the ``next`` step, and the
     ``outcome`` of the climb where there is none.
 
-    The answers are ``seen`` (rung_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what failed of the
+    The answers are ``seen`` (node_samples_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what
+    failed of the
     bring-up or of asking is in each node's ``error``. ``settings`` has ``step``, ``rungs``, ``at_s`` (seconds since the climb began), ``seconds`` and
     ``start_seconds``.
     """

@@ -15,7 +15,7 @@ READS = {"minutes": "gb10_sweep_minutes", "alerts": "__protect_sweep_alerts"}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show it, and pass it on; the answers are those of health_sweep."""
+    """Show it, and pass it on; the answers are those of node_service."""
     found = {node: answer["sweep"] for node, answer in answers.items()}
     said = [f"{node}: {answer['msg']}" for node, answer in found.items()]
     first = next(iter(answers.values()))

@@ -44,6 +44,8 @@ argument_specs:
 }
 #: The most files that a person writes for a verb.
 MOST = 8
+#: The most modules that anybody may use, and that only the collection's roles call.
+MOST_MODULES, MOST_INTERNAL = 25, 10
 
 
 @pytest.fixture
@@ -79,6 +81,14 @@ def test_fifteen_verbs_stand_beside_the_missions_and_the_one_for_awx(lists):
     others = {"nemotron_tp2", "awx_configure"}
     names = {verb.name for verb in lists.verbs()}
     assert names == {path.stem for path in (ROOT / "playbooks").glob("*.yml")} and len(names - others) <= 15 and others <= names
+
+
+def test_modules_are_few_and_internal_ones_are_in_no_list(lists):
+    public, internal = lists.modules(), lists.modules(internal=True)
+    assert len(public) <= MOST_MODULES and len(internal) <= MOST_INTERNAL
+    assert {*public, *internal} == {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
+    made = lists.lists()
+    assert not [name for name in internal if f"    - {name}\n" in made[lists.RUNTIME] or f"| `{name}` |" in made[lists.INDEX]]
 
 
 def test_the_lists_are_as_the_tool_writes_them(lists):

@@ -12,3 +12,4 @@ from ansible_collections.gb10.cluster.plugins.filter.by_host import by_host
 def test_hosts_without_the_variable_are_left_out_and_the_order_is_theirs():
     hostvars = {"a": {"x": 1}, "b": {}, "c": {"x": None}}
     assert list(by_host(["c", "b", "a"], hostvars, "x").items()) == [("c", None), ("a", 1)]
+    assert by_host(["b", "a"], hostvars, "x", 0) == {"b": 0, "a": 1}

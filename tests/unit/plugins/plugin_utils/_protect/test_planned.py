@@ -111,7 +111,8 @@ def test_a_record_that_cannot_be_read_stops_everything(node: ProtectedNode, text
 
 
 @pytest.mark.parametrize(
-    ("tool", "measure"), [("units", "sshd"), ("settings", "journal"), ("packages", "holds"), ("apt", "unattended"), ("kernel", "swap"), ("candidate", "earlyoom")]
+    ("tool", "measure"),
+    [("units", "sshd"), ("settings", "journal"), ("packages", "holds"), ("apt", "unattended"), ("kernel", "swap"), ("candidate", "earlyoom")],
 )
 @pytest.mark.parametrize("answer", [{"rc": 124, "stdout": ""}, {"rc": 127, "stderr_lines": ["timeout: failed to run command"]}, {"rc": 0, "stdout": "?"}])
 def test_a_bad_answer_is_no_pass_and_stops_no_other_measure(node: ProtectedNode, tool: str, measure: str, answer: dict[str, t.Any]) -> None:
