@@ -200,7 +200,7 @@ guard:
       description: How many bytes the ring has. Null for whoever may not read it.
       type: int
     older:
-      description: Whether an older version of this collection set it up, which ends ranks by the trend alone. The playbook guard renews it.
+      description: Whether an older version of this collection set it up, which ends ranks by the trend alone. C(protect --tags guard) renews it.
       type: bool
     said:
       description: What it did, or would have done, last within a day (C(text)), and when in seconds since 1970 (C(at)). Null where there is nothing.

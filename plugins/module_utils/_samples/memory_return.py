@@ -75,7 +75,7 @@ def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) 
             "unknown",
             f"{now} MiB available; whether that is all is unknown: nothing was noted in this boot before a start",
             measured=now,
-            remedy="See what holds memory: run the playbook preflight. The next bring-up notes what is available before its start.",
+            remedy="See what holds memory: run the doctor with the inventory. The next bring-up notes what is available before its start.",
         )
     if is_back(samples, noted, tolerance_mb):
         return _module.finding("memory.back", node, "pass", f"{now} MiB available, {noted} before the start", measured=now, needed=noted - tolerance_mb)
@@ -86,7 +86,7 @@ def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) 
         f"{noted - now} MiB have not come back: {now} MiB available, {noted} before the start",
         measured=now,
         needed=noted - tolerance_mb,
-        remedy="See what holds it: run the playbook preflight. Memory that no process holds comes back only with a reboot.",
+        remedy="See what holds it: run the doctor with the inventory. Memory that no process holds comes back only with a reboot.",
     )
 
 

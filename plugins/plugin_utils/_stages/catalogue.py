@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, model_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import STOPPING
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER, STOPPING
 
 #: Version of the record.
 SCHEMA = 1
@@ -157,14 +157,12 @@ def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
     return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
 
 
-def findings(entries: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return a row for each file: a valid profile passes and says what it needs, another one stops and says what is wrong."""
-    return [
-        finding(one["id"], "controller", "pass", f"{one['needs']['nodes']}; weights {one['needs']['weights']}", source=one["path"])
-        if not one["problems"]
-        else finding(one["id"], "controller", "block", "; ".join(one["problems"]), remedy=f"correct {one['path']}", source=one["path"])
-        for one in entries
-    ]
+def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
+    """Return whether a file is a valid profile, as a finding with its id."""
+    if entry["problems"]:
+        remedy = f"correct {entry['path']}"
+        return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=remedy, source=entry["path"])
+    return finding(entry["id"], CONTROLLER, "pass", entry["needs"]["nodes"], source=entry["path"])
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -191,7 +189,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
     return Outcome(
         "Profiles",
-        findings(entries),
+        [valid(entry) for entry in entries],
         lines=[*(table(listed) if listed else ["no valid profiles"]), *said, ""],
         files={run.path: record} if run.path else {},
         fresh=True,

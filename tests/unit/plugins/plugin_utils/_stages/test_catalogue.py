@@ -162,3 +162,10 @@ def test_every_shipped_profile_is_judged_on_a_healthy_pair(path: t.Any) -> None:
     found = profile_catalogue.fits(shipped, answers)
     assert found["fits"] in (("yes", "no") if catalogue.facts(shipped)["nodes"] == 2 else ("in part", "no"))
     assert catalogue.facts(shipped)["disk_gb"], "what a shipped profile takes of a disk is known"
+
+
+def test_a_file_that_is_not_a_valid_profile_stops_and_names_the_file() -> None:
+    good = {"id": "small", "path": "/p/small.yml", "problems": [], "needs": {"nodes": "2"}, "profile": {}}
+    assert profile_catalogue.valid(good)["verdict"] == "pass"
+    broken = profile_catalogue.valid({**good, "id": "broken", "path": "/p/broken.yml", "problems": ["parallel.tensr: is not a known field"], "needs": {}})
+    assert (broken["verdict"], broken["remedy"]) == ("block", "correct /p/broken.yml")

@@ -87,8 +87,7 @@ def test_status_says_what_runs_on_each_node() -> None:
     }
     assert outcome.lines == [
         "spark-1:",
-        "  c running since now from i; Ray none, Python none; Ray nodes: none",
-        "  unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+        "  c running since now from i; Ray none, Python none; Ray nodes: none; unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
         "  engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         "spark-2:",
         "  c running since now from i; Ray none, Python none",
