@@ -12,10 +12,19 @@ import typing as t
 
 from ansible.module_utils.common.yaml import yaml_load
 
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 
-#: The measures in the order in which they are set up.
-NAMES = ("sshd", "journal", "earlyoom", "swap", "holds", "unattended")
+#: What makes the findings of each measure, in the order in which the measures are set up.
+FINDINGS = {
+    "sshd": functools.partial(finding, "protect.sshd"),
+    "journal": functools.partial(finding, "protect.journal"),
+    "earlyoom": functools.partial(finding, "protect.earlyoom"),
+    "swap": functools.partial(finding, "protect.swap"),
+    "holds": functools.partial(finding, "protect.holds"),
+    "unattended": functools.partial(finding, "protect.unattended"),
+}
+NAMES = tuple(FINDINGS)
 #: Ids of findings that are made here.
 IDS = ("protect.earlyoom", "protect.holds", "protect.journal", "protect.sshd", "protect.swap", "protect.unattended")
 

@@ -17,7 +17,6 @@ import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import SWAPPINESS_FILE, Facts
@@ -54,7 +53,7 @@ class Draft:
     def __init__(self, measure: str, node: str, facts: Facts, revert: bool) -> None:
         self.measure, self.facts, self.revert = measure, facts, revert
         source = "" if revert else measures.table()[measure]["figures"][0][2]
-        self._finding = functools.partial(finding, f"protect.{measure}", node, source=source)
+        self._finding = functools.partial(measures.FINDINGS[measure], node, source=source)
         self.entry: Entry = {}
         self.keep: Fields = {}
         self.steps: dict[str, t.Any] = {"commands": [], "unit": {}}

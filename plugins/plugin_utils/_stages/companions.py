@@ -24,6 +24,8 @@ MIB_IN_GIB = 1024
 IDS = ("companion.ended", "companion.healthy", "companion.runs")
 READS = {"companions": "gb10_companions", "mode": "__gb10_mode", "stop_grace": "gb10_stop_grace"}
 KILL = "-e gb10_kill_companions=true"
+#: What a row has for comparing alone; values of variables are among it.
+MADE_OF = ("spec", "fields")
 #: How the reason of a replacement begins.
 CHANGED = "changed"
 #: What the unit of companions knows of each.
@@ -141,7 +143,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         seen = answer["now"]["companions"] or []
         awaited = run.settings["awaited"]
         plan = answer["plan"]["nodes"][node] if awaited else {"actions": []}
-        nodes[node] = {"companions": seen, "actions": plan["actions"]}
+        nodes[node] = {"companions": [{word: value for word, value in row.items() if word not in MADE_OF} for row in seen], "actions": plan["actions"]}
         said += [f"{node}: {line}" for line in lines(answer["companions"], seen, answer["mode"])]
         said += [f"{node}: {row['name']}: {line}" for row in seen for line in row["log"].splitlines()]
         found += failures(node, answer, plan, awaited) if not run.check_mode else []

@@ -15,6 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, node_settings, tenant_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
@@ -72,4 +73,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
                 own[names[0]]["settings"].update(head=True, peers=[], ports={SETTINGS["api_port"]: int(answers[names[0]]["api_port"])})
             found += judging.judge_companions(own, answers[names[0]]["profile"] or None, node_settings.of_run(answers, run))
         found += [one for node, answer in answers.items() for one in in_the_way(node, answer, plans[node]["why"])]
-    return Outcome("Companions", found or None, returns={"nodes": plans})
+    # A task that fails is printed whole: a plan that is not carried out is left out.
+    stops = table.worst(table.silence(found, run.silenced)) in table.STOPPING
+    return Outcome("Companions", found or None, returns={} if stops else {"nodes": plans})

@@ -11,7 +11,6 @@ import typing as t
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import protection
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import Facts
@@ -69,7 +68,7 @@ def result_of(node: str, answer: dict[str, t.Any], run: Run, again: dict[str, li
         "changed": bool(actions),
         "msg": msg if actions else "there is nothing to take back" if revert else "nothing to change",
         "actions": actions,
-        "findings": [finding(f"protect.{name}", node, verdict, message, remedy=remedy) for name, verdict, message, remedy in said],
+        "findings": [measures.FINDINGS[name](node, verdict, message, remedy=remedy) for name, verdict, message, remedy in said],
         "journal": kept_of(Facts(answer)),
     }
 

@@ -105,6 +105,14 @@ def answers(mode, declared, profile, **changes):
     return {"spark-1": {**names, "stop_grace": 120, "offline": False, "head_host": "spark-1", "allow_restart": False, "kv_cache": "profile", "disk_gib": 20, "memlock": -1, **own}}
 
 
+def test_a_plan_is_passed_on_only_when_nothing_stops_it():
+    one = {**OLLAMA, "modes": ["off"], "memory_gib": 200}
+    given = answers("off", [one], {}, companions=[row(one, running=False)])
+    assert companions_plan.judge(given, RUN).returns == {}
+    silenced = Run(**{**vars(RUN), "silenced": ["companion.claims"]})
+    assert companions_plan.judge(given, silenced).returns["nodes"]["spark-1"]["up"] == ["ollama"]
+
+
 def test_the_mode_off_counts_the_companions_alone():
     one = {**OLLAMA, "modes": ["off"], "memory_gib": 110}
     fits = companions_plan.judge(answers("off", [one], {}, companions=[row(one, running=False)]), RUN)
@@ -174,6 +182,7 @@ def test_the_report_has_what_was_done():
     found = report([row(OLLAMA)], "up")
     assert found.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == ["start ollama.service"] and found.findings is None
     assert "  spark-1: ollama (ollama.service): active" in found.lines[1]
+    assert "fields" not in found.stats["gb10_companions_report"]["nodes"]["spark-1"]["companions"][0]
     looked = companions.judge({"spark-1": {"companions": [OLLAMA], "mode": "cluster", "now": {"companions": [row(OLLAMA)]}, "plan": None, "stop_grace": 3}},
                               Run(**{**vars(RUN), "settings": {"awaited": ""}}))  # fmt: skip
     assert looked.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == []
