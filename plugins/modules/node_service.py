@@ -15,8 +15,9 @@ description:
     collection's own code; the controller sends it where the node has another one.
   - O(name=engine) stops an engine gently, and recreates container and engine after a reboot, without a controller (C(gb10-engine-CLUSTER.service)). It runs the
     modules of this collection with the arguments in O(specification), which are those that the roles pass to them.
-  - O(name=companions) starts the containers of companions at a boot, before the engines, and stops them gently at a shutdown (C(gb10-companions.service)). A
-    companion that does not come up is named in the journal and in RV(unit), and keeps neither the others nor an engine away.
+  - O(name=companions) starts the containers of companions at a boot, before the engines, and stops them gently at a shutdown (C(gb10-companions.service)). The
+    role P(gb10.cluster.companions#role) creates them. A companion that does not come up is named in the journal and in RV(unit), and stops neither the
+    others nor an engine.
   - O(name=guard) samples the node every second into a ring on the disk that holds more than a day, and ends ranks of this collection while they load before
     memory is gone (C(gb10-guard.service)). Where nothing says what a start leaves, it only says what it would do, in the ring, in the journal, and as
     RV(guard.said).
@@ -31,7 +32,7 @@ description:
     A person's C(systemctl start) after that goes ahead. So does the first start when root made the file C(power_cycled) in O(state_dir) before, which is
     removed.
 requirements:
-  - With O(name=companions), what the companions need.
+  - With O(name=companions), Docker Engine 20.10 or newer, with its command line.
 extends_documentation_fragment:
   - gb10.cluster._attributes.internal
   - gb10.cluster._cluster
@@ -69,7 +70,9 @@ options:
     default: present
   specification:
     description:
-      - What the unit of an engine or of the companions does, as the roles make it. Required with O(state=present) for both.
+      - What the unit of an engine or of the companions does, as the roles P(gb10.cluster.engine#role) and P(gb10.cluster.companions#role) make it.
+        Required with O(state=present) for both.
+      - For companions, C(companions) is a list of C(name), C(port), C(health_path), C(gpus), C(health_timeout) and C(stop_timeout).
     type: dict
   log_dir:
     description:

@@ -39,7 +39,7 @@ def pull(docker: Docker, params: dict[str, t.Any]) -> None:
             now = time.monotonic()
             if now - began > params["timeout"]:
                 raise WaitTimeout(
-                    f"{params['image']} was not pulled within {params['pull_timeout']} s; last seen: {progress.text()}",
+                    f"{params['image']} was not pulled within {params['timeout']} s; last seen: {progress.text()}",
                     remedy="Run again, it goes on with the layers that are there. Raise timeout for a slow line.",
                 )
             if now - noted >= NOTE_SECONDS:

@@ -42,10 +42,15 @@ def lease_text(lease: t.Mapping[str, t.Any]) -> str:
     return f"lease of {record.of(lease)}: {lease['state']}: {lease['reason']}"
 
 
-def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str, t.Any] | None = None) -> list[str]:
-    """Return the lines about a node. ``reach`` is what ``node_state_info`` answered."""
-    if not answered(answer) or answer is None:
-        why = (reach or {}).get("what") or (answer or {}).get("msg")
+def was_read(answer: dict[str, t.Any] | None) -> bool:
+    """Return whether a node was reached and read."""
+    return answered(answer) and answer is not None and answer.get("reached", True)
+
+
+def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
+    """Return the lines about a node."""
+    if answer is None or not was_read(answer):
+        why = (answer or {}).get("what") or (answer or {}).get("msg")
         return [f"{node}: not reached: {why}" if why else f"{node}: not reached"]
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
@@ -57,11 +62,11 @@ def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str,
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what is declared and what serves. The answer is ``seen`` (node_state_info)."""
-    seen = [answer["seen"] for answer in answers.values() if answered(answer["seen"])]
+    seen = [answer["seen"] for answer in answers.values() if was_read(answer["seen"])]
     records = [one["mode"] for one in seen if one["mode"]]
     record = max(records, key=lambda one: one["changed_at"], default=None)
     declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
     lines = [f"Mode: {declared}"]
-    lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"], answer.get("reach"))]
+    lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"])]
     lines += table.packed(f"{one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else []))
-    return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if answered(answer["seen"])}})
+    return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if was_read(answer["seen"])}})

@@ -128,12 +128,16 @@ def test_one_screen_says_mode_models_tokens_memory_and_events(node):
     events = [{"at": f"2026-11-24T02:1{number}:00Z", "text": f"event {number}"} for number in range(5)]
     record = {"mode": "singles", "phase": "settled", "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": events}
     modes.write(str(node / "state"), record)
-    said = screen(one=look(node), two={"unreachable": True, "msg": "no route to host"}).lines
+    said = screen(one={**look(node), "reached": True}, two={"reached": False, "what": "no route to host", "msg": ""}).lines
     assert said[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
     assert said[1].startswith("one: 42.1 of 121.7 GiB available")
     assert said[-3].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
     assert said[-2] == "two: not reached: no route to host"
     assert said[-1] == "2026-11-24T02:12:00Z event 2; 2026-11-24T02:13:00Z event 3; 2026-11-24T02:14:00Z event 4"
+
+
+def test_a_node_that_went_away_while_it_was_read_is_named():
+    assert screen(two={"unreachable": True, "msg": "no route to host"}).lines[1:] == ["two: not reached: no route to host"]
 
 
 def test_nothing_declared_and_nothing_served_is_said():
