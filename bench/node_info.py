@@ -12,7 +12,7 @@ Three ratios are printed, what they are made of, and the tasks of the preflight 
   well), from the start of the first task to the end of the last. At least 10 is what is wanted.
 - the whole play of that look against a whole play of one ping (bench/tasks/ping.yml), from the start of ansible-playbook to its end. At most 2 is what
   is wanted.
-- the whole of playbooks/preflight.yml against the same ping: it also finds the cluster, judges all inputs and all nodes, and leaves a record.
+- the whole of playbooks/doctor.yml against the same ping: it also finds the cluster, judges all inputs and all nodes, and leaves a record.
 
 The runs take turns, so that a machine that is busy for a while is so for both; the medians count. Any inventory will do whose hosts can be reached
 and do the modules' bidding, two names with ansible_connection=local included, which measure no network. A preflight that ends with a verdict that stops
@@ -66,7 +66,7 @@ def main() -> int:
             checks.append(task_seconds(check.events))
             count = tasks(check.events)
             ping = play(ROOT / "bench" / "tasks" / "ping.yml", inventory, variables)
-            preflight = play(ROOT / "playbooks" / "preflight.yml", inventory, kept)
+            preflight = play(ROOT / "playbooks" / "doctor.yml", inventory, kept)
             pings.append(ping.seconds)
             preflights.append(preflight.seconds)
             if not answered(preflight.events, "gb10.cluster.node_info"):

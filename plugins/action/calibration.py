@@ -30,8 +30,6 @@ display = Display()
 
 #: How Ansible reaches and names a node.
 LOGIN = {"reached": "ansible_host", "user": "ansible_user", "remote_user": "ansible_ssh_user"}
-#: The most that a run may be asked for: half an hour of samples, ten starts.
-LIMITS = {"cycles": 10, "seconds": 1800}
 #: Variables whose values are secrets, and files on the controller that hold one.
 SECRETS = (*PASSWORDS, "gb10_hf_token")
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
@@ -49,9 +47,7 @@ class ActionModule(ActionBase):
             argument_spec={
                 "state": {"type": "str", "choices": ["planned", "written"], "required": True},
                 "path": {"type": "path", "default": ""},
-                "cycles": {"type": "int", "default": 0},
-                "seconds": {"type": "int", "default": 60},
-                "profile": {"type": "raw", "default": ""},
+                "profile": {"type": "dict", "default": {}},
                 "executor": {"type": "str", "default": ""},
                 "logs": {"type": "path", "default": ""},
                 "nodes": {"type": "list", "elements": "str", "default": []},
@@ -64,13 +60,9 @@ class ActionModule(ActionBase):
         return {"changed": False, "verdict": "pass", "remedy": "", "reason": "", "actions": [], **result}
 
     def _plan(self, arguments, task_vars):
-        for name, most in LIMITS.items():
-            least, value = int(name == "seconds"), arguments[name]
-            if not least <= value <= most:
-                raise ClusterError(f"gb10_calibrate_{name} is {value}; expected {least} to {most}", remedy=f"Correct gb10_calibrate_{name}.", reason="input")
         if arguments["path"]:
             archive.require_new(arguments["path"])
-        lines = content.plan(task_vars["ansible_run_tags"], arguments["cycles"], arguments["seconds"], arguments["profile"], arguments["path"])
+        lines = content.plan(task_vars["ansible_run_tags"], arguments["path"])
         display.display("\n".join(["Calibration", *(f"  {line}" for line in lines)]))
         return {"msg": "; ".join(lines)}
 
@@ -85,7 +77,6 @@ class ActionModule(ActionBase):
             "ansible": task_vars["ansible_version"]["full"],
             "python": platform.python_version(),
             "parts": list(task_vars["ansible_run_tags"]),
-            "cycles": arguments["cycles"],
         }
         texts, links = content.collected(answers, asked, facts, logs_in(arguments["logs"]))
         made = content.content(texts, links, self._names(answers, task_vars))
@@ -97,13 +88,14 @@ class ActionModule(ActionBase):
         lines = [f"{len(made.texts)} files, {size} bytes: {arguments['path']}", *shown]
         display.display("\n".join(["Calibration", *(f"  {line}" for line in lines)]))
         summary = {"path": arguments["path"], "bytes": size, "files": len(made.texts), "nodes": len(answers), "missing": len(gaps)}
-        return {"msg": lines[0], **summary}
+        passed_on = {"gb10_calibration": {word: summary[word] for word in ("path", "nodes", "missing")}}
+        return {"msg": lines[0], **summary, "ansible_stats": {"data": passed_on, "per_host": False, "aggregate": False}}
 
     def _names(self, answers, task_vars):
         """Return what names somebody here: the nodes' names, the controller's, the users', and the values of secrets."""
         nodes, users, secrets = [], [getpass.getuser()], {}
         for node, answer in answers.items():
-            own = [node, str(answer["reached"] or ""), str((answer["recorded"] or {}).get("hostname") or "")]
+            own = [node, str(answer["reached"] or ""), content.recorded(answer)["hostname"]]
             own = [name for name in own if name and not content.is_address(name)]
             nodes.append(tuple(dict.fromkeys([*own, *(name.partition(".")[0] for name in own)])))
             users += [str(answer[word]) for word in ("user", "remote_user") if answer[word]]

@@ -2,26 +2,40 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of image_copy: has a copy run on its node by itself, and says how far it is until it is done."""
+"""Controller side of image_copy: has a copy or a pull run on its node by itself, and says how far it is until it is done."""
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, pulling
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
 
 class ActionModule(NodeJob):
-    """Copies, and prints how much has arrived, how fast, and how long it takes still."""
+    """Copies or pulls, and prints how much has arrived, how fast, and how long it takes still."""
 
     MODULE = "gb10.cluster.image_copy"
     DOING = "copying the image"
     LOST = "See on the node: journalctl -u docker --since -10min. A copy that goes on ends by itself; the next run waits for it."
 
+    @property
+    def _pulls(self) -> bool:
+        return self._task.args.get("state") == "pulled"
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        if self._pulls:
+            self.DOING, self.LOST = "pulling", "See on the node: journalctl -u docker --since -10min"
+        return super().run(tmp, task_vars)
+
     def is_short(self) -> bool:
-        return super().is_short() or self._task.args.get("state") != "copied"
+        return super().is_short() or not (self._pulls or self._task.args.get("state") == "copied")
 
     def limit(self) -> int:
         return int(self._task.args.get("timeout") or image_copying.TIMEOUT)
 
     def note(self) -> str:
-        return image_copying.note_path(self._task.args.get("state_dir") or image_copying.STATE_DIR, self._task.args.get("cluster_name") or "gb10")
+        state_dir = self._task.args.get("state_dir") or image_copying.STATE_DIR
+        if self._pulls:
+            return pulling.note_path(state_dir, self._task.args["image"])
+        return image_copying.note_path(state_dir, self._task.args.get("cluster_name") or "gb10")

@@ -14,7 +14,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import proble
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, secrets, settings, tags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.catalogue import CONTROLLER
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 #: What the role gb10 computes from the settings, by its names there.
@@ -38,13 +37,13 @@ class ActionModule(ActionBase):
                 "known": {"type": "list", "elements": "str", "default": []},
                 "profile": {"type": "bool", "default": True},
             },
-            mutually_exclusive=[["passwords_of", "role"]],
         )
-        if arguments["passwords_of"] is not None:
-            found = self._command_line(task_vars, self._given(), arguments["known"]) + self._passwords(task_vars["hostvars"], arguments["passwords_of"])
+        role, passwords_of = arguments["role"], arguments["passwords_of"]
+        if role or passwords_of is not None:
+            found = self._command_line(task_vars, task_vars if role else self._given(), arguments["known"])
+            found += self._passwords(task_vars["hostvars"], passwords_of or [])
+            found += self._role(task_vars, role, arguments["profile"]) if role else []
             answer = {"findings": found}
-        elif arguments["role"]:
-            answer = {"findings": self._command_line(task_vars, task_vars, arguments["known"]) + self._role(task_vars, arguments["role"], arguments["profile"])}
         else:
             answer = self._settings(task_vars, arguments["profile"])
         result = {
@@ -69,18 +68,18 @@ class ActionModule(ActionBase):
             *settings.unknown_settings(names, self._given(), known),
             *tags.problems(context.CLIARGS.get("args", ()), task_vars.get("ansible_run_tags", ()), task_vars.get("ansible_skip_tags", ())),
         ]
-        return [problem_finding(problem, CONTROLLER) for problem in problems]
+        return [problem_finding(problem, table.CONTROLLER) for problem in problems]
 
     def _role(self, task_vars, role, with_profile):
         """What is wrong with what a role reads, where anybody has set it."""
         evaluated, failures = self._evaluate(task_vars, settings.read_by(role))
-        return inputs.judge_role(role, CONTROLLER, evaluated, failures, profiles.roots(task_vars), with_profile)
+        return inputs.judge_role(role, table.CONTROLLER, evaluated, failures, profiles.roots(task_vars), with_profile)
 
     def _settings(self, task_vars, with_profile):
         """The settings of this host, with the profile where that is wanted, and how Ansible reaches it."""
         missing = sorted(set(settings.settings()) - set(task_vars))
         if missing:
-            raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or use gb10.cluster.validate")
+            raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or gb10.cluster.engine with tasks_from: validate")
         host = task_vars["inventory_hostname"]
         evaluated, failures = self._evaluate(task_vars, settings.settings())
         # A default that is made from another setting fails with it; the one that was set is the one to correct.

@@ -41,7 +41,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import command
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit import time_limit
 
-LEASE = "gb10.cluster.mode_lease"
+LEASE = "gb10.cluster.node_service"
 SLURP = "ansible.builtin.slurp"
 ENGINE = "gb10.cluster.vllm_serve_info"
 
@@ -197,7 +197,8 @@ class ActionModule(ActionBase):
 
     def _tell(self, state: str) -> dict[str, t.Any]:
         """Tell the node's lease something, and return the module's result. Raises AnsibleError where it does not answer."""
-        arguments = {"state": state, **{name: self._options[name] for name in ("lease_id", "lost_seconds", "state_dir", "roots")}}
+        lease = {name: self._options[name] for name in ("lease_id", "lost_seconds")}
+        arguments = {"name": "lease", "state": state, "lease": lease, **{name: self._options[name] for name in ("state_dir", "roots")}}
         with time_limit(NODE_SECONDS):
             return self._execute_module(LEASE, module_args=arguments, task_vars=self._vars)
 

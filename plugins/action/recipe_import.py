@@ -103,8 +103,10 @@ class ActionModule(ActionBase):
         if not self._task.check_mode:
             write(new)
         text = next(iter(new.values()), b"").decode()
+        passed_on = {"gb10_imported": record, "gb10_verdict": record["verdict"]}
         return {
             **record,
+            "ansible_stats": {"data": passed_on, "per_host": False, "aggregate": False},
             "findings": findings,
             "files": list(files),
             "changed": bool(new),
@@ -125,9 +127,9 @@ class ActionModule(ActionBase):
 
     def _digest(self, image: str, task_vars: dict[str, t.Any]) -> tuple[str, str]:
         """Return the digest that the tag has in its registry now, or why that is unknown."""
-        answer = self._execute_module(module_name="gb10.cluster.image_digest_info", module_args={"image": image}, task_vars=task_vars)
+        answer = self._execute_module(module_name="gb10.cluster.image_info", module_args={"image": image, "want": ["digest"]}, task_vars=task_vars)
         if not answer.get("failed"):
-            return str(answer["digest"]), ""
+            return str(answer["digest"]["digest"]), ""
         if answer.get("reason") == NO_SDK:
             # The node that the module speaks of is this controller.
             return "", "registries are asked through the Docker engine of this controller, whose Python lacks the Docker SDK (pip install docker)"

@@ -22,6 +22,16 @@ attributes:
       - gb10.cluster.all
 """
 
+    #: For a step of the collection's own roles, which is in no action group.
+    INTERNAL = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying target.
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in C(check_mode)), when in diff mode.
+"""
+
     INFO_MODULE = r"""
 options: {}
 attributes:

@@ -10,7 +10,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning, wording
-from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue, derived, executors, form, repositories
+from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, executors, form, repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 
 
@@ -43,7 +43,6 @@ class FilterModule:
 
     def filters(self):
         return {
-            "catalogue_findings": catalogue.findings,
             "choose_executor": choose_executor,
             "copy_plan": model_copies.plan,
             "downloads": repositories.downloads,
@@ -61,5 +60,4 @@ class FilterModule:
             "per_host_names": derived.per_host_names,
             "repositories": repositories.repositories,
             "serve_arguments": serve_arguments,
-            "snapshot_path": repositories.snapshot_path,
         }

@@ -70,6 +70,13 @@ def require_least(params: t.Mapping[str, t.Any], least: t.Mapping[str, int]) -> 
             raise ClusterError(f"{name} is {params[name]}, expected {value} or more", remedy=f"Correct {name}.", reason="input")
 
 
+def require_most(params: t.Mapping[str, t.Any], most: t.Mapping[str, int]) -> None:
+    """Raise :class:`ClusterError` for the first option that is above its greatest value."""
+    for name, value in most.items():
+        if params[name] > value:
+            raise ClusterError(f"{name} is {params[name]}, expected at most {value}", remedy=f"Correct {name}.", reason="input")
+
+
 def finding(
     id: str,
     node: str,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: calibration
-short_description: Write what nodes answered as one archive that names nobody
+short_description: Write what nodes answered as one archive that names nobody (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -19,7 +19,7 @@ description:
   - What a node did not answer is listed as missing, and is not a failure.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
 attributes:
   action:
@@ -37,21 +37,11 @@ options:
       - The archive, a file that does not exist yet. Its directory has to exist. Not written in check mode.
     type: path
     default: ""
-  cycles:
-    description:
-      - How often the engine is started and stopped.
-    type: int
-    default: 0
-  seconds:
-    description:
-      - Seconds for which memory is sampled.
-    type: int
-    default: 60
   profile:
     description:
-      - What the nodes are judged for. Its id with O(state=planned), all of it with O(state=written).
-    type: raw
-    default: ""
+      - The profile that the nodes are judged for.
+    type: dict
+    default: {}
   executor:
     description:
       - What spreads the ranks, empty where only the image can tell.
@@ -69,7 +59,7 @@ options:
     elements: str
     default: []
 seealso:
-  - module: gb10.cluster.calibration_info
+  - module: gb10.cluster.node_info
   - module: gb10.cluster.node_logs
 """
 
@@ -77,7 +67,6 @@ EXAMPLES = r"""
 - name: Say what would be taken
   gb10.cluster.calibration:
     state: planned
-    profile: nemotron_3_super_tp2
 
 - name: Write it
   gb10.cluster.calibration:

@@ -27,9 +27,9 @@ description:
   - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
   - What gives a model or an image out to other nodes and was left running is ended. With O(hf_home), what a copy that did not end has fetched is removed, once
     nothing was written there for a day.
-  - Specification and program of a unit (M(gb10.cluster.engine_unit)) are removed when the unit itself is gone.
-  - What a lease (M(gb10.cluster.mode_lease)) left on the node is removed when the node has ended it by itself.
-  - Files and secrets of a sweep (M(gb10.cluster.health_sweep)) are removed when its timer is gone.
+  - Specification and program of a unit (M(gb10.cluster.node_service)) are removed when the unit itself is gone.
+  - What a lease (M(gb10.cluster.node_service)) left on the node is removed when the node has ended it by itself.
+  - Files and secrets of a sweep (M(gb10.cluster.node_service)) are removed when its timer is gone.
   - Models and the notes about their code and files, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
     in RV(left), and stays.
   - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.

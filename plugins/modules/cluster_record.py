@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_record
-short_description: Keep a record on a node - a start, a proof, a climb, the declared mode or a memory baseline
+short_description: Keep a record on a node - a start, a proof, a climb, the declared mode or a memory baseline (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Keeps what a later run of the playbooks reads. The option that is given chooses the record. One of them is required.
   - O(start) records what an engine that has answered took of the node's memory. The preflight's rule C(plan.fits) takes the larger of the memory plan
-    and such a record of the same image, profile and driver. Without a note of this boot from before the start (M(gb10.cluster.memory_watch)) nothing is
+    and such a record of the same image, profile and driver. Without a note of this boot from before the start (M(gb10.cluster.node_samples_info)) nothing is
     recorded and RV(record) is null. A node keeps 32 starts of a cluster; of the same image, profile, driver and context the last one counts.
   - O(proof) records on the head's node whether a run of the engine passed its proof. The playbook status calls a run without such a record, or with
     one that failed, C(unproven). Of the same run the last proof counts. A node keeps 32 of a cluster.
-  - O(climb) records how far the playbook ladder raised the context. A bring-up of the same profile serves the last good rung, as long as image,
+  - O(climb) records how far the ladder (C(bench --tags ladder)) raised the context. A bring-up of the same profile serves the last good rung, as long as image,
     driver, kernel and MemTotal are the same and others hold no more. A climb replaces its own earlier record, and one that was made
     with the same things. A node keeps 16 of a cluster.
   - O(mode) declares what serves on the node, in a file that every account may read. From then on a bring-up of anything else is refused. What was settled
@@ -30,7 +30,7 @@ description:
 notes:
   - A start, a proof and a climb are not state of the node, so RV(ignore:changed) stays false for them.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._docker
   - gb10.cluster._look
   - gb10.cluster._look.driver
@@ -129,7 +129,7 @@ options:
         description:
           - How far it is. V(settled) means that all of it was proven, V(switching) that a change is under way or was interrupted, V(failed) that it
             failed, V(leak) that memory did not come back, so that nothing was started, and V(leased) that it is there for a lease alone
-            (M(gb10.cluster.mode_lease)).
+            (M(gb10.cluster.node_service)).
         type: str
         choices: [settled, switching, failed, leak, leased]
         default: settled
@@ -179,8 +179,8 @@ options:
         type: int
         default: 60
 seealso:
-  - module: gb10.cluster.memory_watch
-  - module: gb10.cluster.mode_info
+  - module: gb10.cluster.node_samples_info
+  - module: gb10.cluster.node_state_info
   - module: gb10.cluster.cuda_zombie_check
   - module: gb10.cluster.node_info
     description: RV(gb10.cluster.node_info#module:starts) and RV(gb10.cluster.node_info#module:ladder) are the records of a node.
@@ -368,7 +368,7 @@ def record_climb(params: Params, check_mode: bool) -> Result:
     """Record a climb of the ladder. Raises :class:`ClusterError` for one that lacks something."""
     climb = params["climb"]
     if problem := climbs.wrong(climb):
-        raise ClusterError(f"climb: {problem}", remedy="Pass the climb as the playbook ladder makes it.", reason="input")
+        raise ClusterError(f"climb: {problem}", remedy="Pass the climb as bench --tags ladder makes it.", reason="input")
     path = climbs.FILE.path_of(params["state_dir"], params["cluster_name"])
     known = climbs.FILE.read(path)
     if not check_mode:

@@ -24,7 +24,7 @@ description:
     which a busy node does a thousand times a day. That warns beside a leak, and where no account of the memory can be made.
   - The account behind C(leak) is the formula in RV(accounting.formula). It is uncalibrated, since it has not been compared with a known leak on a
     GB10, and it errs towards finding none. A leak blocks only when no container of this collection and no compute process runs, two samples agree,
-    and the playbook C(gb10.cluster.baseline) recorded what is normal in this boot. Otherwise it warns, and says what is missing.
+    and C(gb10.cluster.doctor --tags baseline) recorded what is normal in this boot. Otherwise it warns, and says what is missing.
   - A process that has ended only counts after it stayed for O(wait_timeout), since the driver takes a moment to clear up after it.
   - One process counts once, however often the driver lists it (as one that computes and one that draws).
   - The check is never passed by not knowing. A tool that is missing, hangs, fails or prints what cannot be read is the verdict V(unknown).
@@ -137,7 +137,7 @@ options:
     version_added: 0.2.0
 seealso:
   - module: gb10.cluster.cluster_record
-  - module: gb10.cluster.memory_watch
+  - module: gb10.cluster.node_samples_info
 """
 
 EXAMPLES = r"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: download_watch
-short_description: Wait for a model's download that runs in a container
+short_description: Wait for a model's download that runs in a container (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -16,7 +16,7 @@ description:
   - It changes nothing. The container is left as it is, running or not.
   - What the hub refused, and a program that ended without a word, are a failure with what to do.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
   - gb10.cluster._docker
 options:

@@ -144,8 +144,7 @@ options:
     default: /var/log/gb10
     version_added: 0.2.0
 seealso:
-  - module: gb10.cluster.bench_record
-  - module: gb10.cluster.gpu_samples_info
+  - module: gb10.cluster.node_samples_info
 """
 
 EXAMPLES = r"""

@@ -14,7 +14,7 @@ description:
   - Moves bytes between two nodes over each of their links, one at a time and then over all at once, both ways, and pings with the do-not-fragment bit at
     the links' MTU. A link that is up at 200 Gbit/s was reported to carry 13; only moving bytes shows that.
   - One node listens (O(state=listen)), then the other measures (O(state=measure)). O(state=check) shows whether a node may be probed. The role
-    P(gb10.cluster.fabric#role) does all of it for a cluster.
+    C(gb10.cluster.doctor --tags fabric) does all of it for a cluster.
   - A pair is loaded for at most O(seconds), which is 10 seconds or less. Whatever happens, the listening process ends by itself, at the latest after
     O(wait) and O(seconds).
   - The listening node binds only to the addresses of O(links), to ports that the kernel chooses, and serves one peer that knows O(token). The token is

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: image_copy
-short_description: Copy an image from one node's Docker engine to another's over the fabric
+short_description: Copy an image to a node, from another node over the fabric or from its registry
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -30,8 +30,13 @@ description:
   - O(base_image) goes along under its own name where it lies below the image. It has no layers of its own.
   - An image that another tag of this node names keeps that tag. A tag that names another image here is given to the one that comes, as a pull does.
   - When the tag names the image already, nothing is fetched. C(changed) is false then.
+  - O(state=pulled) instead pulls an image from its registry unless the node has it, and gives it the name O(tag).
+  - While it copies or pulls, a line on the controller says every 15 seconds how much has come. Images with an engine have 20 to 40 GB. Both run on the node
+    without the connection. When that is lost, they go on, and a second run takes them up.
 requirements:
   - systemd on the node that gives the image, and a Docker engine 20.10 or newer on both.
+  - For O(state=pulled), the Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer), which knows the node's logins to
+    registries.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -48,12 +53,18 @@ options:
       - V(served) starts a server of the image; what was left over of the same cluster is replaced.
       - V(copied) fetches what this node's engine lacks of O(offer).
       - V(stopped) ends the server, and removes its files. In check mode it only says what there is.
+      - V(pulled) pulls the image from its registry.
     type: str
-    choices: [served, copied, stopped]
+    choices: [served, copied, stopped, pulled]
     required: true
   image:
     description:
-      - The image by its tag. Required with O(state=served).
+      - The image by its tag. Required with O(state=served) and O(state=pulled). A pull also takes it by its digest, as
+        RV(gb10.cluster.image_info#module:digest.reference) says it.
+    type: str
+  tag:
+    description:
+      - With O(state=pulled), a name that the image gets on the node.
     type: str
   base_image:
     description:
@@ -92,7 +103,7 @@ options:
     type: dict
   timeout:
     description:
-      - Seconds after which the copy is given up, and the unit ends by itself.
+      - Seconds after which the copy or the pull is given up, and the unit ends by itself.
     type: int
     default: 7200
   disk_floor_gib:
@@ -121,8 +132,7 @@ options:
     type: str
     default: ""
 seealso:
-  - module: gb10.cluster.image_contract_info
-  - module: gb10.cluster.image_pull
+  - module: gb10.cluster.image_info
   - module: gb10.cluster.model_copy
 """
 
@@ -157,6 +167,13 @@ EXAMPLES = r"""
   become: true
   when: inventory_hostname == 'spark-2'
 
+- name: Pull the image that the tag is now
+  gb10.cluster.image_copy:
+    state: pulled
+    image: nvcr.io/nvidia/vllm@sha256:2f9d4a0c3b5e6f708192a3b4c5d6e7f8012345679b90461c92071f0c3f3d4b7f
+    tag: nvcr.io/nvidia/vllm:26.05-py3
+  become: true
+
 - name: Stop the server
   gb10.cluster.image_copy:
     state: stopped
@@ -167,7 +184,7 @@ EXAMPLES = r"""
 RETURN = r"""
 able:
   description: Whether this node can copy. False only with O(required=false).
-  returned: success
+  returned: success, but with O(state=pulled)
   type: bool
   sample: true
 offer:
@@ -214,13 +231,13 @@ secret_file:
   type: str
   sample: /run/gb10-image-copy/gb10/secret
 image_id:
-  description: The image's id, null with O(state=stopped) and where nothing could be copied.
+  description: The image's id, null with O(state=stopped), where nothing could be copied, and in check mode when it would be pulled.
   returned: success
   type: str
   sample: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
 how:
   description: V(layers) as the classic store has them, or V(blobs) of containerd's; empty with O(state=stopped) and where nothing could be copied.
-  returned: success
+  returned: success, but with O(state=pulled)
   type: str
   sample: layers
 layers_sent:
@@ -230,7 +247,7 @@ layers_sent:
   sample: 2
 bytes:
   description: The bytes that the engine took; in check mode about those that would come, and with O(state=served) about those of all layers.
-  returned: success
+  returned: success, but with O(state=pulled)
   type: int
   sample: 52436480
 seconds:
@@ -255,7 +272,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_loading
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_loading, registry_pull
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
@@ -381,7 +398,7 @@ def work(module: AnsibleModule) -> Result:
     if params["state"] != "stopped" and not module.check_mode:
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
     try:
-        return {"served": served, "copied": copied, "stopped": stopped}[params["state"]](module)
+        return {"served": served, "copied": copied, "stopped": stopped, "pulled": registry_pull.work}[params["state"]](module)
     except ClusterError as error:
         if params["required"] or error.reason not in image_copying.UNABLE:
             raise
@@ -396,8 +413,9 @@ def work(module: AnsibleModule) -> Result:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["served", "copied", "stopped"], "required": True},
+            "state": {"type": "str", "choices": ["served", "copied", "stopped", "pulled"], "required": True},
             "image": {"type": "str"},
+            "tag": {"type": "str"},
             "base_image": {"type": "str"},
             "cluster_name": {"type": "str", "default": "gb10"},
             "address": {"type": "str"},
@@ -414,7 +432,7 @@ def main() -> None:
             "docker_socket": {"type": "path", "default": "/var/run/docker.sock"},
             "docker_timeout": {"type": "int", "default": 60},
         },
-        required_if=[("state", "served", ["image", "address", "clients"]), ("state", "copied", ["offer", "address"])],
+        required_if=[("state", "served", ["image", "address", "clients"]), ("state", "copied", ["offer", "address"]), ("state", "pulled", ["image"])],
         supports_check_mode=True,
     )
     run(module, work)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: inputs_info
-short_description: Evaluate and judge the settings of a host
+short_description: Evaluate and judge the settings of a host (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Evaluates every setting of the role P(gb10.cluster.gb10#role) for this host, each on its own, and judges types, ranges and formats.
   - A setting that can't be evaluated (an undefined variable, a vault without its password) is named; it does not hide the others.
   - Never fails because of what it finds. Give the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
-    P(gb10.cluster.validate#role) does.
+    P(gb10.cluster.engine#role) does.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
 attributes:
   action:
@@ -33,7 +33,7 @@ options:
     elements: str
   role:
     description:
-      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster.
+      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster. With O(passwords_of) both are judged.
     type: str
   known:
     description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: judge
-short_description: Judge what the nodes answered, print it once, and stop on what must stop
+short_description: Judge what the nodes answered, print it once, and stop on what must stop (internal)
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -18,7 +18,7 @@ description:
     What could not be found out is never taken for a pass.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
 attributes:
   action:
@@ -37,6 +37,7 @@ options:
       - baseline
       - begin
       - bench
+      - bench_rows
       - bundle
       - cache
       - catalogue
@@ -55,6 +56,7 @@ options:
       - ladder_down
       - ladder_plan
       - ladder_rung
+      - logs
       - memory
       - mode
       - mode_declared
@@ -67,6 +69,7 @@ options:
       - preflight
       - proof
       - protect
+      - protect_plan
       - prune
       - ray
       - reach

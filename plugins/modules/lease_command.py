@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: lease_command
-short_description: Run a command on the controller while the nodes are leased to it
+short_description: Run a command on the controller while the nodes are leased to it (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Runs O(command) on the controller, without a shell, and shows what it prints line by line. All of that is kept in a log there that its user alone may read.
-  - The task runs on all nodes of the lease at once. Each instance renews the lease of its own node (M(gb10.cluster.mode_lease)) until the command has ended.
+  - The task runs on all nodes of the lease at once. Each instance renews the lease of its own node (M(gb10.cluster.node_service)) until the command has ended.
   - "The command finds in its environment E(GB10_MODE), E(GB10_CLUSTER), E(GB10_ENDPOINT), E(GB10_MODEL), E(OPENAI_BASE_URL), and E(GB10_API_KEY_FILE), a
     file of mode 0600 with the API's key, which goes away with the task. E(GB10_SERVICES_FILE) is a JSON file that has C(endpoint), C(model) and
     C(api_key_file) of each cluster by its name; the variables are about the first one."
@@ -21,7 +21,7 @@ description:
     one node is over, since the node was not reached for O(lost_seconds) or was rebooted, they end the command, give up those of the others, and fail.
   - A command that fails does not fail the task, so that a play can bring the nodes back first; see RV(exit_code).
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
 attributes:
   action:
     description: Runs on the controller, and asks the nodes for their keys and leases.
@@ -59,7 +59,7 @@ options:
     required: true
   engines:
     description:
-      - What the units of this node say of their engines (RV(gb10.cluster.glance_info#module:engines)).
+      - What the units of this node say of their engines (RV(gb10.cluster.node_state_info#module:engines)).
     type: list
     elements: dict
     required: true
@@ -95,7 +95,7 @@ options:
     default: 86400
   lost_seconds:
     description:
-      - That of the lease (O(gb10.cluster.mode_lease#module:lost_seconds)). It is renewed every fifth of that, and at least every 30 s.
+      - That of the lease (O(gb10.cluster.node_service#module:lease.lost_seconds)). It is renewed every fifth of that, and at least every 30 s.
     type: int
     default: 300
   lease_id:
@@ -110,11 +110,11 @@ options:
     default: /var/lib/gb10
   roots:
     description:
-      - As O(gb10.cluster.mode_lease#module:roots).
+      - As O(gb10.cluster.node_service#module:roots).
     type: dict
     default: {}
 seealso:
-  - module: gb10.cluster.mode_lease
+  - module: gb10.cluster.node_service
 """
 
 EXAMPLES = r"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: log_explain
-short_description: Say what logs on the controller say about a failure
+short_description: Say what logs on the controller say about a failure (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -18,7 +18,7 @@ description:
   - Secrets are taken out of everything that is returned or written.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
 attributes:
   action:

@@ -237,7 +237,7 @@ services:
   sample: {"lease": {"name": gb10-lease.service, "installed": false, "files": false, "enabled": false, "starting": false, "active": false, "failed": false}}
 guard:
   description:
-    - What of the node guard is on this node, as RV(gb10.cluster.node_guard#module:guard). Empty unless O(state_dir) was given.
+    - What of the node guard is on this node, as RV(gb10.cluster.node_service#module:guard). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -253,14 +253,14 @@ guard:
     said: null
 sweep:
   description:
-    - What of the health sweep is on this node, as RV(gb10.cluster.health_sweep#module:sweep). Empty unless O(state_dir) was given.
+    - What of the health sweep is on this node, as RV(gb10.cluster.node_service#module:sweep). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"installed": true, "active": true, "last_sweep": "2026-11-24T02:10:00Z", "problems": [], "last_alert": ""}
 unit:
   description:
-    - What of the engine's systemd unit is on this node, as RV(gb10.cluster.engine_unit#module:unit). Empty unless O(state_dir) was given.
+    - What of the engine's systemd unit is on this node, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -278,7 +278,7 @@ unit:
     error: ""
 companions_unit:
   description:
-    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.engine_unit#module:unit). Empty unless O(state_dir) was
+    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) was
       given.
   returned: success
   type: dict
@@ -361,7 +361,7 @@ last_start:
     error: ""
 ladder:
   description:
-    - How far the playbook ladder raised this cluster's context on this node (M(gb10.cluster.cluster_record)). Empty unless O(state_dir) was given.
+    - How far bench --tags ladder raised this cluster's context on this node (M(gb10.cluster.cluster_record)). Empty unless O(state_dir) was given.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -398,7 +398,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._leftovers import caches
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description, ray
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import protection
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, proofs, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 
@@ -429,7 +429,7 @@ def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
 
 #: What a node keeps beside the container and its units, of the cluster and of itself: by its name in the result, how it is read from the state directory.
 KEPT: dict[str, t.Callable[[str, str], dict[str, t.Any]]] = {
-    "protection": lambda state_dir, _cluster: journal.summary(state_dir),
+    "protection": lambda state_dir, _cluster: protection.summary(state_dir),
     "last_start": starts.last,
     "last_proof": proofs.last,
     "ladder": climbs_of,

@@ -27,7 +27,7 @@ extends_documentation_fragment:
 options:
   sections:
     description:
-      - What to read, by the names of the results. When empty, everything.
+      - What to read, by the names of the results. When empty, everything but RV(texts).
       - A section that was not asked for is not in the result.
     type: list
     elements: str
@@ -58,6 +58,7 @@ options:
       - ladder
       - companions
       - mode
+      - texts
     default: []
     version_added: 0.2.0
   companions:
@@ -66,6 +67,26 @@ options:
     type: list
     elements: dict
     default: []
+    version_added: 0.2.0
+  await_up:
+    description:
+      - Names of companions that were started. Each is waited for until it answers or ends.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
+  await_down:
+    description:
+      - Names of companions that were asked to end. Each is waited for until it has ended.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
+  await_timeout:
+    description:
+      - Seconds that O(await_up) and O(await_down) are waited for. They are returned as they are then.
+    type: int
+    default: 0
     version_added: 0.2.0
   devices:
     description:
@@ -1123,7 +1144,7 @@ held:
   sample: {gb10: {gpu_mib: 88211, anon_mb: 6120}}
 ladder:
   description:
-    - How far the playbook ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.cluster_record), whose
+    - How far bench --tags ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.cluster_record), whose
       O(gb10.cluster.cluster_record#module:climb) says what each has. Null when they could not be read.
   returned: when asked for
   type: list
@@ -1184,7 +1205,8 @@ companions:
       type: str
       sample: ollama.service
     state:
-      description: What Docker or systemd says of it; V(absent) without a container, V(not-found) without a unit.
+      description: What Docker or systemd says of it; V(absent) without a container, V(foreign) where a container that is not ours has its
+          name, V(not-found) without a unit.
       type: str
       sample: active
     running:
@@ -1220,12 +1242,47 @@ companions:
       description: What else they hold that no file holds, in MiB.
       type: int
       sample: 811
+    spec:
+      description: The digest of what its container was created with, empty for a unit and where there is none.
+      type: str
+      sample: "2:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    fields:
+      description: What its container was created with.
+      type: dict
+      sample: {"port": 11434}
+    log:
+      description: The last lines of its log, for one of O(await_up) that has ended.
+      type: str
+      sample: "Error: listen tcp 127.0.0.1:11434: bind: address already in use"
 mode:
-  description: The declared mode, as RV(gb10.cluster.mode_info#module:record). Empty when none was ever declared, null when it could not be read.
+  description: The declared mode, as RV(gb10.cluster.node_state_info#module:mode). Empty when none was ever declared, null when it could not be read.
   returned: when asked for
   type: dict
   version_added: 0.2.0
   sample: {}
+texts:
+  description:
+    - The texts that this collection parses, as they stand on the node. These are the answers of the NVIDIA driver's tool, the kernel's log and its figures of
+      memory, what Docker says of itself, and the ConnectX functions in sysfs. They name the machine; M(gb10.cluster.calibration) replaces that before it
+      writes them anywhere.
+  returned: when asked for by name
+  type: dict
+  version_added: 0.2.0
+  contains:
+    files:
+      description: What was recorded, each with C(name) (a path that says what it is) and C(text), or C(link) for where a symbolic link leads.
+      type: list
+      elements: dict
+      sample: [{name: proc/sys/vm/swappiness, text: "60"}]
+    errors:
+      description: What could not be read, each with C(section) (the file that is missing), C(verdict), C(error) and C(remedy).
+      type: list
+      elements: dict
+      sample: []
+    hostname:
+      description: What the node calls itself.
+      type: str
+      sample: spark-1
 errors:
   description: What could not be seen, and why. Empty when all was seen.
   returned: always
@@ -1258,6 +1315,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.cluster.plugins.module_utils._calibrate.recording import Recorder
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import running as companions
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import survey
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, name_of
@@ -1279,6 +1337,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import proce
 from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs, starts
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once, pending
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: What can be read, in the order of the result. Each is a method of :class:`Look`.
 SECTIONS = (
@@ -1309,8 +1368,13 @@ SECTIONS = (
     "companions",
     "mode",
 )
+#: What is read only when it is asked for by name.
+BY_NAME = ("texts",)
 #: Sections that ask the driver tool: more than half of the time that a look took in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies", "held"))
+
+#: Seconds between two looks at companions that are waited for.
+LOOK_SECONDS = 1.0
 
 
 def sdk_version() -> str | None:
@@ -1504,23 +1568,42 @@ class Look:
     def mode(self) -> modes.Record | None:
         return self.sections.read("mode", lambda: modes.read(self.params["state_dir"]) or {})
 
+    def texts(self) -> dict[str, t.Any]:
+        return Recorder(self.params["roots"], self.params["tool_timeout"], self.api).everything()
 
-def work(module: AnsibleModule) -> dict[str, t.Any]:
-    params = module.params
+
+def answer(params: dict[str, t.Any], api: EngineApi) -> dict[str, t.Any]:
+    """Return what is seen of the node now."""
     wanted = params["sections"] or SECTIONS
-    look = Look(params, EngineApi(params["docker_socket"], params["docker_timeout"]), wanted)
-    result = {section: getattr(look, section)() for section in SECTIONS if section in wanted}
+    look = Look(params, api, wanted)
+    result = {section: getattr(look, section)() for section in (*SECTIONS, *BY_NAME) if section in wanted}
     # The driver tool was asked beside the rest: in what order two things failed is chance.
     errors = sorted(look.sections.errors, key=lambda entry: SECTIONS.index(entry["section"].partition(".")[0]))
     blind = ", ".join(sorted({entry["section"] for entry in errors}))
     return {**result, "errors": errors, "msg": f"could not see: {blind}" if blind else "all was seen"}
 
 
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    api = EngineApi(params["docker_socket"], params["docker_timeout"])
+    result: dict[str, t.Any] = {}
+    for _elapsed in clock(params["await_timeout"], LOOK_SECONDS):
+        result = answer(params, api)
+        if companions.settled(result.get("companions") or [], params["await_up"], params["await_down"]):
+            break
+    if params["await_up"] and result.get("companions"):
+        result["companions"] = companions.with_logs(result["companions"], params["await_up"], api, params["tool_timeout"])
+    return result
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "sections": {"type": "list", "elements": "str", "default": [], "choices": list(SECTIONS)},
+            "sections": {"type": "list", "elements": "str", "default": [], "choices": [*SECTIONS, *BY_NAME]},
             "companions": {"type": "list", "elements": "dict", "default": []},
+            "await_up": {"type": "list", "elements": "str", "default": []},
+            "await_down": {"type": "list", "elements": "str", "default": []},
+            "await_timeout": {"type": "int", "default": 0},
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},
             "paths": {"type": "list", "elements": "path", "default": []},

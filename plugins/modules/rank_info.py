@@ -99,7 +99,7 @@ container:
     - The container. Its id is null when there is none.
     - What is in force is read from its process 1. Nothing is, unless it runs.
     - C(entrypoint_bypassed) says whether its image sets something up in an entrypoint of its own, and the container was created without that.
-    - C(libcuda) is the C(libcuda) that a container of its image got when M(gb10.cluster.image_contract_info) proved that the GPU is reached, null
+    - C(libcuda) is the C(libcuda) that a container of its image got when M(gb10.cluster.image_info) proved that the GPU is reached, null
       when that is not known.
     - C(hub_tokens) are the files with tokens of the hub that it can see; they are not read. C(hub_alone) says that it was created with the hub's models
       alone, and not with the whole cache.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: recipe_import
-short_description: Make a profile from a recipe for another launcher
+short_description: Make a profile from a recipe for another launcher (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
@@ -18,12 +18,12 @@ description:
     That is a result (V(block)) and no failure. Then nothing is written.
   - Code of a repository without a commit is left out where vLLM has the model's code itself.
   - A tag of an image becomes its digest where the registry answers, through the controller's Docker engine and the module
-    M(gb10.cluster.image_digest_info). Else it stays a tag, and that is said.
+    M(gb10.cluster.image_info). Else it stays a tag, and that is said.
   - Changes of the image (mods) that are patches and pinned packages become layers of the profile. A script that only puts a chat template or a file of the
     model's repository into the working directory is read as what it puts there. Those with other scripts are refused.
   - No secret of a recipe is shown or written.
 extends_documentation_fragment:
-  - gb10.cluster._attributes
+  - gb10.cluster._attributes.internal
 attributes:
   check_mode:
     support: full
@@ -70,7 +70,7 @@ options:
     elements: str
     default: []
 seealso:
-  - module: gb10.cluster.image_digest_info
+  - module: gb10.cluster.image_info
   - module: gb10.cluster.judge
 """
 

@@ -30,7 +30,7 @@ description:
   - An engine that is gone is restarted, and RV(last_end) says how it ended. Nothing is started without room for its log and notes.
   - With C(VLLM_API_KEY) in O(secret_env) a guard of the collection (C(--middleware)) asks for the key on every path but C(/health). vLLM (0.32) itself asks
     for it below C(/v1), C(/v2), C(/inference) and C(/cohere) alone. A live engine that was started without the guard is left alone unless
-    O(allow_restart=true); the role P(gb10.cluster.proof#role) warns of it.
+    O(allow_restart=true); the role P(gb10.cluster.engine#role) warns of it.
   - Secrets are read from files inside the container and become environment of the engine alone. They are in no command line, in no
     container's configuration, and on the list of names that vLLM does not copy to other ranks.
 notes:
@@ -238,7 +238,7 @@ options:
   prompt_letters:
     description:
       - An engine that served before is asked for its token with a prompt of so many random letters, once every node has looked at what it has sent so far
-        (RV(traffic)). So that question shows where the ranks' traffic goes, as the role P(gb10.cluster.proof#role) wants to know.
+        (RV(traffic)). So that question shows where the ranks' traffic goes, as the role P(gb10.cluster.engine#role) wants to know.
       - With V(0) the prompt is one word.
     type: int
     default: 0

@@ -48,7 +48,7 @@ FIELDS: dict[str, dict[str, t.Any]] = {
         "name": ..., "organization": None, "description": "", "inventory": None, "extra_vars": "", "allow_simultaneous": False, "survey_enabled": False,
         "ask_inventory_on_launch": False, "ask_limit_on_launch": False, "ask_variables_on_launch": False,
     },
-    "workflow_job_template_nodes": {"identifier": ..., "workflow_job_template": ..., "unified_job_template": None},
+    "workflow_job_template_nodes": {"identifier": ..., "workflow_job_template": ..., "unified_job_template": None, "job_tags": ""},
 }  # fmt: skip
 #: Kind in an address → the word in the field ``type``.
 TYPES = {

@@ -182,9 +182,9 @@ class Jobs:
     def credential(self, type: str, **inputs: str) -> Credential:
         return Credential(self.credential_types[type], inputs)
 
-    def launch(self, name: str, inventory: dict[str, t.Any], answers: dict[str, t.Any] | None = None, **options: t.Any) -> Done:
-        """Launch a template as a person does who fills in its survey. Raises :class:`awx_rules.Refused` where AWX would not start it."""
-        template = self.templates[name]
+    def launch(self, name: str, inventory: dict[str, t.Any], answers: dict[str, t.Any] | None = None, tags: str = "", **options: t.Any) -> Done:
+        """Launch a template as a person does who fills in its survey and its tags. Raises :class:`awx_rules.Refused` where AWX would not start it."""
+        template = awx_rules.tagged(self.templates[name], tags)
         return self.run(template, inventory, awx_rules.extra_vars(template, awx_rules.accepted(template, answers or {})), **options)
 
     def run(

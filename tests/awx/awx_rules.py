@@ -177,6 +177,13 @@ def accepted(template: dict[str, t.Any], answers: Variables) -> Variables:
     return filled
 
 
+def tagged(template: dict[str, t.Any], tags: str) -> dict[str, t.Any]:
+    """A template with the tags of a launch, or of a workflow's node (ask_mapping in awx/main/models/mixins.py). Raises :class:`Refused` where it asks for none."""
+    if tags and not template.get("ask_tags_on_launch"):
+        raise Refused("job_tags: Field is not configured to prompt on launch.")
+    return {**template, "job_tags": tags} if tags else template
+
+
 def extra_vars(template: dict[str, t.Any], runtime: Variables) -> Variables:
     """The variables of a job: the template's, over them the survey's defaults, over them those of the launch (_update_unified_job_kwargs)."""
     variables = dict(template.get("extra_vars") or {})

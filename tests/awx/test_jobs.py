@@ -39,33 +39,33 @@ INVENTORY: dict[str, t.Any] = {
     "gb10_workers": {"hosts": ["spark-2"]},
 }
 
-#: Template → answers of a person who means it, and how the job ends where no node answers.
+#: Template, with the tags of a launch → answers of a person who means it, and how the job ends where no node answers.
 LAUNCHES = {
-    "GB10 preflight": ({}, "unreachable"),
-    "GB10 doctor": ({}, "unreachable"),
-    "GB10 bring-up": ({"gb10_allow_restart": "true", "gb10_serve_timeout": 900}, "unreachable"),
-    "GB10 single": ({"gb10_single": "spark-2"}, "unreachable"),
-    "GB10 mode": ({"gb10_mode": "singles"}, "unreachable"),
-    "GB10 proof": ({}, "unreachable"),
-    "GB10 status": ({}, "unreachable"),
-    "GB10 teardown": ({"gb10_confirmed": "true"}, "unreachable"),
-    "GB10 teardown after a failure": ({}, "refused"),
-    "GB10 baseline": ({}, "unreachable"),
-    "GB10 calibrate": ({"gb10_calibrate_to": "/tmp/gb10-calibrate-of-a-test.tar.gz"}, "unreachable"),
-    "GB10 fabric probe": ({"gb10_confirmed": "true"}, "unreachable"),
-    "GB10 prune": ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
-    "GB10 guard": ({"gb10_guard": "absent", "gb10_guard_act": "never"}, "unreachable"),
-    "GB10 sweep": ({"gb10_sweep": "absent", "gb10_sweep_test": "false"}, "unreachable"),
-    "GB10 postmortem": ({}, "unreachable"),
-    "GB10 protect": ({"gb10_protect": "revert"}, "unreachable"),
-    "GB10 ladder": ({"gb10_ladder": "true", "gb10_ladder_rungs": "1024,2048"}, "unreachable"),
-    "GB10 bench": ({"gb10_bench_suite": "short"}, "unreachable"),
-    "GB10 models": ({"gb10_models_remove": "org/name@leftovers"}, "unreachable"),
-    "GB10 bundle": ({"gb10_bundle": "import", "gb10_bundle_dir": "/mnt/ssd/bundle"}, "unreachable"),
-    "GB10 explain": ({"gb10_explain": "galaxy.yml"}, "successful"),
-    "GB10 profiles": ({}, "successful"),
-    "GB10 plan": ({"gb10_plan_context": "128K"}, "successful"),
-    "GB10 import": ({"gb10_import": "tests/unit/fixtures/recipes/eugr/dspark-pinned.yaml"}, "successful"),
+    ("GB10 serve", ""): ({"gb10_allow_restart": "true", "gb10_serve_timeout": 900}, "unreachable"),
+    ("GB10 serve", "preflight"): ({}, "unreachable"),
+    ("GB10 serve", "proof,report"): ({}, "unreachable"),
+    ("GB10 doctor", ""): ({"gb10_profile": "nemotron_3_super_tp2"}, "unreachable"),
+    ("GB10 doctor", "stacks"): ({}, "unreachable"),
+    ("GB10 doctor", "fabric"): ({}, "unreachable"),
+    ("GB10 doctor", "baseline"): ({"gb10_baseline_force": "true"}, "unreachable"),
+    ("GB10 plan", ""): ({"gb10_plan_context": "128K"}, "successful"),
+    ("GB10 plan", "profiles"): ({}, "successful"),
+    ("GB10 status", ""): ({}, "unreachable"),
+    ("GB10 status", "logs"): ({}, "unreachable"),
+    ("GB10 status", "postmortem"): ({}, "unreachable"),
+    ("GB10 teardown", ""): ({"gb10_confirm_teardown": "true"}, "unreachable"),
+    ("GB10 mode", ""): ({"gb10_mode": "singles"}, "unreachable"),
+    ("GB10 models", ""): ({"gb10_models_remove": "org/name@leftovers"}, "unreachable"),
+    ("GB10 prune", ""): ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
+    ("GB10 protect", ""): ({"gb10_protect": "revert"}, "unreachable"),
+    ("GB10 protect", "guard"): ({"gb10_guard": "absent", "gb10_guard_act": "never"}, "unreachable"),
+    ("GB10 protect", "sweep"): ({"gb10_sweep": "absent", "gb10_sweep_test": "false"}, "unreachable"),
+    ("GB10 bench", ""): ({"gb10_bench_suite": "short"}, "unreachable"),
+    ("GB10 bench", "ladder"): ({"gb10_ladder": "true", "gb10_ladder_rungs": "1024,2048"}, "unreachable"),
+    ("GB10 bundle", ""): ({"gb10_bundle": "import", "gb10_bundle_dir": "/mnt/ssd/bundle"}, "unreachable"),
+    ("GB10 import", ""): ({"gb10_import": "tests/unit/fixtures/recipes/eugr/dspark-pinned.yaml"}, "successful"),
+    ("GB10 explain", ""): ({"gb10_explain": "galaxy.yml"}, "successful"),
+    ("GB10 calibrate", ""): ({"gb10_calibrate_to": "/tmp/gb10-calibrate-of-a-test.tar.gz"}, "unreachable"),
 }
 
 
@@ -79,29 +79,26 @@ def credentials(jobs: awx_job.Jobs) -> list[awx_job.Credential]:
 
 
 def test_every_template_is_launched(jobs: awx_job.Jobs) -> None:
-    assert set(LAUNCHES) == set(jobs.templates)
+    assert {name for name, _tags in LAUNCHES} == set(jobs.templates)
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
-def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str) -> None:
-    answers, end = LAUNCHES[name]
-    done = jobs.launch(name, INVENTORY, answers, credentials=credentials(jobs))
+@pytest.mark.parametrize(("name", "tags"), LAUNCHES)
+def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str, tags: str) -> None:
+    answers, end = LAUNCHES[name, tags]
+    done = jobs.launch(name, INVENTORY, answers, tags, credentials=credentials(jobs))
     output = done.stdout
     assert done.status == ("successful" if end == "successful" else "failed"), output
     assert "couldn't resolve module/action" not in output and "was not found" not in output
     if end == "unreachable":
         assert asked_nodes(done) and any(action.startswith("gb10.cluster.") for action in done.actions), output
-    if end == "refused":
-        assert "gb10_confirmed: is false" in done.failures and not asked_nodes(done)
     assert done.leaks(TOKEN, KEY) == []
     assert done.strange_controls() == []
     assert done.largest()[0] < awx_rules.EVENT_BYTES
     assert done.changed == {}
 
 
-@pytest.mark.parametrize("name", [name for name, (answers, _end) in LAUNCHES.items() if "gb10_confirmed" in answers])
-def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs, name: str) -> None:
-    done = jobs.launch(name, INVENTORY)
+def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs) -> None:
+    done = jobs.launch("GB10 teardown", INVENTORY)
     assert done.status == "failed"
     assert "gb10_confirmed: is false; expected true: without it nobody wants this run" in done.failures
     assert "answer the survey's question with true" in " ".join(done.stdout.split())
@@ -112,8 +109,8 @@ def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs, name: s
 def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, objects: dict[str, t.Any], asked: str, end: str) -> None:
     """With all that AWX hands on: the workflow's answers, and what the jobs before it passed on."""
     (workflow,) = objects["controller_workflows"]
-    answers = awx_rules.extra_vars(workflow, awx_rules.accepted(workflow, {"gb10_teardown_on_failure": asked}))
-    template = jobs.templates["GB10 teardown after a failure"]
+    answers = awx_rules.extra_vars(workflow, awx_rules.accepted(workflow, {"gb10_confirm_teardown": asked}))
+    template = jobs.templates["GB10 teardown"]
     passed_on = {"gb10_verdict": "block", "gb10_preflight": {"findings": [], "verdict": "pass"}}
     done = jobs.run(template, INVENTORY, awx_rules.node_vars(template, answers, passed_on))
     assert done.status == "failed"
@@ -124,21 +121,23 @@ def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, o
 
 
 def test_check_mode_is_an_ordinary_job(jobs: awx_job.Jobs) -> None:
-    done = jobs.launch("GB10 preflight", INVENTORY, check=True)
+    done = jobs.launch("GB10 serve", INVENTORY, tags="preflight", check=True)
     assert (done.status, done.changed) == ("failed", {})
     assert asked_nodes(done)
 
 
 def test_answers_that_nobody_asked_for_start_nothing(jobs: awx_job.Jobs) -> None:
     with pytest.raises(awx_rules.Refused, match="gb10_hf_token are not allowed on launch"):
-        jobs.launch("GB10 bring-up", INVENTORY, {"gb10_hf_token": TOKEN})
+        jobs.launch("GB10 serve", INVENTORY, {"gb10_hf_token": TOKEN})
     with pytest.raises(awx_rules.Refused, match="is none of"):
-        jobs.launch("GB10 bring-up", INVENTORY, {"gb10_profile": "no_such_profile"})
+        jobs.launch("GB10 serve", INVENTORY, {"gb10_profile": "no_such_profile"})
+    with pytest.raises(awx_rules.Refused, match="job_tags"):
+        jobs.launch("GB10 teardown", INVENTORY, tags="preflight")
 
 
 def test_the_doctor_passes_its_verdict_on(jobs: awx_job.Jobs) -> None:
     """A job that fails does so all the same: no node could be looked at."""
-    done = jobs.launch("GB10 doctor", INVENTORY, verbosity=0)
+    done = jobs.launch("GB10 doctor", INVENTORY, tags="stacks", verbosity=0)
     assert done.status == "failed"
     assert done.artifacts["gb10_doctor"]["kind"] == "gb10.cluster.doctor"
     assert done.artifacts["gb10_verdict"] == done.artifacts["gb10_doctor"]["verdict"] == "block"
@@ -146,7 +145,7 @@ def test_the_doctor_passes_its_verdict_on(jobs: awx_job.Jobs) -> None:
 
 @pytest.mark.parametrize("content", ["", "two words"])
 def test_a_credential_that_is_no_secret_is_reported_before_any_node_is_contacted(jobs: awx_job.Jobs, content: str) -> None:
-    done = jobs.launch("GB10 bring-up", INVENTORY, credentials=[jobs.credential("GB10 Hugging Face token", hf_token=content)], verbosity=0)
+    done = jobs.launch("GB10 serve", INVENTORY, credentials=[jobs.credential("GB10 Hugging Face token", hf_token=content)], verbosity=0)
     assert done.status == "failed"
     assert "gb10_hf_token_file" in done.failures and "expected one word" in done.failures
     assert not asked_nodes(done)
@@ -163,7 +162,7 @@ def test_credentials_are_files_of_their_owner(jobs: awx_job.Jobs, tmp_path: Path
 
 
 def test_a_leak_would_be_seen(jobs: awx_job.Jobs) -> None:
-    template = copy.deepcopy(jobs.templates["GB10 profiles"])
+    template = copy.deepcopy(jobs.templates["GB10 plan"])
     # A token of the hub's form would be recognized and not shown.
     done = jobs.run(template, INVENTORY, {"gb10_profile": KEY})
     assert done.leaks(KEY)
@@ -176,7 +175,7 @@ def test_names_resolve_by_the_link_in_the_checkout(jobs: awx_job.Jobs) -> None:
     assert link.is_symlink() and link.resolve() == jobs.project.resolve()
     link.rename(link.with_name("away"))
     try:
-        done = jobs.launch("GB10 profiles", INVENTORY)
+        done = jobs.launch("GB10 plan", INVENTORY)
         assert done.status == "failed"
         assert "gb10.cluster" in done.stdout
     finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import re
 import typing as t
 from pathlib import Path
 
@@ -17,6 +16,8 @@ import awx_job
 import awx_rules
 import pytest
 import yaml
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import tags
 
 ROOT = awx_job.ROOT
 Objects = dict[str, list[dict[str, t.Any]]]
@@ -42,7 +43,7 @@ DOCUMENTED = {
     "survey",
 }
 #: The same of a node of a workflow, in the form that role calls the export model.
-DOCUMENTED_NODE = frozenset({"identifier", "unified_job_template", "related", "all_parents_must_converge", "extra_data", "inventory", "state"})
+DOCUMENTED_NODE = frozenset({"identifier", "unified_job_template", "related", "all_parents_must_converge", "extra_data", "inventory", "job_tags", "state"})
 DOCUMENTED_QUESTION = frozenset(
     {"question_name", "question_description", "required", "type", "variable", "default", "min", "max", "choices", "new_question"}
 )
@@ -67,8 +68,10 @@ def options() -> dict[str, dict[str, t.Any]]:
 OPTIONS = options()
 #: Defaults that stand in the role doctor alone, in its vars and tasks.
 DOCTORS = {"gb10_become": True, "gb10_fail_on_block": False}
-#: Settings without a default, and what a survey begins with in their place.
-WITHOUT_DEFAULT = {"gb10_explain": "", "gb10_import": ""}
+#: Settings that an unanswered question leaves to the inventory.
+INVENTORYS = ("gb10_mode", "gb10_profile")
+#: What a survey begins with for settings without a default, and for those that it leaves to the inventory.
+WITHOUT_DEFAULT = {"gb10_explain": "", "gb10_import": "", **dict.fromkeys(INVENTORYS, "")}
 
 
 def surveyed(objects: Objects) -> list[dict[str, t.Any]]:
@@ -187,8 +190,8 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
-        # A mode that nobody chose is the one of the inventory.
-        assert question["required"] is not (text or question["variable"] == "gb10_mode") and question["question_description"], name
+        # A mode or a profile that was not chosen is the one of the inventory.
+        assert question["required"] is not (text or question["variable"] in INVENTORYS) and question["question_description"], name
 
 
 def test_answers_have_the_types_of_the_settings(objects: Objects) -> None:
@@ -204,25 +207,24 @@ def test_answers_have_the_types_of_the_settings(objects: Objects) -> None:
 
 
 def test_an_unanswered_survey_does_what_the_collection_does_by_itself(objects: Objects) -> None:
-    """But for the confirmations: those have to be given."""
     for name, question in questions(objects):
         default = {**DOCTORS, **WITHOUT_DEFAULT}.get(question["variable"], OPTIONS[question["variable"]].get("default"))
         plain = str(default).lower() if isinstance(default, bool) else default
-        if question["variable"] == "gb10_confirmed":
-            plain = "false"
         assert question["default"] == plain, (name, question["variable"])
 
 
 def test_what_disrupts_asks_first(objects: Objects) -> None:
     asks = {template["name"]: {question["variable"]: question["default"] for question in template["survey_spec"]["spec"]} for template in surveyed(objects)}
-    for name in ("GB10 teardown", "GB10 fabric probe"):
-        assert asks[name]["gb10_confirmed"] == "false"
-    for name in ("GB10 teardown", "GB10 bring-up"):
+    for name in ("GB10 teardown", "GB10 bring-up with proof"):
+        assert asks[name]["gb10_confirm_teardown"] == "false"
+    for name in ("GB10 teardown", "GB10 serve"):
         assert asks[name]["gb10_interrupt_requests"] == "false"
-    assert asks["GB10 bring-up"]["gb10_allow_restart"] == asks["GB10 bring-up"]["gb10_replace_stale"] == "false"
+    assert asks["GB10 serve"]["gb10_allow_restart"] == asks["GB10 serve"]["gb10_replace_stale"] == "false"
     assert asks["GB10 prune"]["gb10_prune"] == "false"
     assert asks["GB10 models"]["gb10_models_remove"] == ""
-    assert asks["GB10 bring-up with proof"]["gb10_teardown_on_failure"] == "false"
+    assert asks["GB10 bench"]["gb10_ladder"] == "false"
+    # What loads the links is a tag, and a job begins without any.
+    assert [template["name"] for template in objects["controller_templates"] if template.get("job_tags")] == []
 
 
 def test_the_profiles_that_are_offered_are_the_shipped_ones(objects: Objects) -> None:
@@ -285,25 +287,39 @@ def test_no_two_jobs_of_a_template_at_a_time_and_no_way_around_the_survey(object
     for template in (*objects["controller_templates"], *objects["controller_workflows"]):
         assert template["allow_simultaneous"] is False
         # Nothing that is not asked can be said, and no part of the cluster be left out.
-        assert not template.get("ask_variables_on_launch") and not template.get("ask_limit_on_launch") and not template.get("ask_tags_on_launch")
+        assert not template.get("ask_variables_on_launch") and not template.get("ask_limit_on_launch")
         assert not template.get("limit")
     # Half of a cluster can't be judged: a slice of a job is one.
     assert all(template.get("job_slice_count", 1) == 1 and template["forks"] >= 2 for template in objects["controller_templates"])
 
 
-def test_tags_of_templates_are_tags_of_their_playbook(objects: Objects) -> None:
+def tags_of(template: dict[str, t.Any]) -> set[str]:
+    return tags.known(ROOT / template["playbook"]) - {"always", "never"}
+
+
+def test_templates_are_few_and_ask_for_the_tags_of_their_playbooks(objects: Objects) -> None:
+    assert len(objects["controller_templates"]) <= 14
+    asks = {template["name"] for template in objects["controller_templates"] if template.get("ask_tags_on_launch")}
+    assert {"GB10 serve", "GB10 doctor", "GB10 plan", "GB10 status", "GB10 protect", "GB10 bench"} == asks
     for template in objects["controller_templates"]:
-        playbook = ROOT / template["playbook"]
-        text = playbook.read_text(encoding="utf-8")
-        known = text + "".join((playbook.parent / name).read_text(encoding="utf-8") for name in re.findall(r"import_tasks: (tasks/\w+\.yml)", text))
-        for tag in filter(None, template.get("job_tags", "").split(",")):
-            assert f"tags: [{tag}]" in known, (template["name"], tag)
+        # What a description promises is there: a tag that its playbook has is named, but for the stages of a bring-up.
+        named = tags_of(template) - {"validate"} if template["name"] in ("GB10 doctor", "GB10 plan", "GB10 status") else set()
+        assert [tag for tag in named if tag not in template["description"] and tag != "preflight"] == [], template["name"]
+
+
+def test_tags_of_the_workflow_are_tags_of_their_playbooks(objects: Objects, nodes: dict[str, dict[str, t.Any]]) -> None:
+    """AWX takes the tags of a node where its template asks for them."""
+    for node in nodes.values():
+        template = by_name(objects, node["unified_job_template"]["name"])
+        asked = set(filter(None, node.get("job_tags", "").split(",")))
+        assert asked <= tags_of(template) and (template.get("ask_tags_on_launch") or not asked), node["identifier"]
+    assert nodes["preflight"]["job_tags"] == "preflight" and nodes["proof"]["job_tags"] == nodes["not_proven"]["job_tags"] == "proof,report"
 
 
 def test_only_bring_up_gets_the_secrets(tmp_path: Path) -> None:
     own = awx_job.data(tmp_path, gb10_awx_secret_credentials=["our token", "our key"])
     got = {template["name"]: template["credentials"] for template in own["controller_templates"]}
-    assert got.pop("GB10 bring-up") == got.pop("GB10 single") == got.pop("GB10 mode") == ["GB10 nodes", "our token", "our key"]
+    assert got.pop("GB10 serve") == got.pop("GB10 mode") == ["GB10 nodes", "our token", "our key"]
     assert set(map(tuple, got.values())) == {("GB10 nodes",)}
 
 
@@ -388,15 +404,15 @@ def test_nodes_are_templates_of_ours(objects: Objects, nodes: dict[str, dict[str
 def test_the_workflows_answers_reach_its_jobs_and_mean_what_they_meant(objects: Objects, nodes: dict[str, dict[str, t.Any]]) -> None:
     """AWX hands the workflow's variables to every job, asked for or not: none may be a confirmation of something else."""
     (workflow,) = objects["controller_workflows"]
-    answers = awx_rules.extra_vars(workflow, {"gb10_teardown_on_failure": "true"})
-    assert set(answers) == {"gb10_profile", "gb10_teardown_on_failure"}
+    answers = awx_rules.extra_vars(workflow, {"gb10_profile": "gpt_oss_120b_tp2", "gb10_confirm_teardown": "true"})
+    assert set(answers) == {"gb10_profile", "gb10_confirm_teardown"}
     passed_on = {"gb10_verdict": "pass", "gb10_preflight": {"findings": []}}
     for node in nodes.values():
         template = by_name(objects, node["unified_job_template"]["name"])
         variables = awx_rules.node_vars(template, answers, passed_on)
         assert variables["gb10_profile"] == answers["gb10_profile"]
         if Path(template["playbook"]).stem == "teardown":
-            assert variables["gb10_confirmed"] == "{{ gb10_teardown_on_failure | default(false) | bool }}"
+            assert variables["gb10_confirmed"] == "{{ gb10_confirm_teardown | default(false) | bool }}"
         else:
             assert "gb10_confirmed" not in variables
 

@@ -105,7 +105,10 @@ class Play:
         return Path(named[1]) if named else None
 
     def tasks(self) -> list[tuple[str, str]]:
-        """(role, task) of every task that really ran on a host, in order, without the framework's own argument checks."""
+        """(role, task) of every task that really ran on a host, in order, without the framework's own argument checks.
+
+        Of a role that holds several stages (``engine``) or more than settings (``gb10``), the file is named in the role's place.
+        """
         seen = []
         for event in self.events:
             if event["event"] not in ("runner_on_ok", "runner_on_failed"):
@@ -113,7 +116,8 @@ class Play:
             data = event["event_data"]
             if data.get("task_action") in ("ansible.builtin.include_role", "ansible.builtin.include_tasks", "ansible.builtin.validate_argument_spec"):
                 continue
-            key = (data.get("role", ""), data["task"])
+            role, file = data.get("role", ""), Path(data["task_path"].rpartition(":")[0]).stem
+            key = (file if role.rpartition(".")[2] in ("engine", "gb10") else role, data["task"])
             if key not in seen:
                 seen.append(key)
         return seen

@@ -31,13 +31,20 @@ KEY = "plantedKeyOfTheLab"
 
 #: What a person answers who means it. The nodes of the lab booted when the machine under them did, and that is long ago.
 ANSWERS: dict[str, dict[str, t.Any]] = {
-    "GB10 teardown": {"gb10_confirmed": "true"},
-    "GB10 fabric probe": {"gb10_confirmed": "true"},
+    "GB10 teardown": {"gb10_confirm_teardown": "true"},
     "GB10 prune": {"gb10_prune": "true"},
-    "GB10 baseline": {"gb10_baseline_force": "true"},
+    "GB10 doctor": {"gb10_baseline_force": "true"},
 }
-#: What the workflow passes on where it was asked to take the cluster down.
-AFTER_A_FAILURE = {"gb10_teardown_on_failure": "true", "gb10_profile": "lab_tiny_tp2"}
+#: The tags that a template is launched with beside none.
+TAGS = {
+    "GB10 serve": ("preflight", "proof,report"),
+    "GB10 doctor": ("stacks", "fabric", "baseline"),
+    "GB10 plan": ("profiles",),
+    "GB10 status": ("glance", "logs", "postmortem"),
+    "GB10 protect": ("guard", "sweep"),
+    "GB10 bench": ("ladder",),
+}
+LAUNCHES = sorted((template["name"], tags) for template in awx_job.templates() for tags in ("", *TAGS.get(template["name"], ())))
 
 
 def lab_inventory() -> dict[str, t.Any]:
@@ -76,11 +83,11 @@ class Awx:
         return self.run(label or name, name, awx_rules.extra_vars(template, awx_rules.accepted(template, answers or {})), key=key, **options)
 
     def run(
-        self, label: str, name: str, variables: dict[str, t.Any], *, key: str = KEY, settings: dict[str, t.Any] | None = None, **options: t.Any
+        self, label: str, name: str, variables: dict[str, t.Any], *, key: str = KEY, tags: str = "", settings: dict[str, t.Any] | None = None, **options: t.Any
     ) -> awx_job.Done:
         """Run a template with these variables. ``settings`` are more variables of the inventory."""
-        secrets = self.credentials(key) if name == "GB10 bring-up" else []
-        template = self.jobs.templates[name]
+        secrets = self.credentials(key) if name == "GB10 serve" else []
+        template = awx_rules.tagged(self.jobs.templates[name], tags)
         inventory = copy.deepcopy(self.inventory)
         inventory["gb10_cluster"].setdefault("vars", {}).update(settings or {})
         done = self.jobs.run(template, inventory, variables, credentials=secrets, login="spark", ssh_key=self.key, **options)
@@ -99,7 +106,8 @@ class Awx:
             name = waiting.pop(0)
             node = nodes[name]
             template = self.jobs.templates[node["unified_job_template"]["name"]]
-            ran[name] = self.run(f"workflow {name}", template["name"], awx_rules.node_vars(template, variables, artifacts))
+            asked = awx_rules.node_vars(template, variables, artifacts)
+            ran[name] = self.run(f"workflow {name}", template["name"], asked, tags=node.get("job_tags", ""))
             artifacts |= ran[name].artifacts
             following = "success_nodes" if ran[name].status == "successful" else "failure_nodes"
             waiting += [other["identifier"] for other in node.get("related", {}).get(following, [])]
@@ -131,14 +139,9 @@ def record_of(done: awx_job.Done, name: str) -> dict[str, t.Any]:
 # --- check mode, on cold nodes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(template["name"] for template in awx_job.templates()))
-def test_check_mode_of_every_template_succeeds_on_cold_nodes(lab: Lab, awx: Awx, name: str) -> None:
-    label = f"check {name}"
-    if name == "GB10 teardown after a failure":
-        template = awx.jobs.templates[name]
-        done = awx.run(label, name, awx_rules.node_vars(template, AFTER_A_FAILURE, {}), check=True)
-    else:
-        done = awx.launch(name, ANSWERS.get(name), label=label, check=True)
+@pytest.mark.parametrize(("name", "tags"), LAUNCHES)
+def test_check_mode_of_every_template_succeeds_on_cold_nodes(lab: Lab, awx: Awx, name: str, tags: str) -> None:
+    done = awx.launch(name, ANSWERS.get(name), tags=tags, label=f"check {name} {tags}", check=True)
     assert done.status == "successful", done.stdout
     assert lab.containers(HEAD) == lab.containers(WORKER) == {}, "check mode made a container"
 
@@ -195,12 +198,12 @@ def test_the_proof_changes_nothing(brought_up: dict[str, awx_job.Done]) -> None:
 
 
 def test_a_second_bring_up_changes_nothing(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
-    again = awx.launch("GB10 bring-up", {"gb10_profile": "lab_tiny_tp2"}, label="second bring-up")
+    again = awx.launch("GB10 serve", {"gb10_profile": "lab_tiny_tp2"}, label="second bring-up")
     assert (again.status, again.changed) == ("successful", {}), again.failures
 
 
 def test_another_key_is_refused_while_a_container_has_the_first(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
-    refused = awx.launch("GB10 bring-up", {"gb10_profile": "lab_tiny_tp2"}, label="another key", key=f"{KEY}2")
+    refused = awx.launch("GB10 serve", {"gb10_profile": "lab_tiny_tp2"}, label="another key", key=f"{KEY}2")
     assert refused.status == "failed"
     assert "The API key in gb10_api_key_file is another one than the cluster's" in refused.failures
     assert lab.run(HEAD, "cat", "/etc/gb10/secrets/gb10/api_key") == KEY
@@ -216,7 +219,7 @@ def test_status_names_the_endpoint(awx: Awx, brought_up: dict[str, awx_job.Done]
 
 def test_the_doctor_passes_its_record_on(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
     before = lab.containers(HEAD), lab.containers(WORKER)
-    done = awx.launch("GB10 doctor")
+    done = awx.launch("GB10 doctor", tags="stacks", label="doctor of stacks")
     assert (done.status, done.changed) == ("successful", {}), done.failures
     record = record_of(done, "gb10_doctor")
     assert record["kind"] == "gb10.cluster.doctor"
@@ -246,8 +249,8 @@ def test_an_unanswered_teardown_touches_nothing(lab: Lab, awx: Awx, brought_up: 
 def test_a_busy_engine_is_neither_taken_down_nor_restarted(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
     before = lab.containers(HEAD)
     with busy(lab, brought_up["bring_up"].artifacts["gb10_endpoint"]):
-        down = awx.launch("GB10 teardown", {"gb10_confirmed": "true"}, label="busy teardown")
-        other = awx.launch("GB10 bring-up", {"gb10_profile": "lab_tiny_native_tp2", "gb10_allow_restart": "true"}, label="busy restart")
+        down = awx.launch("GB10 teardown", {"gb10_confirm_teardown": "true"}, label="busy teardown")
+        other = awx.launch("GB10 serve", {"gb10_profile": "lab_tiny_native_tp2", "gb10_allow_restart": "true"}, label="busy restart")
     for done in (down, other):
         assert done.status == "failed"
         assert re.search(r"its engine works on \d+ request", done.failures), done.failures
@@ -258,7 +261,7 @@ def test_a_busy_engine_is_neither_taken_down_nor_restarted(lab: Lab, awx: Awx, b
 
 def test_teardown_with_consent_ends_requests_and_leaves_nothing(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
     with busy(lab, brought_up["bring_up"].artifacts["gb10_endpoint"]):
-        done = awx.launch("GB10 teardown", {"gb10_confirmed": "true", "gb10_interrupt_requests": "true"}, label="teardown with consent")
+        done = awx.launch("GB10 teardown", {"gb10_confirm_teardown": "true", "gb10_interrupt_requests": "true"}, label="teardown with consent")
     assert done.status == "successful", done.failures
     assert (done.artifacts["gb10_verdict"], done.artifacts["gb10_endpoint"]) == ("pass", "")
     assert {finding["verdict"] for finding in done.artifacts["gb10_teardown"]} <= {"pass", "silenced"}
@@ -267,7 +270,7 @@ def test_teardown_with_consent_ends_requests_and_leaves_nothing(lab: Lab, awx: A
 
 def test_a_proof_of_nothing_fails(awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
     """What keeps a workflow from ending well after its teardown."""
-    done = awx.launch("GB10 proof", {"gb10_profile": "lab_tiny_tp2"}, label="proof of nothing")
+    done = awx.launch("GB10 serve", {"gb10_profile": "lab_tiny_tp2"}, tags="proof,report", label="proof of nothing")
     assert done.status == "failed"
     assert done.artifacts.get("gb10_verdict") != "pass"
 
@@ -276,7 +279,7 @@ def test_a_proof_of_nothing_fails(awx: Awx, brought_up: dict[str, awx_job.Done])
 
 
 def test_the_fabric_probe_passes_its_record_on(no_cluster: None, awx: Awx) -> None:
-    done = awx.launch("GB10 fabric probe", {"gb10_confirmed": "true"})
+    done = awx.launch("GB10 doctor", tags="fabric", label="fabric probe")
     assert (done.status, done.changed) == ("successful", {}), done.failures
     record = record_of(done, "gb10_fabric")
     assert record["kind"] == "gb10.cluster.fabric" and record["verdict"] in ("pass", "silenced")
@@ -284,7 +287,7 @@ def test_the_fabric_probe_passes_its_record_on(no_cluster: None, awx: Awx) -> No
 
 
 def test_the_baseline_passes_the_record_of_each_node_on(lab: Lab, no_cluster: None, no_baseline: None, awx: Awx) -> None:
-    done = awx.launch("GB10 baseline", {"gb10_baseline_force": "true"})
+    done = awx.launch("GB10 doctor", {"gb10_baseline_force": "true"}, tags="baseline", label="baseline")
     assert (done.status, done.changed) == ("successful", {HEAD: 1, WORKER: 1}), done.failures
     assert done.artifacts["gb10_baseline"] == {host: lab.json(host, BASELINE) for host in (HEAD, WORKER)}
 
@@ -292,7 +295,7 @@ def test_the_baseline_passes_the_record_of_each_node_on(lab: Lab, no_cluster: No
 def test_a_token_that_is_used_is_nowhere_to_be_seen(lab: Lab, no_cluster: None, awx: Awx) -> None:
     """A model that is on no node, and a hub that refuses: both nodes get the token, and try."""
     hub = {"gb10_hf_endpoint": "http://127.0.0.1:9", "gb10_model_copy": "never"}
-    done = awx.launch("GB10 bring-up", {"gb10_profile": awx.absent}, label="download", settings=hub, verbosity=awx_job.LOUDEST)
+    done = awx.launch("GB10 serve", {"gb10_profile": awx.absent}, label="download", settings=hub, verbosity=awx_job.LOUDEST)
     assert done.status == "failed"
     assert "could not be downloaded" in done.failures and "gb10-lab/absent" in done.failures, done.failures
     ok = {(event["event_data"]["task"], event["event_data"]["host"]) for event in done.events if event["event"] == "runner_on_ok"}

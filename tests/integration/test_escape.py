@@ -295,7 +295,7 @@ def looked(lab: Lab, outside: Outside, kind: str) -> None:
     """Look, gather, prune, sweep, serve, and begin a start that would fail, each over what was planted; the engine lives on."""
     shown = outside.heard(lab.play("status"))
     assert shown.rc != 0 and KINDS[kind] in shown.said, kind
-    outside.heard(lab.play("doctor"))
+    outside.heard(lab.play("doctor", tags="stacks"))
     assert "run.json" in outside.logs()
     pruned = outside.heard(lab.play("prune", gb10_prune=True, gb10_prune_days=0))
     assert pruned.rc != 0 and "run.json" in pruned.said, kind
@@ -312,10 +312,10 @@ def looked(lab: Lab, outside: Outside, kind: str) -> None:
 @pytest.fixture
 def watched(lab: Lab, no_cluster: None) -> t.Iterator[None]:
     """A serving cluster whose engine has a unit, and whose nodes have a sweep that tells nobody."""
-    for played in (lab.play(gb10_unit="enabled"), lab.play("sweep", gb10_sweep_alerts=[])):
+    for played in (lab.play(gb10_unit="enabled"), lab.play("protect", tags="sweep", gb10_sweep_alerts=[])):
         assert played.rc == 0, played.failures
     yield
-    gone = lab.play("sweep", gb10_sweep="absent")
+    gone = lab.play("protect", tags="sweep", gb10_sweep="absent")
     assert gone.rc == 0, gone.failures
 
 

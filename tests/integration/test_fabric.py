@@ -24,7 +24,7 @@ def listening(lab: Lab, host: str) -> set[str]:
 
 def test_both_ways_are_measured_and_nothing_is_left(lab: Lab, no_cluster: None) -> None:
     before = {host: listening(lab, host) for host in (HEAD, WORKER)}
-    played = lab.play("fabric")
+    played = lab.play("doctor", tags="fabric")
     assert played.rc == 0, played.failures
     assert played.changed == {}
     record = record_of(played)
@@ -39,19 +39,19 @@ def test_both_ways_are_measured_and_nothing_is_left(lab: Lab, no_cluster: None) 
     assert {host: listening(lab, host) for host in (HEAD, WORKER)} == before
 
 
-def test_by_its_tag_in_preflight(lab: Lab, no_cluster: None) -> None:
-    played = lab.play("preflight", tags="fabric")
+def test_by_its_tag_beside_the_preflight(lab: Lab, no_cluster: None) -> None:
+    played = lab.play("doctor", tags="all,fabric")
     assert played.rc == 0, played.failures
     assert record_of(played)["kind"] == "gb10.cluster.fabric"
-    silent = lab.play("preflight")
+    silent = lab.play("doctor")
     assert silent.rc == 0, silent.failures
-    assert not any(role.endswith("fabric") for role, _task in silent.tasks())
+    assert not any(task.startswith("Probe") for _role, task in silent.tasks())
 
 
 def test_packets_that_do_not_fit_on_the_way_are_reported(lab: Lab, no_cluster: None) -> None:
     lab.run(WORKER, "ip", "link", "set", "eth1", "mtu", "1500")
     try:
-        played = lab.play("fabric")
+        played = lab.play("doctor", tags="fabric")
     finally:
         lab.run(WORKER, "ip", "link", "set", "eth1", "mtu", "9000")
     assert played.rc != 0
@@ -60,7 +60,7 @@ def test_packets_that_do_not_fit_on_the_way_are_reported(lab: Lab, no_cluster: N
 
 
 def test_a_limit_that_no_link_here_reaches(lab: Lab, no_cluster: None) -> None:
-    played = lab.play("fabric", gb10_rules={"probe.tcp_capped": {"least_gbits": 10_000}})
+    played = lab.play("doctor", tags="fabric", gb10_rules={"probe.tcp_capped": {"least_gbits": 10_000}})
     assert played.rc != 0
     assert {(found["id"], found["node"]) for found in record_of(played)["findings"] if found["verdict"] == "block"} == {
         ("probe.tcp_capped", HEAD),
@@ -69,6 +69,6 @@ def test_a_limit_that_no_link_here_reaches(lab: Lab, no_cluster: None) -> None:
 
 
 def test_check_mode_loads_nothing(lab: Lab, no_cluster: None) -> None:
-    played = lab.play("fabric", check=True)
+    played = lab.play("doctor", tags="fabric", check=True)
     assert played.rc == 0, played.failures
     assert "nothing is known of it" in played.stdout

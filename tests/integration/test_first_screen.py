@@ -75,15 +75,17 @@ def machine() -> t.Iterator[t.Callable[..., subprocess.CompletedProcess[str]]]:
 
 
 def test_a_fresh_machine_gets_as_far_as_a_spark(machine: t.Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    pages = [first_screen(), from_the_box()]
-    (ready, again) = [lines[:lines.index("pip install -r requirements.txt") + 1] for lines in pages]
-    assert ready == again and len(ready) == 4, "both pages have the same typed"
-    doctors = [lines[len(ready)] for lines in pages]
-    assert all(line.startswith("ansible-playbook gb10.cluster.doctor -i spark1,spark2,") for line in doctors)
-    # As in a shell: each line in the one before it, and the first that fails ends it. A password that -K asks for is an empty line.
-    asked = "\n".join(f"echo | {line}" for line in doctors)
-    done = machine("set -e\n" + "\n".join(ready) + f"\nset +e\n{asked}\n")
+    short, long = first_screen(), from_the_box()
+    ready = long[: long.index("pip install -r requirements.txt") + 1]
+    assert short[0] == ready[0] and len(ready) == 4, "both pages begin with the same packages"
+    doctors = [short[1], long[len(ready)]]
+    assert doctors[0] == "./gb10 doctor spark1 spark2" and doctors[1].startswith("ansible-playbook gb10.cluster.doctor -i spark1,spark2,")
+    # As in a shell: each line in the one before it, and the first that fails ends it. The short form makes the environment, and the page's own
+    # lines find it there. A password that -K asks for is an empty line.
+    typed = [short[0], f"set +e\n{doctors[0]}\nset -e", *ready[1:], f"set +e\necho | {doctors[1]}"]
+    done = machine("set -e\n" + "\n".join(typed) + "\n")
     shown = done.stdout + done.stderr
     print(shown)
-    # No machine of that name is here: this is where a Spark is needed, and all that stands before works.
+    # The machine has no host of that name: this is where a Spark is needed, and everything before works.
     assert shown.count("block  node.answers  spark1, spark2") == len(doctors), shown
+    assert "\nansible-playbook -i spark1,spark2, gb10.cluster.doctor\n" in f"\n{done.stderr}", "the short form prints the line that it runs"

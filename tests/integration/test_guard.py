@@ -17,7 +17,6 @@ import subprocess
 import time
 import typing as t
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -53,7 +52,7 @@ def play_memory(lab: Lab, host: str, levels: t.Sequence[float]) -> None:
     lab.run(host, "python3", "-c", PLAYER, MEMINFO, *map(str, levels))
 
 
-#: Notes on a node what is available before a start, as memory_watch does: the level in GiB, none where that is not known.
+#: Notes on a node what is available before a start, as node_samples_info does: the level in GiB, none where that is not known.
 NOTE = """
 import json, os, sys
 path, level = sys.argv[1:]
@@ -94,7 +93,7 @@ def await_record(lab: Lab, host: str, wanted: t.Callable[[dict[str, t.Any]], boo
 def unguarded(lab: Lab) -> t.Iterator[None]:
     """Nodes without a guard, before and after."""
     for when in ("before", "after"):
-        gone = lab.play("guard", gb10_guard="absent", gb10_guard_forget=True)
+        gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
         assert gone.rc == 0, gone.failures
         if when == "before":
             yield
@@ -124,16 +123,16 @@ def running(lab: Lab, host: str, names: dict[str, str]) -> set[str]:
 
 
 def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> None:
-    said = lab.play("guard", check=True)
+    said = lab.play("protect", tags="guard", check=True)
     assert said.rc == 0 and set(said.changed) == {HEAD, WORKER}, said.failures
     assert "no such" in lab.run(HEAD, "sh", "-c", f"test -e {UNIT} && echo there || echo no such")
 
-    first = lab.play("guard")
+    first = lab.play("protect", tags="guard")
     assert first.rc == 0 and set(first.changed) == {HEAD, WORKER}, first.failures
     pids = {host: lab.run(host, "systemctl", "show", "--property=MainPID,NRestarts", "gb10-guard.service") for host in (HEAD, WORKER)}
-    again = lab.play("guard")
+    again = lab.play("protect", tags="guard")
     assert again.rc == 0 and again.changed == {}, again.said
-    checked = lab.play("guard", check=True)
+    checked = lab.play("protect", tags="guard", check=True)
     assert checked.rc == 0 and checked.changed == {}, checked.said
     assert pids == {host: lab.run(host, "systemctl", "show", "--property=MainPID,NRestarts", "gb10-guard.service") for host in (HEAD, WORKER)}
 
@@ -142,15 +141,15 @@ def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> N
     assert "guard: active" in lab.play("status").said
     assert first.stat("gb10_guard_report")["nodes"][HEAD]["active"] is True
 
-    other = lab.play("guard", gb10_guard_act="never")
+    other = lab.play("protect", tags="guard", gb10_guard_act="never")
     assert other.rc == 0 and set(other.changed) == {HEAD, WORKER}, other.failures
 
-    gone = lab.play("guard", gb10_guard="absent")
+    gone = lab.play("protect", tags="guard", gb10_guard="absent")
     assert gone.rc == 0 and set(gone.changed) == {HEAD, WORKER}, gone.failures
     assert records(lab, HEAD)[-1]["e"] == "stop"
     assert "its ring is left" in lab.play("status").said
-    assert lab.play("guard", gb10_guard="absent").changed == {}
-    forgotten = lab.play("guard", gb10_guard="absent", gb10_guard_forget=True)
+    assert lab.play("protect", tags="guard", gb10_guard="absent").changed == {}
+    forgotten = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
     assert forgotten.rc == 0 and set(forgotten.changed) == {HEAD, WORKER}
     assert "no such" in lab.run(HEAD, "sh", "-c", "test -e /var/lib/gb10/guard && echo there || echo no such")
 
@@ -158,7 +157,7 @@ def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> N
 def test_a_unit_of_somebody_else_stays(lab: Lab, unguarded: None) -> None:
     lab.write(WORKER, UNIT, "[Unit]\nDescription=mine\n")
     try:
-        ran = lab.play("guard")
+        ran = lab.play("protect", tags="guard")
         assert ran.rc != 0 and "is not this collection's" in ran.said
         assert "Description=mine" in lab.run(WORKER, "cat", UNIT)
     finally:
@@ -169,7 +168,7 @@ def test_a_collapse_ends_the_ranks_of_ours_and_nobody_else(lab: Lab, no_cluster:
     """No play runs meanwhile, and the disk is written to all the time."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
-    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
     write = "timeout 60 dd if=/dev/zero of=/var/tmp/gb10-guard-test bs=1M count=200 conv=fsync 2>/dev/null"
     burden = f"for i in 1 2 3 4; do {write}; done; rm -f /var/tmp/gb10-guard-test"
     note_level(lab, HEAD, 15)
@@ -196,7 +195,7 @@ def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster
     """In the ring, in the journal, and in status, also for whoever may not read the ring."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
-    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
     note_level(lab, HEAD, None)
     try:
         with ranks(lab, HEAD) as names:
@@ -232,7 +231,7 @@ def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None)
     """With consent to act in any phase, and ranks that load."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
-    assert lab.play("guard", gb10_guard_act="always", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    assert lab.play("protect", tags="guard", gb10_guard_act="always", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
     noted = note_level(lab, HEAD, 60)
     try:
         with ranks(lab, HEAD) as names:
@@ -256,12 +255,12 @@ def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None)
 def test_while_they_serve_it_is_only_told(lab: Lab, no_cluster: None, unguarded: None) -> None:
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
-    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
     note_level(lab, HEAD, 15)
     try:
         with ranks(lab, HEAD) as names:
             await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
-            told = lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO})
+            told = lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO})
             assert told.rc == 0 and told.changed == {}
             pids = [[rank[0], int(lab.run(HEAD, "cat", f"/proc/{rank[0]}/stat").rpartition(")")[2].split()[19])] for rank in records(lab, HEAD)[-1]["r"]]
             lab.write(HEAD, "/var/lib/gb10/guard/served.json", json.dumps({"ranks": pids}))
@@ -295,8 +294,8 @@ def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluste
     """After a slow leak, a thermal throttle, a link flap and a line of the driver. All of its processes are killed at once, from outside."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
-    assert lab.play("guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
-    none = lab.play("postmortem")
+    assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
+    none = lab.play("status", tags="postmortem")
     assert none.rc == 0 and "No node is known to have died" in none.said, none.failures
     hot = {"clocks.sm": "1204", "temperature.gpu": "86", "power.draw": "61.5", "utilization.gpu": "96", "clocks_event_reasons.active": "0x0000000000000020"}
     levels = [str(12 - second * 0.05) for second in range(120)]
@@ -310,13 +309,13 @@ def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluste
             time.sleep(4)
             killed = time.time()
             lab_engine("kill", "--signal=KILL", f"gb10-lab-{WORKER}")
-            gone = lab.play("postmortem")
+            gone = lab.play("status", tags="postmortem")
             lab_engine("start", f"gb10-lab-{WORKER}")
             await_node(lab, WORKER)
         assert f"{WORKER} went first" in gone.said and "not sure" in gone.said and "does not answer" in gone.said, gone.failures
         assert gone.stat("gb10_postmortem")["sure"] is False
 
-        found = lab.play("postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
+        found = lab.play("status", tags="postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
         assert found.rc == 0, found.failures
         record = found.stat("gb10_postmortem")
         assert (record["first"], record["sure"]) == (WORKER, True), record
@@ -326,9 +325,8 @@ def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluste
             assert sign in signs, signs
         assert not any("memory went down" in sign for sign in record["nodes"][HEAD]["signs"])
         assert found.said.count("eth1=") >= 55, "the table has its last minute"
-        ElementTree.parse(tmp_path / "why.svg")
         assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))["windows"][WORKER]
-        again = lab.play("postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
+        again = lab.play("status", tags="postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
         assert again.rc != 0 and "is not replaced" in again.said
     finally:
         for host in (HEAD, WORKER):

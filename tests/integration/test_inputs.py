@@ -154,7 +154,7 @@ def test_a_good_inventory_passes_without_contact(plays: Plays) -> None:
 
 def test_one_node_of_the_pair_passes_without_contact(plays: Plays) -> None:
     arguments = ("--tags", "validate", "-e", "gb10_single=spark-2", "-e", "gb10_profile=nemotron_3_super_one")
-    run = plays.play(GOOD, *arguments, playbook="single.yml")
+    run = plays.play(GOOD, *arguments, playbook="serve.yml")
     assert run.rc == 0, str(run)
     assert run.says("Inputs: 1 pass")
     assert run.contacts == []
@@ -305,7 +305,10 @@ def outside(plays: Plays) -> Run:
 
 
 def serial(plays: Plays) -> Run:
-    book = [{"hosts": "gb10_cluster", "gather_facts": False, "serial": 1, "roles": ["gb10.cluster.validate", "gb10.cluster.preflight"]}]
+    book = [{"hosts": "gb10_cluster", "gather_facts": False, "serial": 1, "tasks": [
+        {"ansible.builtin.import_role": {"name": "gb10.cluster.engine", "tasks_from": "validate"}},
+        {"ansible.builtin.import_role": {"name": "gb10.cluster.doctor", "tasks_from": "preflight"}},
+    ]}]  # fmt: skip
     return plays.play(GOOD, playbook=plays.file("serial.yml", book))
 
 
@@ -313,16 +316,12 @@ def no_group(plays: Plays) -> Run:
     return plays.play({"sparks": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", "ansible_connection": "watched"}}}})
 
 
-def no_single(plays: Plays) -> Run:
-    return plays.play(GOOD, playbook="single.yml")
-
-
 def other_single(plays: Plays) -> Run:
-    return plays.play(GOOD, "-e", "gb10_single=spark-9", playbook="single.yml")
+    return plays.play(GOOD, "-e", "gb10_single=spark-9", playbook="serve.yml")
 
 
 def pair_alone(plays: Plays) -> Run:
-    return plays.play(GOOD, "-e", "gb10_single=spark-2", playbook="single.yml")
+    return plays.play(GOOD, "-e", "gb10_single=spark-2", playbook="serve.yml")
 
 
 def no_mode(plays: Plays) -> Run:
@@ -350,11 +349,11 @@ def sweep(plays: Plays) -> Run:
         {"type": "mail", "name": "curl", "command": ["curl", "--password", "planted-24", "https://mail.lan"]},
     ]
     endpoints = [{"url": "https://gateway.lan/v1/models"}, {"name": "alias", "url": "ftp://gateway.lan"}, {"name": "other", "url": "http://x", "status": 99}]
-    return plays.play(inventory(gb10_sweep_alerts=channels, gb10_sweep_endpoints=endpoints, gb10_sweep_minutes=0), "-vvv", playbook="sweep.yml")
+    return plays.play(inventory(gb10_sweep_alerts=channels, gb10_sweep_endpoints=endpoints, gb10_sweep_minutes=0), "-vvv", "--tags", "sweep", playbook="protect.yml")
 
 
 def no_channel(plays: Plays) -> Run:
-    return plays.play(GOOD, "-e", "gb10_sweep_test=true", playbook="sweep.yml")
+    return plays.play(GOOD, "-e", "gb10_sweep_test=true", "--tags", "sweep", playbook="protect.yml")
 
 
 def one_for_all(plays: Plays) -> Run:
@@ -414,7 +413,7 @@ def key_file(plays: Plays) -> Run:
 SCENARIOS: dict[str, t.Callable[[Plays], Run]] = {
     scenario.__name__: scenario
     for scenario in (
-        members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group, no_single, other_single, pair_alone,
+        members, no_head, values, arguments, schema, broken_yaml, sizes, half, outside, serial, no_group, other_single, pair_alone,
         sweep, no_channel, no_mode, bare_off, no_singles, too_large, one_for_all, no_such_single, two_modes,
         no_program, no_words, lease_of_nothing,
         vault_setting, vault_wrong, vault_become, vault_file, key_file,
@@ -486,7 +485,6 @@ CASES = [
     ("outside", "--limit box leaves out all hosts of the cluster (gb10_cluster: spark-1, spark-2)", "Run without --limit"),
     ("serial", "the play handles 1 of 2 hosts at once; half a cluster can't serve.", "remove `serial` from the play"),
     ("no_group", "The inventory has no hosts in the group gb10_cluster.", "Another group is named with -e gb10_cluster_group=NAME"),
-    ("no_single", "gb10_single is not set: which node?", "Name one with -e gb10_single=HOST; the inventory has spark-1, spark-2"),
     ("other_single", "gb10_single is spark-9, which is not a host of the inventory.", "Name one of its hosts: spark-1, spark-2"),
     ("pair_alone", "asks for 2 ranks", "add or remove workers, or choose another profile"),
     ("no_mode", "gb10_mode is not set: which mode is it to be?", "name one: -e gb10_mode=cluster, -e gb10_mode=singles or -e gb10_mode=off"),
@@ -541,7 +539,7 @@ def test_the_right_vault_password_is_enough(plays: Plays) -> None:
 BOOKS = sorted(
     path.name
     for path in (ROOT / "playbooks").glob("*.yml")
-    if path.name not in ("find_cluster.yml", "mode_change.yml", "serve.yml", "single.yml") and "import_playbook" in path.read_text(encoding="utf-8")
+    if path.name != "serve.yml" and "import_playbook" in path.read_text(encoding="utf-8")
 )
 
 
@@ -571,7 +569,7 @@ ALONE: list[tuple[str, tuple[str, ...], str]] = [
     ("teardown.yml", ("-e", "gb10_clustr_group=other"), "gb10_clustr_group: no role reads this variable (did you mean 'gb10_cluster_group'?)."),
     ("serve.yml", ("--tags", "prefligth"), "--tags: no stage has the tag 'prefligth' (did you mean 'preflight'?)"),
     ("serve.yml", ("--skip-tags", "modell"), "--skip-tags: no stage has the tag 'modell' (did you mean 'model'?)"),
-    ("status.yml", ("--tags", "preflight"), "--tags: no stage has the tag 'preflight'; expected one of glance."),
+    ("status.yml", ("--tags", "preflight"), "--tags: no stage has the tag 'preflight'; expected one of glance, logs, postmortem."),
     ("plan.yml", ("-e", "gb10_plan_contxt=1000"), "gb10_plan_contxt: no role reads this variable (did you mean 'gb10_plan_context'?)."),
     ("plan.yml", ("-e", "gb10_profile=nope"), "gb10_profile: unknown profile 'nope'."),
     ("plan.yml", ("-e", "gb10_plan_concurrency=many"), "gb10_plan_concurrency: is the text 'many'; expected a whole number."),
@@ -588,7 +586,7 @@ ALONE: list[tuple[str, tuple[str, ...], str]] = [
     ("doctor.yml", ("-e", "doctor_probe=maybe"), "doctor_probe: is the text 'maybe'; expected true or false."),
     ("doctor.yml", ("-e", "gb10_becom=false"), "gb10_becom: no role reads this variable (did you mean 'gb10_become'?)."),
     ("init.yml", ("-e", "gb10_init_dri=x"), "gb10_init_dri: no role reads this variable (did you mean 'gb10_init_dir'?)."),
-    ("profiles.yml", ("-e", "gb10_profile=qwen3_8_27b"), "gb10_profile: unknown profile 'qwen3_8_27b' (did you mean"),
+    ("plan.yml", ("--tags", "profiles", "-e", "gb10_profile=qwen3_8_27b"), "gb10_profile: unknown profile 'qwen3_8_27b' (did you mean"),
 ]  # fmt: skip
 
 #: What one run with all of them says, each in a line of its own.
@@ -650,9 +648,11 @@ def test_at_least_forty_wrong_values_and_names_are_refused() -> None:
 # -- nodes that can't be looked at ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("playbook", ["preflight.yml", "status.yml", "serve.yml", "fabric.yml", "baseline.yml"])
-def test_nodes_that_do_not_answer_are_one_table_and_a_failure(plays: Plays, playbook: str) -> None:
-    run = plays.play(GOOD, playbook=playbook)
+@pytest.mark.parametrize(
+    ("playbook", "tags"), [("doctor.yml", "all"), ("doctor.yml", "fabric"), ("doctor.yml", "baseline"), ("status.yml", "all"), ("serve.yml", "all")]
+)
+def test_nodes_that_do_not_answer_are_one_table_and_a_failure(plays: Plays, playbook: str, tags: str) -> None:
+    run = plays.play(GOOD, "--tags", tags, playbook=playbook)
     assert run.rc == 2 and "UNREACHABLE" not in run.output, str(run)
     # What the watched connection says is no cause that is known, and differs from node to node.
     assert run.says("Nodes: 2 block") and run.output.count("the node could not be looked at") == 2, str(run)
@@ -662,5 +662,5 @@ def test_nodes_that_do_not_answer_are_one_table_and_a_failure(plays: Plays, play
 def test_the_doctor_needs_hosts_and_one_that_answers(plays: Plays) -> None:
     run = plays.play("spark1", playbook="doctor.yml")
     assert run.rc == 2 and run.says("No host was named. Name them with -i, with a comma after the last one"), str(run)
-    run = plays.play(GOOD, "-e", "doctor_probe=false", playbook="doctor.yml")
+    run = plays.play(GOOD, "-e", "doctor_probe=false", "--tags", "stacks", playbook="doctor.yml")
     assert run.rc == 2 and "UNREACHABLE" not in run.output and run.says("the node could not be looked at"), str(run)

@@ -12,17 +12,18 @@ import pytest
 
 from .lab import HEAD, WORKER, Lab, Play
 
-#: Roles of each stage; `validate` runs always, `lock` around every stage that changes something, `abort` notes what is there before, `gb10` resolves
-#: what the engine is given.
+#: Files of the role engine, and other roles, that each stage runs; `validate` and `reach` run always, the lock around every stage that changes something,
+#: `abort_before` notes what is there before, `engine` resolves what the engine is given.
+LOCK = {"lock_acquire", "lock_release"}
 STAGES = {
     "preflight": {"preflight"},
-    "image": {"image", "lock"},
-    "model": {"model", "lock"},
-    "memory": {"memory", "lock"},
-    "ray": {"abort", "gb10", "ray_head", "ray_worker", "ray_gate", "secrets", "lock"},
-    "serve": {"abort", "gb10", "vllm_server", "lock"},
-    "proof": {"gb10", "proof"},
-    "report": {"gb10", "report"},
+    "image": {"image", *LOCK},
+    "model": {"model_begin", "model_finish", *LOCK},
+    "memory": {"memory_drop", *LOCK},
+    "ray": {"abort_before", "engine", "ray_head", "ray_worker", "ray_gate", "secrets", *LOCK},
+    "serve": {"abort_before", "engine", "vllm_server", *LOCK},
+    "proof": {"engine", "proof", "proof_record"},
+    "report": {"engine", "report"},
 }
 
 #: What a stage asks by itself when the one that had asked before it did not run.
@@ -73,7 +74,7 @@ def test_secrets_are_not_in_the_job_output(lab, first, converged):
 def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
     played = lab.play(tags=stage)
     assert (played.rc, played.changed) == (0, {}), played.stdout
-    expected = [task for task in converged.tasks() if short(task[0]) in STAGES[stage] | {"validate", ""}]
+    expected = [task for task in converged.tasks() if short(task[0]) in STAGES[stage] | {"validate", "reach", ""}]
     assert len(expected) > 2
     assert [task for task in played.tasks() if task in expected] == expected
     assert {name for _role, name in set(played.tasks()) - set(expected)} == ASKS_ALONE.get(stage, set())

@@ -205,7 +205,7 @@ class Singles:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
-    def play(self, host: str, playbook: str = "single", **variables: t.Any) -> Play:
+    def play(self, host: str, playbook: str = "serve", **variables: t.Any) -> Play:
         """Run a playbook for one node; the other one is not reached."""
         played = self.lab.play(playbook, gb10_single=host, **variables)
         assert played.rc == 0, played.failures

@@ -16,7 +16,7 @@ import pytest
 
 from .lab import HEAD, WORKER, Lab
 
-JOURNAL = "/var/lib/gb10/protection.json"
+RECORD = "/var/lib/gb10/protection.json"
 DROP_IN = "/etc/systemd/journald.conf.d/90-gb10-protect.conf"
 SYSCTL = "/etc/sysctl.d/90-gb10-protect.conf"
 
@@ -55,7 +55,7 @@ def started(lab: Lab) -> dict[str, str]:
 
 @pytest.fixture
 def unprotected(lab: Lab) -> t.Iterator[None]:
-    """Nodes that nothing protects, before and after."""
+    """Unprotected nodes, before and after."""
     for _when in ("before", "after"):
         back = lab.play("protect", gb10_protect="revert")
         assert back.rc == 0, back.failures
@@ -75,7 +75,7 @@ def test_a_node_is_protected_once_and_every_byte_comes_back(lab: Lab, unprotecte
     lines = differing(before, protected)
     assert set(lines) == {HEAD, WORKER}
     for host in (HEAD, WORKER):
-        assert lab.run(host, "stat", "--format=%a %U", JOURNAL).split() == ["600", "root"]
+        assert lab.run(host, "stat", "--format=%a %U", RECORD).split() == ["600", "root"]
         assert any("earlyoom" in line for line in lines[host]) and any(DROP_IN.removeprefix("/etc") in line for line in lines[host])
         arguments = lab.run(host, "sh", "-c", "tr '\\0' ' ' < /proc/$(systemctl show --property=MainPID --value earlyoom.service)/cmdline")
         assert "-s 100,100" in arguments and "--avoid ^(sshd" in arguments
@@ -109,18 +109,18 @@ def test_a_file_of_yours_and_one_that_you_edited_stay(lab: Lab, unprotected: Non
         back = lab.play("protect", gb10_protect="revert")
         assert back.rc == 0 and f"rm {DROP_IN}" in back.said, back.said
         assert lab.run(HEAD, "tail", "-n1", DROP_IN).strip() == "# mine" and lab.run(HEAD, "cat", SYSCTL).strip() == "vm.overcommit_ratio = 50"
-        assert "no such" in lab.run(HEAD, "sh", "-c", 'test -e "$0" && echo there || echo no such', JOURNAL)
+        assert "no such" in lab.run(HEAD, "sh", "-c", 'test -e "$0" && echo there || echo no such', RECORD)
     finally:
         lab.run(HEAD, "rm", "-f", SYSCTL, DROP_IN)
         lab.run(HEAD, "rmdir", "--ignore-fail-on-non-empty", "/etc/systemd/journald.conf.d", check=False)
 
 
 def test_what_was_begun_and_not_done_is_taken_back(lab: Lab, unprotected: None) -> None:
-    """As if the node had lost its power between the journal and the change."""
+    """As if the node had lost its power between the record and the change."""
     before = fingerprint(lab)
-    entry = {"kind": "file", "measure": "swap", "target": SYSCTL, "sha256": ["0" * 64], "mode": 0o644, "uid": 0, "gid": 0}
-    content = {"schema": 1, "entries": [entry], "pending": {"systemd-journald.service": "journal"}, "made": []}
-    lab.run(HEAD, "sh", "-c", 'mkdir -p "${0%/*}" && umask 077 && printf %s "$1" > "$0"', JOURNAL, json.dumps(content))
+    begun = {"sha256": ["0" * 64], "changes": [f"write {SYSCTL}"], "done": False}
+    content = {"schema": 1, "measures": {"swap": begun, "journal": {"changes": [], "done": False}}}
+    lab.run(HEAD, "sh", "-c", 'mkdir -p "${0%/*}" && umask 077 && printf %s "$1" > "$0"', RECORD, json.dumps(content))
     ran = lab.play("protect", gb10_protect_measures="swap,journal")
     assert ran.rc == 0, ran.failures
     assert lab.play("protect", gb10_protect_measures="swap,journal").changed == {}
@@ -128,6 +128,6 @@ def test_what_was_begun_and_not_done_is_taken_back(lab: Lab, unprotected: None) 
     assert differing(before, fingerprint(lab)) == {}
 
 
-def test_a_measure_that_nobody_knows_reaches_no_node(lab: Lab) -> None:
+def test_an_unknown_measure_reaches_no_node(lab: Lab) -> None:
     ran = lab.play("protect", gb10_protect_measures="swap,hold")
     assert ran.rc != 0 and "gb10_protect_measures" in ran.said and "with commas between them" in ran.said

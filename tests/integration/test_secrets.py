@@ -363,15 +363,15 @@ def leaks(text: str, key: str) -> list[str]:
 def test_planted_secrets_come_out_nowhere(lab: Lab, tmp_path: Path) -> None:
     key = lab.run(HEAD, "cat", KEY_FILE).strip()
     found = {}
-    for playbook in ("doctor", "preflight", "status", "nemotron_tp2"):
-        record = tmp_path / playbook
+    for playbook, tags in (("doctor", "stacks"), ("doctor", ""), ("status", ""), ("status", "logs"), ("nemotron_tp2", "")):
+        record = tmp_path / f"{playbook}-{tags}"
         paths = {f"gb10_{what}_path": str(record / f"{what}.json") for what in ("preflight", "report", "fabric")}
-        played = lab.play(playbook, verbosity=4, doctor_path=str(record / "doctor.json"), gb10_hf_token=f"{PLANTED}-input", **paths)
+        played = lab.play(playbook, tags=tags, verbosity=4, doctor_path=str(record / "doctor.json"), gb10_hf_token=f"{PLANTED}-input", **paths)
         events = json.dumps(played.events)
-        found[f"{playbook}: output at -vvvv"] = leaks(played.stdout, key)
-        found[f"{playbook}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)
+        found[f"{playbook} {tags}: output at -vvvv"] = leaks(played.stdout, key)
+        found[f"{playbook} {tags}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)
         found.update({f"{path}": leaks(path.read_text(encoding="utf-8"), key) for path in record.rglob("*") if path.is_file()})
-        if playbook == "doctor":
+        if tags == "stacks":
             # What is planted was seen, or nothing is shown by this.
             assert "org/model" in events and "VLLM_EXTRA_9" in events and "<secret>" in events
     logs = subprocess.run(

@@ -162,7 +162,7 @@ def test_the_doctor_finds_a_variable_that_one_rank_has_and_the_other_has_not(lab
         assert record["counts"]["unknown"] > 0 and any("vllm serve" in line for line in record["found"])
 
         # Nothing is loaded beside an engine, whoever started it.
-        refused = lab.play("fabric")
+        refused = lab.play("doctor", tags="fabric")
         assert refused.rc != 0 and "serves" in refused.failures, refused.stdout
 
 
@@ -183,7 +183,7 @@ def test_a_verdict_from_two_host_names_without_editing_a_file(lab: Lab, stranger
     again = stranger.playbook("init", gb10_node_roots=roots)
     assert again.rc == 0 and again.changes() == 0, again.text
 
-    judged = stranger.playbook("preflight", inventory=str(written), gb10_node_roots=roots, gb10_pid_namespace="host")
+    judged = stranger.playbook("doctor", inventory=str(written), gb10_node_roots=roots, gb10_pid_namespace="host")
     record = stranger.record("gb10-preflight.json")
     assert judged.changes() == 0
     # The lab's nodes are no Sparks: a profile for 128 GB is refused, and the message says so.

@@ -60,7 +60,7 @@ class Swept:
         }
 
     def play(self, check: bool = False, verbosity: int = 0, **variables: t.Any) -> Play:
-        return self.lab.play("sweep", check=check, verbosity=verbosity, **{**self.variables, **variables})
+        return self.lab.play("protect", tags="sweep", check=check, verbosity=verbosity, **{**self.variables, **variables})
 
     def sweep(self, host: str) -> str:
         """Have a node sweep now, and return what its journal got of it."""
@@ -220,7 +220,7 @@ def test_an_engine_that_is_killed_is_told_once_and_one_that_is_taken_down_is_not
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
     assert lab.play("mode", gb10_mode="off", gb10_mode_forget=True, **swept.variables).rc == 0
     try:
-        up = lab.play("single", **single)
+        up = lab.play("serve", **single)
         assert up.rc == 0, up.failures
         assert swept.play().rc == 0
         assert "all is well" in swept.sweep(HEAD)

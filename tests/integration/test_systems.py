@@ -93,7 +93,7 @@ def test_judges_give_way_to_a_pair_for_a_job_and_are_back_after_it(likeness: t.C
     # What the pair had is back before the judges are.
     memory = {one["node"]: one["verdict"] for one in played.stat("gb10_teardown") if one["id"] == "memory.back"}
     assert (memory, played.stat("gb10_verdict")) == ({HEAD: "pass", WORKER: "pass"}, "pass"), played.said[-4000:]
-    order = [("teardown", "Watch the memory until it is back"), ("companions", "Start them")]
+    order = [("teardown", "Watch the memory until it is back"), ("companions", "Start the containers")]
     assert [one for one in played.tasks() if one in order] == order
     assert system.answering() == judges and system.engines() == NONE and system.modes() == {("off", "settled")}
     system.unchanged()

@@ -59,7 +59,7 @@ def serves(lab: Lab, **variables: t.Any) -> bool:
 def single(lab: Lab) -> t.Iterator[None]:
     """A single with an enabled unit on one node."""
     lab.clear()
-    played = lab.play("single", **SINGLE, gb10_unit="enabled")
+    played = lab.play("serve", **SINGLE, gb10_unit="enabled")
     assert played.rc == 0, played.failures
     yield
     gone = lab.play("teardown", **SINGLE, gb10_interrupt_requests=True)
@@ -71,11 +71,11 @@ def single(lab: Lab) -> t.Iterator[None]:
 @pytest.mark.usefixtures("single")
 def test_a_second_run_changes_nothing_and_root_alone_reads_the_specification(lab: Lab) -> None:
     assert active(lab, NODE, unit(NODE)) == "active"
-    again = lab.play("single", **SINGLE, gb10_unit="enabled")
+    again = lab.play("serve", **SINGLE, gb10_unit="enabled")
     assert (again.rc, again.changed) == (0, {}), again.said
-    checked = lab.play("single", check=True, **SINGLE, gb10_unit="enabled")
+    checked = lab.play("serve", check=True, **SINGLE, gb10_unit="enabled")
     assert (checked.rc, checked.changed) == (0, {}), checked.said
-    plain = lab.play("single", **SINGLE)
+    plain = lab.play("serve", **SINGLE)
     assert (plain.rc, plain.changed) == (0, {}) and active(lab, NODE, unit(NODE)) == "active"
     modes = lab.run(NODE, "stat", "--format=%a %U", f"/var/lib/gb10/{NODE}/unit", f"/var/lib/gb10/{NODE}/unit/specification.json").split("\n")
     assert modes[:2] == ["700 root", "600 root"]
@@ -91,7 +91,7 @@ def test_a_clean_reboot_comes_back_to_a_token_without_anybody(lab: Lab) -> None:
     after = state(lab, NODE, NODE)
     assert (after["state"], after["tries"]) == ("running", 1) and after["boot_id"] != before
     assert serves(lab, **SINGLE)
-    assert lab.play("single", **SINGLE, gb10_unit="enabled").changed == {}
+    assert lab.play("serve", **SINGLE, gb10_unit="enabled").changed == {}
 
 
 #: A specification that is written well after what writes it has begun, as one that is triggered again does; and one that never is.
@@ -172,7 +172,7 @@ def test_a_unit_that_somebody_edited_stays_as_it_is(lab: Lab) -> None:
     edited = before.replace("Restart=no", "Restart=always")
     lab.write(NODE, path, edited)
     try:
-        ran = lab.play("single", **SINGLE, gb10_unit="enabled")
+        ran = lab.play("serve", **SINGLE, gb10_unit="enabled")
         assert ran.rc != 0 and "was edited by hand" in ran.said and lab.run(NODE, "cat", path) == edited
         assert serves(lab, **SINGLE)
     finally:
@@ -182,7 +182,7 @@ def test_a_unit_that_somebody_edited_stays_as_it_is(lab: Lab) -> None:
 @pytest.mark.usefixtures("single")
 def test_a_play_that_replaces_the_engine_meets_no_resistance(lab: Lab) -> None:
     other = {"gb10_serve_arguments": {"max_num_seqs": 4}, "gb10_allow_restart": True}
-    played = lab.play("single", **SINGLE, **other, gb10_unit="enabled")
+    played = lab.play("serve", **SINGLE, **other, gb10_unit="enabled")
     assert played.rc == 0, played.failures
     assert active(lab, NODE, unit(NODE)) == "active" and "ended on request" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))
-    assert lab.play("single", **SINGLE, **other, gb10_unit="enabled").changed == {}
+    assert lab.play("serve", **SINGLE, **other, gb10_unit="enabled").changed == {}

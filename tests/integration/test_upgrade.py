@@ -28,6 +28,10 @@ PROGRAMS = (f"/var/lib/gb10/{PAIR}/unit/unit.pyz", "/var/lib/gb10/guard/guard.py
 NODES = (HEAD, WORKER)
 
 
+#: How guard and sweep are taken away.
+AWAY: tuple[tuple[str, dict[str, t.Any]], ...] = (("guard", {"gb10_guard": "absent", "gb10_guard_forget": True}), ("sweep", {"gb10_sweep": "absent"}))
+
+
 class Upgrade:
     """The lab's nodes as the older version left them, and what was live then."""
 
@@ -74,8 +78,8 @@ def upgrade(lab: Lab, tmp_path: Path) -> t.Iterator[Upgrade]:
     made = Upgrade(lab, Lab(tmp_path / "runs", tree=tree))
     made.set_up()
     yield made
-    for playbook, variables in (("guard", {"gb10_guard": "absent", "gb10_guard_forget": True}), ("sweep", {"gb10_sweep": "absent"})):
-        lab.play(playbook, **variables)
+    for tags, variables in AWAY:
+        lab.play("protect", tags=tags, **variables)
     lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True, gb10_mode_forget=True)
 
 
@@ -93,12 +97,12 @@ def test_nothing_live_is_restarted_and_each_older_part_is_renewed_by_its_own_pla
     assert upgrade.programs() == before
     assert f"up: {PAIR}" not in checked.said
     upgrade.passes("mode", gb10_mode="cluster")
-    upgrade.passes("guard")
-    upgrade.passes("sweep")
+    upgrade.passes("protect", tags="guard")
+    upgrade.passes("protect", tags="sweep")
     after = upgrade.programs()
     for host in NODES:
         assert not set(before[host].splitlines()) & set(after[host].splitlines()), "every program is this version's"
-    for playbook, variables in (("mode", {"gb10_mode": "cluster"}), ("nemotron_tp2", {}), ("guard", {}), ("sweep", {})):
+    for playbook, variables in (("mode", {"gb10_mode": "cluster"}), ("nemotron_tp2", {}), ("protect", {"tags": "guard"}), ("protect", {"tags": "sweep"})):
         for check in (True, False):
             again = upgrade.passes(playbook, check=check, **variables)
             assert again.changed == {}, again.said[-2000:]
@@ -120,7 +124,7 @@ def test_units_of_the_older_version_come_back_after_a_reboot_and_are_taken_away(
     assert "not ours" not in pruned.said
     down = lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True)
     assert down.rc == 0, down.said[-4000:]
-    for playbook, variables in (("guard", {"gb10_guard": "absent", "gb10_guard_forget": True}), ("sweep", {"gb10_sweep": "absent"})):
-        gone = lab.play(playbook, **variables)
+    for tags, variables in AWAY:
+        gone = lab.play("protect", tags=tags, **variables)
         assert gone.rc == 0, gone.said[-4000:]
     assert {host: left(lab, host) for host in NODES} == {host: [] for host in NODES}

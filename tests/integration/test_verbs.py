@@ -19,7 +19,7 @@ from .lab import BASELINE, HEAD, WORKER, Lab
 def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> None:
     place = lab.scratch / "baselines"
     # The lab's boot is that of the machine underneath, and that may have been days ago.
-    taken = lab.play("baseline", gb10_baseline_dir=str(place), gb10_baseline_force=True)
+    taken = lab.play("doctor", tags="baseline", gb10_baseline_dir=str(place), gb10_baseline_force=True)
     assert taken.rc == 0, taken.failures
     assert taken.changed == {HEAD: 1, WORKER: 1}
     for host in (HEAD, WORKER):
@@ -27,7 +27,7 @@ def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> No
         assert json.loads(path.read_text(encoding="utf-8")) == lab.json(host, BASELINE)
         assert re.search(rf"-?\d+ MiB are unexplained \d+ s after the boot.*; on the controller: {re.escape(str(path))}", taken.said)
 
-    again = lab.play("baseline", gb10_baseline_dir=str(place))
+    again = lab.play("doctor", tags="baseline", gb10_baseline_dir=str(place))
     assert again.rc == 0, again.failures
     assert again.changed == {} and "this boot has a baseline since" in again.said
 
@@ -41,3 +41,14 @@ def test_status_says_what_runs_where(lab: Lab) -> None:
     assert re.search(r"Ray nodes: [\d.]+, [\d.]+", shown.said)
     assert re.search(r"engine: http://[\d.]+:8000, a token in [\d.]+ s, 0 request\(s\) running or waiting, log /var/log/gb10/gb10/engine/\S+\.log", shown.said)
     assert re.search(r"\d\d routes asked without the API's key, none answers\.", shown.said)
+
+
+@pytest.mark.usefixtures("live_cluster")
+def test_logs_come_to_the_controller_and_show_how_the_engines_ends(lab: Lab) -> None:
+    place = lab.scratch / "logs"
+    shown = lab.play("status", tags="logs", gb10_failure_dir=str(place))
+    assert (shown.rc, shown.changed) == (0, {}), shown.failures
+    directories = shown.stat("gb10_logs")
+    assert set(directories) == {HEAD, WORKER} and all(Path(directory).is_relative_to(place) for directory in directories.values())
+    last = (Path(directories[HEAD]) / "engine.log").read_text(encoding="utf-8").splitlines()[-1]
+    assert " ".join(last.split()) in shown.said and "Ray nodes: " not in shown.said

@@ -15,24 +15,118 @@ With --row it prints the archive's row for docs/SUPPORT_MATRIX.md instead.
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import json
 import os
 import sys
+import tarfile
 import typing as t
+import zlib
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import archive, replay
 
 #: The columns of the table.
 COLUMNS = ("Archive", "Taken", "Collection", "Nodes", "GPU", "Driver", "Kernel", "Docker", "vLLM", "Starts", "Verdicts")
 
+#: How many members an archive may have.
+MOST_MEMBERS = 50_000
+
 #: How a reader fails on what somebody else made of an archive's JSON.
 FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
+class _Bounded(io.RawIOBase):
+    """What a compressed file holds, up to a limit: long names and headers of its own tar reads into memory, and they are no member with a size."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream = stream
+        self._left = archive.MOST_BYTES + MOST_MEMBERS * tarfile.RECORDSIZE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: t.Any) -> int:
+        count = self._stream.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise tarfile.ReadError("it holds more than a calibration can")
+        return count
+
+
+def read_archive(path: str) -> archive.Content:
+    """Return what an archive holds. Raises :class:`UnknownState` for a file that is not such an archive.
+
+    Nothing is unpacked: members are files and symbolic links, each name once, and every name is a plain one below ``archive.ROOT``.
+    """
+    found = archive.Content({}, {})
+    size = 0
+    try:
+        with gzip.open(path) as stream, tarfile.open(fileobj=io.BufferedReader(_Bounded(stream)), mode="r|") as tar:
+            for number, member in enumerate(tar, start=1):
+                size += member.size
+                what = "there is more of it than a calibration has" if size > archive.MOST_BYTES or number > MOST_MEMBERS else _wrong(member, found)
+                if what:
+                    raise archive.refused(path, f"{member.name[:200]!r}: {what}")
+                name = member.name.partition("/")[2]
+                if member.issym():
+                    found.links[name] = member.linkname
+                elif member.isfile():
+                    found.texts[name] = tar.extractfile(member).read().decode("utf-8", "replace")
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, tarfile.TarError) as error:
+        raise UnknownState(f"{path} cannot be read as an archive: {error}", reason="not understood") from error
+    return found
+
+
+def _wrong(member: tarfile.TarInfo, before: archive.Content) -> str:
+    """Return why a member is not one of a calibration after those ``before``, empty when it is."""
+    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE) or member.size < 0:
+        return "it is neither a file nor a symbolic link"
+    top, _slash, name = member.name.partition("/")
+    if top != archive.ROOT or not (archive.is_plain(name) or member.isdir()):
+        return f"it is not the name of something below {archive.ROOT}"
+    return "its name is there twice" if name in before.texts or name in before.links else ""
+
+
+def verdicts_of(record: dict[str, t.Any]) -> dict[str, dict[str, str]]:
+    """Return the verdicts of a record by rule and node, as far as they are not a pass: a rule that is new and passes changes nothing."""
+    found: dict[str, dict[str, str]] = {}
+    for finding in reversed(record["findings"]):  # the gravest is the first
+        found.setdefault(finding["id"], {})[finding["node"]] = finding["verdict"]
+    return found
+
+
+def of_rules(found: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return the verdicts of several records, by what they are of."""
+    return {kind: verdicts_of(record) for kind, record in found.items()}
+
+
+def compared(content: archive.Content) -> list[str]:
+    """Return one line for each thing that is judged otherwise now than on the machine. Raises KeyError and ValueError for another archive."""
+    before = {**json.loads(content.texts[replay.VERDICTS]), "rules": of_rules(json.loads(content.texts[replay.RECORDS]))}
+    now = {**replay.of_texts(content), "rules": of_rules(replay.records(json.loads(content.texts[replay.ASKED])))}
+    return list(differences(before, json.loads(json.dumps(now))))
+
+
+def differences(before: t.Any, now: t.Any, where: str = "") -> t.Iterator[str]:
+    """Yield one line for each value that differs; of mappings and lists of one length each part is compared by itself.
+
+    What a parser returns beside what it returned then is no difference.
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted({*before, *(() if where.startswith("parsers") else now)}):
+            yield from differences(before.get(name), now.get(name), f"{where} > {name}" if where else name)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for number, (one, other) in enumerate(zip(before, now)):
+            yield from differences(one, other, f"{where}[{number}]")
+    elif before != now:
+        yield f"{where}: {json.dumps(before)} on the machine, {json.dumps(now)} now"
+
+
 def understood(path: str, read: t.Callable[[archive.Content], t.Any]) -> t.Any:
     """Return what ``read`` makes of an archive. Raises :class:`ClusterError`."""
-    content = archive.read(path)
+    content = read_archive(path)
     try:
         return read(content)
     except FAULTS as error:
@@ -41,7 +135,7 @@ def understood(path: str, read: t.Callable[[archive.Content], t.Any]) -> t.Any:
 
 def changes(path: str) -> list[str]:
     """Return one line for each thing that is judged otherwise now. Raises :class:`ClusterError`."""
-    return understood(path, replay.changes)
+    return understood(path, compared)
 
 
 def first(values: t.Iterable[t.Any]) -> str:
@@ -73,7 +167,7 @@ def _row(path: str, texts: dict[str, str]) -> str:
         first((info["kernel"] or {}).get("release") for info in infos),
         first((info["docker"] or {}).get("version") for info in infos),
         first(engine.get("engine_version") for engine in of("engine")),
-        str(facts["cycles"]),
+        str(sum(len(info.get("starts") or []) for info in of("preflight"))),
         ", ".join(f"{kind} {record['verdict']}" for kind, record in records.items()),
     )
     return f"| {' | '.join(fields)} |"

@@ -28,7 +28,7 @@ COLLECTION = "gb10.cluster"
 #: What a user of the installed collection needs; the installed copy is cut down to this before it is tried.
 NEEDED = frozenset({"awx", "meta", "playbooks", "plugins", "roles"})
 #: What the tarball must hold at its top, and what it may hold.
-REQUIRED = NEEDED | {"CHANGELOG.md", "LICENSE", "MANIFEST.json", "README.md"}
+REQUIRED = NEEDED | {"CHANGELOG.md", "LICENSE", "MANIFEST.json", "README.md", "completion", "gb10"}
 ALLOWED = REQUIRED | {"FILES.json", "changelogs", "docs"}
 
 #: Directories of plugins that carry documentation of their own, and ansible-doc's name for each.
@@ -67,8 +67,7 @@ def check_names(tree: Path, *, cwd: Path, env: t.Mapping[str, str]) -> None:
             sys.exit(f"FAILED in {cwd}: ansible-doc --type {kind} shows nothing for {', '.join(missing)}")
         run(["ansible-doc", "--type", kind, *names], cwd=cwd, env=env)
         print(f"  {kind}: {', '.join(found)}")
-    # Where a directory has the playbook's name, Ansible takes that for the playbook, unless the ending is given.
-    playbooks = sorted(path.name if path.with_suffix("").is_dir() else path.stem for path in (tree / "playbooks").glob("*.yml"))
+    playbooks = sorted(path.stem for path in (tree / "playbooks").glob("*.yml"))
     for name in playbooks:
         run(["ansible-playbook", "--syntax-check", "-i", "localhost,", f"{COLLECTION}.{name}"], cwd=cwd, env=env)
     print(f"  playbook: {', '.join(playbooks)}")

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the lists of what the collection holds: verbs, pages, units, modules, roles, profiles, settings, the action group, and an entry in AWX for a new verb.
+"""Write the lists of the collection's contents: verbs, models, pages, units, modules, roles, profiles, settings, the action group, the words that
+completion offers, and an entry in AWX for a new verb.
 
     .venv/bin/python tests/tools/lists.py            writes what differs
     .venv/bin/python tests/tools/lists.py --check    names what differs, and fails
@@ -26,10 +27,14 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "collections"))
 services = importlib.import_module("ansible_collections.gb10.cluster.plugins.module_utils._service.table")
+playbook_tags = importlib.import_module("ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.tags")
 INDEX, SETTINGS, AWX_PAGE = Path("docs/index.md"), Path("docs/settings.md"), Path("docs/awx.md")
 RUNTIME, TEMPLATES, JUDGE = Path("meta/runtime.yml"), Path("awx/job_templates.yml"), Path("plugins/modules/judge.py")
 STAGES = Path("plugins/plugin_utils/_stages")
+README, WRAPPER, COMPLETION = Path("README.md"), Path("gb10"), Path("completion/gb10.sh")
 
+#: How the short description of a module ends that only the collection's roles call. It is in no list and in no action group.
+INTERNAL = "(internal)"
 #: Pages whose verb has another name.
 PAGES = {"nemotron_tp2": "bring_up", "awx_configure": "awx"}
 #: Verbs that are no job, and why.
@@ -38,6 +43,37 @@ NO_JOB = {
     "init": "writes an inventory on the controller, and a job's own files go with its container",
     "nemotron_tp2": "is serve with the profile that it has by default",
 }
+
+#: Verbs and pages by when an owner needs them. A verb that is nowhere here serves; a page that is nowhere is to look things up.
+GROUPS = {
+    "before": (
+        "from_the_box", "init", "plan", "profiles", "preflight", "serve", "nemotron_tp2", "import", "models", "bundle", "baseline", "fabric", "systems",
+        "coming_from", "lab",
+    ),
+    "serving": (
+        "status", "mode", "single", "teardown", "protect", "guard", "sweep", "bench", "ladder", "prune", "awx_configure", "clients", "proof", "companions",
+        "lease", "unit", "upgrade", "uninstall",
+    ),
+    "wrong": ("doctor", "explain", "postmortem", "calibrate", "symptoms"),
+}
+WHEN = {"before": "Before it serves", "serving": "While it serves", "wrong": "When something is wrong"}
+
+#: The settings that owners touch first.
+FIRST = (
+    "gb10_profile", "gb10_profile_dirs", "gb10_profile_switches", "gb10_serve_arguments", "gb10_single", "gb10_mode", "gb10_api_address", "gb10_api_port",
+    "gb10_api_key", "gb10_fabric_address", "gb10_fabric_interfaces", "gb10_hf_home", "gb10_hf_token_file", "gb10_offline", "gb10_unit", "gb10_companions",
+    "gb10_tenants", "gb10_silenced", "gb10_allow_restart", "gb10_interrupt_requests",
+)
+#: Verbs by the second word of the settings that are theirs alone; the others are of every verb that needs a node.
+SETTINGS_OF = {
+    **{word: "doctor" for word in ("baseline", "fabric_path", "rules", "silenced", "fail", "become")},
+    "init": "init", "model_directories": "models", "models": "models", "profiles_to": "plan", "plan": "plan", "postmortem": "status",
+    **{word: "mode" for word in ("mode", "lease", "companions")},
+    **{word: "protect" for word in ("protect", "guard", "sweep")},
+    **{word: "bench" for word in ("bench", "ladder")},
+    **{word: word for word in ("bundle", "calibrate", "explain", "import", "prune")},
+}
+ALL_VERBS = "serve, status, teardown and every other verb that needs a node"
 
 MADE = "<!-- {name}: made by tests/tools/lists.py -->"
 END = "<!-- end of {name} -->"
@@ -48,6 +84,7 @@ class Verb(t.NamedTuple):
 
     name: str
     says: str
+    tags: list[str]
 
     @property
     def page(self) -> str:
@@ -60,26 +97,28 @@ def sentence(text: str) -> str:
 
 
 def verbs() -> list[Verb]:
-    """The playbooks whose head shows how they are typed; others are a part of these."""
+    """The playbooks; the head of each shows how it is typed."""
     found = []
     for path in sorted((ROOT / "playbooks").glob("*.yml")):
         head = re.match(r"---\n((?:#.*\n)+)", path.read_text(encoding="utf-8"))
         lines = [line[1:].strip() for line in head[1].splitlines()] if head else []
         if any(line.startswith("ansible-playbook ") for line in lines):
-            found.append(Verb(path.stem, sentence(" ".join(lines))))
+            found.append(Verb(path.stem, sentence(" ".join(lines)), sorted(playbook_tags.known(path) - {"always", "never"})))
     return found
 
 
-def modules() -> dict[str, str]:
-    """The short description of each module."""
+def modules(internal: bool = False) -> dict[str, str]:
+    """The short description of each module that anybody may use, or of each step of the collection's own roles."""
     names = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
     text = {name: (ROOT / "plugins/modules" / f"{name}.py").read_text(encoding="utf-8") for name in names}
-    return {name: re.search(r"^short_description: (.+)$", text[name], re.MULTILINE)[1].strip("\"'") for name in names}
+    says = {name: re.search(r"^short_description: (.+)$", text[name], re.MULTILINE)[1].strip("\"'") for name in names}
+    return {name: words for name, words in says.items() if words.endswith(INTERNAL) is internal}
 
 
 def specs(role: str) -> dict[str, t.Any]:
-    """The main entry point of a role's argument specs."""
-    return yaml.safe_load((ROOT / "roles" / role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
+    """The first entry point of a role's argument specs."""
+    entry_points = yaml.safe_load((ROOT / "roles" / role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
+    return next(iter(entry_points.values()))
 
 
 def roles() -> list[str]:
@@ -92,9 +131,26 @@ def table(head: tuple[str, ...], rows: t.Iterable[t.Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
-def settings_page() -> str:
-    """Return the page of all settings."""
-    rows = []
+class Setting(t.NamedTuple):
+    """A setting, as a row of the page of settings."""
+
+    name: str
+    kind: str
+    default: str
+    says: str
+    role: str
+
+    @property
+    def group(self) -> str:
+        """The verb that it belongs to."""
+        words = self.name.removeprefix("gb10_")
+        found = [verb for word, verb in SETTINGS_OF.items() if words == word or words.startswith(f"{word}_")]
+        return found[0] if found else self.role if self.role not in ("gb10", "engine", "plan") else ALL_VERBS
+
+
+def settings() -> dict[str, Setting]:
+    """Return the settings of all roles by name, those of the collection first."""
+    rows: dict[str, Setting] = {}
     for role in ["gb10", *(name for name in roles() if name != "gb10")]:
         defaults = ROOT / "roles" / role / "defaults/main.yml"
         values = yaml.safe_load(defaults.read_text(encoding="utf-8")) or {} if defaults.exists() else {}
@@ -103,12 +159,30 @@ def settings_page() -> str:
             says = sentence(described if isinstance(described, str) else described[0])
             default = str(values.get(name, option.get("default", ""))).replace("\n", " ")
             shown = f"`{default}`" if default and len(default) <= 40 else ""
-            rows.append((f"`{name}`", option.get("type", "str"), shown, re.sub(r"[A-Z]\(([^()]*)\)", r"`\1`", says), role))
+            rows.setdefault(name, Setting(f"{name}", option.get("type", "str"), shown, re.sub(r"[A-Z]\(([^()]*)\)", r"`\1`", says), role))
+    return rows
+
+
+def settings_table(rows: t.Iterable[Setting]) -> str:
+    return table(("Setting", "Type", "Default", "Description"), [(f"`{row.name}`", row.kind, row.default, row.says) for row in rows])
+
+
+def settings_page() -> str:
+    """Return the page of all settings: those that owners touch first, then each verb's own."""
+    rows = settings()
+    if missing := sorted(set(FIRST) - set(rows)):
+        raise SystemExit(f"FIRST names settings that do not exist: {', '.join(missing)}")
+    groups: dict[str, list[Setting]] = {ALL_VERBS: []}
+    for row in rows.values():
+        groups.setdefault(row.group, []).append(row)
     lines = [
         MADE.format(name="settings"), "# Settings", "",
-        f"All {len(rows)}, each with the first sentence that says what it is. `ansible-doc -t role gb10.cluster.gb10`, or another role, has the rest.", "",
-        table(("Setting", "Type", "Without it", "What it is", "Role"), rows), "",
+        f"All {len(rows)}. Set them in the inventory, or with `-e NAME=VALUE` for one run; lists and mappings as JSON: `-e '{{\"NAME\": [1, 2]}}'`.",
+        "`ansible-doc -t role gb10.cluster.gb10`, or another role, has the full descriptions.", "",
+        f"## The {len(FIRST)} that owners touch first", "", settings_table(rows[name] for name in FIRST), "",
     ]
+    for group in sorted(groups, key=lambda name: (name != ALL_VERBS, name)):
+        lines += [f"## {group[0].upper()}{group[1:]}", "", settings_table(groups[group]), ""]
     return "\n".join(lines)
 
 
@@ -140,15 +214,78 @@ def unit_list() -> str:
     return table(("Unit", "What it does", "Its state is read by", "What it leaves behind"), rows)
 
 
-def verb_list() -> str:
-    return table(("Verb", "What it does"), [(f"[{verb.name}]({verb.page})", verb.says) for verb in verbs()])
+def group_of(name: str) -> str:
+    return next((group for group, names in GROUPS.items() if name in names), "serving")
+
+
+def group_list(group: str) -> str:
+    """Return a group's verbs with what each does, and its other pages."""
+    known = {verb.name: verb for verb in verbs()}
+    names = [*GROUPS[group], *(name for name in known if group_of(name) == group and name not in GROUPS[group])]
+    rows = [(f"[{name}]({known[name].page})", known[name].says, ", ".join(f"`{tag}`" for tag in known[name].tags)) for name in names if name in known]
+    pages = [ROOT / "docs" / f"{name}.md" for name in names if name not in known]
+    return "\n".join([table(("Verb", "What it does", "Tags"), rows), "", *(f"- [{heading(page)}]({page.name})" for page in pages if page.exists())])
 
 
 def page_list() -> str:
     """Return the pages that the index names nowhere else."""
     hand_made = re.sub(r"<!-- (\w+): made by.*?<!-- end of \1 -->", "", (ROOT / INDEX).read_text(encoding="utf-8"), flags=re.DOTALL)
-    named = {*re.findall(r"\]\((\w+\.md)\)", hand_made), INDEX.name, *(verb.page for verb in verbs())}
+    grouped = {f"{name}.md" for names in GROUPS.values() for name in names}
+    named = {*re.findall(r"\]\((\w+\.md)\)", hand_made), INDEX.name, *grouped, *(verb.page for verb in verbs())}
     return "\n".join(f"- [{heading(path)}]({path.name})" for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named)
+
+
+def verb_lines() -> str:
+    """Return the verbs of each group on a line."""
+    known = {verb.name: f"[{verb.name}](docs/{verb.page})" for verb in verbs()}
+    return "\n".join(
+        f"- {when}: " + ", ".join(link for name, link in sorted(known.items(), key=lambda one: _place(group, one[0])) if group_of(name) == group)
+        for group, when in WHEN.items()
+    )
+
+
+def _place(group: str, name: str) -> int:
+    return GROUPS[group].index(name) if name in GROUPS[group] else len(GROUPS[group])
+
+
+def download_gb(one: dict[str, t.Any]) -> float:
+    """The GB that a profile fetches; of a model whose size on disk is not given, the weights that its nodes load."""
+    loaded = one["memory"]["weights_gb"] * math.prod(one["parallel"].values())
+    return (one["model"].get("size_gb") or loaded) + sum(beside.get("size_gb", 0) for beside in one.get("repositories", {}).values())
+
+
+def model_list() -> str:
+    """Return the profiles with the speeds that others reported, by nodes and the fastest first; those without a figure below."""
+    rows, silent = [], []
+    for name, nodes, _repo in profiles():
+        one = profile(name)
+        speed = yaml.safe_load((ROOT / "playbooks/profiles" / f"{name}.yml").read_text(encoding="utf-8")).get("speed")
+        if not speed:
+            silent.append(f"`{name}`")
+            continue
+        many = f"{speed['many']:g} ({speed['users']})" if "many" in speed else "-"
+        tokens = one["serve"]["max_model_len"]
+        context = f"{tokens // 1024}K" if tokens % 1024 == 0 else f"{tokens // 1000}k"
+        by = f"[{speed['by']}]({speed['source']}), {speed['setup']}"
+        rows.append((f"`{name}`", str(nodes), f"{download_gb(one):.0f}", context, f"{speed['one']:g}", many, by))
+    rows.sort(key=lambda row: (-int(row[1]), -float(row[4])))
+    listed = table(("Profile", "Sparks", "GB", "Context", "One user", "Many (users)", "Reported by, on"), rows)
+    return listed + (f"\n\nWithout a reported speed: {', '.join(silent)}." if silent else "")
+
+
+def completion() -> str:
+    """Return the file of completion with the words that ./gb10 knows."""
+    shortcuts = re.findall(r"^  ([a-z][a-z |]*)\) tags=.*verb=(\w+)", (ROOT / WRAPPER).read_text(encoding="utf-8"), re.MULTILINE)
+    of = {name: verb for names, verb in shortcuts for name in names.split(" | ")}
+    words = {
+        "verbs": sorted({*(verb.name for verb in verbs()), *of}),
+        "profiles": sorted(name for name, _nodes, _model in profiles()),
+        "tags": [f"{verb.name}={','.join(verb.tags)}" for verb in verbs() if verb.tags],
+    }
+    text = (ROOT / COMPLETION).read_text(encoding="utf-8")
+    for name, known in words.items():
+        text = re.sub(rf"^_gb10_{name}='.*'$", f"_gb10_{name}='{' '.join(known)}'", text, count=1, flags=re.MULTILINE)
+    return text
 
 
 def name_list() -> str:
@@ -173,9 +310,9 @@ def template_list() -> str:
     rows = []
     for one in templates():
         asks = [question["question_name"] for question in one.get("survey_spec", {}).get("spec", [])]
-        tags = f", tags `{one['job_tags']}`" if one.get("job_tags") else ""
-        rows.append((one["name"], f"`{Path(one['playbook']).stem}`{tags}", "; ".join(asks) or "nothing"))
-    return table(("Template", "Playbook", "Its survey asks"), rows)
+        tags = ["tags"] if one.get("ask_tags_on_launch") else []
+        rows.append((one["name"], f"`{Path(one['playbook']).stem}`", "; ".join([*tags, *asks]) or "nothing"))
+    return table(("Template", "Playbook", "It asks for"), rows)
 
 
 def with_templates(text: str) -> str:
@@ -208,12 +345,18 @@ def between(text: str, name: str, content: str) -> str:
 def lists() -> dict[Path, str]:
     """Return each file that has a list, as it should be."""
     index = (ROOT / INDEX).read_text(encoding="utf-8")
-    for name, content in (("verbs", verb_list()), ("pages", page_list()), ("units", unit_list()), ("names", name_list())):
+    groups = [(group, group_list(group)) for group in GROUPS]
+    for name, content in (*groups, ("pages", page_list()), ("units", unit_list()), ("names", name_list())):
         index = between(index, name, content)
+    readme = (ROOT / README).read_text(encoding="utf-8")
+    for name, content in (("models", model_list()), ("verbs", verb_lines())):
+        readme = between(readme, name, content)
     names = "\n".join(f"    - {name}" for name in modules())
     choices = "\n".join(f"      - {name}" for name in stages())
     return {
         INDEX: index,
+        README: readme,
+        COMPLETION: completion(),
         SETTINGS: settings_page(),
         AWX_PAGE: between((ROOT / AWX_PAGE).read_text(encoding="utf-8"), "templates", template_list()),
         RUNTIME: re.sub(r"(action_groups:\n  all:\n)(?:    - \w+\n)+", rf"\g<1>{names}\n", (ROOT / RUNTIME).read_text(encoding="utf-8")),

@@ -103,6 +103,43 @@ gets them, on this node alone.
 DOCTOR_HEAD = """<!-- Made from plugins/plugin_utils/_rules/doctor.yml by tests/tools/rules_doc.py; change the rules there. -->
 # The doctor
 
+What is wrong on these machines? It reads, prints verdicts, changes nothing and installs nothing.
+
+| Typed | What it judges |
+|---|---|
+| `ansible-playbook gb10.cluster.doctor -i spark1,spark2,` | [What runs there](#what-runs), whoever started it. |
+| `ansible-playbook -i inventories/mine gb10.cluster.doctor` | May this cluster start its profile? [The preflight](preflight.md): it fails where a rule stops. |
+| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags stacks` | What runs on the nodes of the cluster, whoever started it. |
+| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network for at most 10 seconds a pair. |
+| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags baseline` | Nothing: it records [the memory after a boot](#baseline). |
+
+`--tags all,fabric` judges the cluster and its links. With an inventory, `-e gb10_single=spark-2` is about that node's own service ([serve](serve.md#one-node)).
+
+## Baseline
+
+On unified memory a leak of the driver's shows in no process. It is found by an account: what is used, less what the kernel explains, less what GPU processes
+hold, less what was unexplained already when this boot began. The tag baseline records the last figure.
+
+Run it right after a boot, before anything uses the GPU:
+
+```console
+$ ansible-playbook -i inventories/mine gb10.cluster.doctor --tags baseline
+```
+
+- A baseline counts for its own boot. A second run in the same boot keeps the first one.
+- It refuses when an engine or a container of the collection runs, a GPU process computes, or the boot was more than `gb10_baseline_max_uptime` seconds (1800) ago.
+  `-e gb10_baseline_force=true` records anyway, and the file lists the reasons against it.
+- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), one comes to `gb10_baseline_dir` on the controller. It names no
+  machine and no user. The account is uncalibrated: no such files from real Sparks have been sent yet, and they would be welcome.
+
+It says one line a node (composed from the texts of the module and the role, no real hardware):
+
+```
+536 MiB are unexplained 100 s after the boot; on the controller: /home/me/.cache/gb10/gb10-baseline/baseline-spark-1.json
+```
+
+## What runs
+
 ```
 ansible-playbook gb10.cluster.doctor -i spark1,spark2,
 ```
@@ -117,7 +154,7 @@ not fail for what it finds unless asked (`-e gb10_fail_on_block=true`, `-e gb10_
 - A node that can't be reached is reported, and the others are judged.
 - It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=false`: none). It sends no request that would make a token.
 - Whether a stack makes progress is told from two looks, two seconds apart: `-e doctor_sample_s=30` tells better.
-- Settings of an inventory count where there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group` (the hosts; all of them without it).
+- Settings of an inventory count where there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group`.
 - Rules are tuned and silenced by id, as with the preflight ([rules.md](rules.md#tuning)): `-e '{{"gb10_silenced": ["ray.open"]}}'`.
 - The verdict is also written as JSON to `~/.cache/gb10/doctor.json` on the controller (`gb10_doctor_path`), by the schema of the preflight's.
 

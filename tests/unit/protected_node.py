@@ -2,191 +2,236 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A made node whose /etc, /proc and tools (systemctl, apt, dpkg) keep what is done to them."""
+"""A node in memory that answers what the role protect asks, and to which the steps of its plan are done in the order of tasks/change.yml."""
 
 from __future__ import annotations
 
+import copy
+import datetime
 import hashlib
 import json
-import shutil
 import types
 import typing as t
-from pathlib import Path
 
-import process_files
-from node_roots import rooted
-
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import act
-from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
-from ansible_collections.gb10.cluster.plugins.modules import node_protection
-
-#: What only asks.
-ASKS = ("is-enabled", "is-active", "show", "-W", "policy", "dump", "-s")
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures, planned
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect, protect_plan
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 KERNEL = "linux-image-6.17.0-1032-nvidia"
-STATE: dict[str, t.Any] = {
-    "answers": {}, "unit_score": 0, "simulated": "", "candidates": {"earlyoom": "1.7-1"}, "mirror": {},
-    "packages": {
-        name: {"want": want, "status": "installed", "version": "1"}
-        for name, want in ((KERNEL, "install"), ("docker-ce", "install"), ("containerd.io", "hold"), ("bash", "install"), ("unattended-upgrades", "install"))
-    },
-    "units": {"systemd-journald.service": ["static", "active"], "apt-daily-upgrade.timer": ["enabled", "active"]},
-    "apt": [["APT::Periodic::Unattended-Upgrade", "1"], ["Unattended-Upgrade::Allowed-Origins::", "${distro_id}:${distro_codename}-security"]],
-}  # fmt: skip
+DEFAULT = "/etc/default/earlyoom"
+MEMINFO = {"MemTotal": 127600748, "MemAvailable": 30000000, "AnonPages": 4000000, "SwapTotal": 16777212, "SwapFree": 16777212}
+RECORD = "/var/lib/gb10/protection.json"
+ABSENT = "No such file or directory"
+
+
+class Cut(Exception):
+    """The power goes."""
 
 
 class ProtectedNode:
     """A node of 121 GiB with swap, an sshd that is not protected, and root's capabilities."""
 
-    def __init__(self, place: Path, monkeypatch) -> None:
-        self.lacks: set[str] = set()
-        self.place, self.etc, self.proc = place, place / "etc", place / "proc"
-        for folder in ("etc/systemd", "etc/sysctl.d", "etc/default", "proc/self", "proc/sys/vm"):
-            (place / folder).mkdir(parents=True)
-        (self.etc / "systemd/journald.conf").write_text("[Journal]\n#Storage=auto\n")
-        (self.proc / "self/status").write_text("CapEff:\t000001ffffffffff\n")
-        (self.proc / "self/cgroup").write_text("0::/init.scope\n")
-        (self.proc / "sys/vm/swappiness").write_text("60\n")
-        sizes = "MemTotal: 127600748 kB\nMemFree: 1 kB\nBuffers: 1 kB\nCached: 1 kB\nMemAvailable: 30000000 kB\n"
-        sizes += "AnonPages: 4000000 kB\nSwapTotal: 16777212 kB\nSwapFree: 16777212 kB\n"
-        (self.proc / "meminfo").write_text(sizes)
-        process_files.add(self.proc, 1, "/sbin/init", ppid=0)
-        process_files.add(self.proc, 1204, "sshd", start=700)
-        self.score = self.proc / "1204/oom_score_adj"
-        self.score.write_text("0\n")
-        self.called: list[str] = []
-        monkeypatch.setattr(node_protection.journals.files, "RUN_DIR", str(place / "run"))
-        for module in (node_protection.machine, node_protection.act):
-            monkeypatch.setattr(module, "run_tool", self.tool)
-        self.change(**STATE)
-
-    @property
-    def state(self) -> dict[str, t.Any]:
-        path = self.place / "state.json"
-        return json.loads(path.read_text()) if path.exists() else {}
-
-    def change(self, **state: t.Any) -> None:
-        (self.place / "state.json").write_text(json.dumps({**self.state, **state}))
-
-    def answer(self, tool: str, stdout: str, rc: int = 0) -> None:
-        """Have a tool answer this whatever it is asked."""
-        self.change(answers={**self.state["answers"], tool: [rc, stdout, ""]})
-
-    def calls(self, *tools: str) -> list[str]:
-        """What was called of these tools, without what only asks."""
-        return [line for line in self.called if line.split()[0] in tools and not set(line.split()) & set(ASKS)]
-
-    def tool(self, argv: t.Sequence[str], timeout: float) -> ToolResult:
-        """Answer as the tools do."""
-        words = [word for word in argv if word not in act.QUIET]
-        self.called.append(" ".join(words))
-        if words[0] in self.lacks:
-            return run_tool([str(self.place / words[0])], timeout)
-        state = self.state
-        if words[0] in state["answers"]:
-            return ToolResult(*state["answers"][words[0]])
-        found = getattr(self, f"_{words[0].replace('-', '_')}")(state, *words[1:])
-        self.change(**state)
-        return found if isinstance(found, ToolResult) else ToolResult(0, found or "", "")
-
-    def _systemctl(self, state: dict[str, t.Any], verb: str, *words: str) -> ToolResult | str | None:
-        unit, units = words[-1] if words else "", state["units"]
-        if verb == "is-enabled" and unit not in units:
-            return ToolResult(1, "", f"Failed to get unit file state for {unit}: No such file or directory\n")
-        if verb in ("is-enabled", "is-active"):
-            return units.get(unit, ["", "inactive"])[verb == "is-active"]
-        if verb == "show":
-            return str(state["unit_score"])
-        if verb == "enable":
-            units[unit] = ["enabled", "active"]
-            self._earlyoom(True)
-        elif verb == "disable":
-            units[unit][0] = "disabled"
-        elif verb == "stop":
-            units[unit][1] = "inactive"
-            self._earlyoom(False)
-        elif verb == "try-restart" and unit == "earlyoom.service" and units[unit][1] == "active":
-            self._earlyoom(True)
-        return None
-
-    def _earlyoom(self, running: bool) -> None:
-        """Have an earlyoom among the processes, with the arguments of the drop-in."""
-        if not running:
-            shutil.rmtree(self.proc / "4000", ignore_errors=True)
-            return
-        drop = self.etc / "systemd/system/earlyoom.service.d/90-gb10-protect.conf"
-        text = drop.read_text() if drop.exists() else "EARLYOOM_ARGS=-r 3600"
-        process_files.add(self.proc, 4000, "earlyoom", *text.rpartition("EARLYOOM_ARGS=")[2].splitlines()[0].rstrip('"').split(), start=900)
-
-    def _dpkg_query(self, state: dict[str, t.Any], *words: str) -> str:
-        if "Conffiles" in words[1]:
-            return f" /etc/default/earlyoom {hashlib.md5(b'stock' + bytes([10])).hexdigest()}\n"
-        return "".join("\t".join([one, one, about["want"], about["status"], about["version"]]) + "\n" for one, about in state["packages"].items())
-
-    def _apt_cache(self, state: dict[str, t.Any], _verb: str, one: str) -> str:
-        version = state["candidates"].get(one)
-        return f"{one}:\n  Installed: (none)\n  Candidate: {version}\n  Version table:\n" if version else ""
-
-    def _apt_config(self, state: dict[str, t.Any], _verb: str) -> str:
-        return "".join(f'{name} "{value}";\n' for name, value in state["apt"])
-
-    def _apt_mark(self, state: dict[str, t.Any], verb: str, *names: str) -> None:
-        for one in names:
-            state["packages"][one]["want"] = "hold" if verb == "hold" else "install"
-
-    def _apt_get(self, state: dict[str, t.Any], *words: str) -> str | None:
-        one = words[-1]
-        if one == "update":
-            state["candidates"].update(state["mirror"])
-        elif "-s" in words:
-            return f"NOTE: This is only a simulation!\nInst {one} (1.7-1 Debian:12 [arm64])\nConf {one} (1.7-1 Debian:12 [arm64])\n{state['simulated']}"
-        else:
-            state["packages"][one] = {"want": "install", "status": "installed", "version": state["candidates"][one]}
-            state["units"][f"{one}.service"] = ["enabled", "active"]
-            (self.etc / "default" / one).write_text("stock\n")
-            self._earlyoom(True)
-        return None
-
-    def _dpkg(self, state: dict[str, t.Any], verb: str, *names: str) -> None:
-        for one in names:
-            if verb == "--purge":
-                del state["packages"][one]
-                (self.etc / "default" / one).unlink()
-            else:
-                state["packages"][one].update(status="config-files", want="deinstall")
-            state["units"].pop(f"{one}.service")
-        self._earlyoom(False)
-
-    def run(self, *measures: str, check: bool = False, **params: t.Any) -> dict[str, t.Any]:
-        options = {
-            "state": "present", "measures": list(measures or node_protection.CHOICES), "state_dir": str(self.place / "lib/gb10"), "tool_timeout": 20,
-            "apt_timeout": 20, "fail_on": [], "etc_root": str(self.etc), "proc_root": str(self.proc),
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[str, str]] = {}
+        self.directories = {"/etc/sysctl.d"}
+        names = (KERNEL, "docker-ce", "containerd.io", "bash", "unattended-upgrades")
+        self.packages = {name: ["hold" if name == "containerd.io" else "install", "installed", "1"] for name in names}
+        self.units = {
+            "ssh.service": ["enabled", "active"], "systemd-journald.service": ["static", "active"], "apt-daily-upgrade.timer": ["enabled", "active"],
+            planned.EARLYOOM: ["", "inactive"], planned.OOMD: ["", "inactive"],
         }  # fmt: skip
-        return node_protection.work(types.SimpleNamespace(params=rooted({**options, **params}), check_mode=check))
+        self.apt = {"APT::Periodic::Unattended-Upgrade": "1", "Unattended-Upgrade::Allowed-Origins::": "${distro_id}:${distro_codename}-security"}
+        self.swappiness, self.writable, self.capabilities = "60", True, "000001ffffffffff"
+        self.score, self.start, self.unit_score = 0, "700", 0
+        self.arguments = ""
+        self.candidate, self.mirror = "1.7-1", ""
+        self.record: dict[str, t.Any] | None = None
+        self.broken: dict[str, dict[str, t.Any]] = {}
+        self.refuses: set[str] = set()
+        self.cut_at, self.moment = 0, 0
+        self.called: list[str] = []
 
-    def revert(self, *measures: str, **params: t.Any) -> dict[str, t.Any]:
-        return self.run(*measures, state="absent", **params)
+    # -- what it answers ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def journal(self) -> Path:
-        return self.place / "lib/gb10/protection.json"
+    def _live(self) -> dict[str, t.Any]:
+        argv = ["earlyoom", *self.arguments.split()]
+        process = types.SimpleNamespace(name="earlyoom", container="", ended=False, ppid=1, pid=4000, argv=argv)
+        running = [process] if self.units[planned.EARLYOOM][1] == "active" else []
+        return limits.earlyoom(t.cast(t.Any, running), MEMINFO, int(self.swappiness), lambda: self.packages["earlyoom"][2])
+
+    def _settings(self) -> str:
+        return "".join(f"{path}:{line}\n" for path, (text, _mode) in self.files.items() for line in text.splitlines() if "=" in line and "#" not in line)
+
+    def _read(self) -> dict[str, dict[str, t.Any]]:
+        stat = f"1204 (sshd) S {' '.join(['0'] * 18)} {self.start} 0"
+        proc = [f"/proc/sys/vm/swappiness:{self.swappiness}", f"/proc/self/status:CapEff:\t{self.capabilities}", f"/proc/1204/stat:{stat}"]
+        units = [
+            f"OOMScoreAdjust={self.unit_score}\nId={name}\nLoadState={'loaded' if enabled else 'not-found'}\nActiveState={active}\nUnitFileState={enabled}\n"
+            for name, (enabled, active) in self.units.items()
+        ]
+        said = {
+            "record": json.dumps(self.record) if self.record is not None else "",
+            "units": "\n".join(units),
+            "packages": "".join("\t".join([name, name, *about]) + "\n" for name, about in self.packages.items()),
+            "altered": "??5?????? c /etc/default/earlyoom\n" if self.files.get(DEFAULT, ("stock", ""))[0] != "stock" else "",
+            "candidate": f"earlyoom:\n  Installed: (none)\n  Candidate: {self.candidate or '(none)'}\n",
+            "apt": "".join(f'{name} "{value}";\n' for name, value in self.apt.items()),
+            "settings": self._settings(),
+            "writable": "",
+            "kernel": "\n".join([*proc, *(f"/proc/meminfo:{name}: {value} kB" for name, value in MEMINFO.items())]),
+        }
+        found: dict[str, dict[str, t.Any]] = {name: {"rc": 0, "stdout": text, "stderr": "", "stderr_lines": []} for name, text in said.items()}
+        found["writable"]["rc"] = 0 if self.writable else 1
+        if self.record is None:
+            found["record"] |= {"rc": 1, "stderr_lines": [f"cat: {RECORD}: {ABSENT}"]}
+        return {name: {**one, "item": {"key": name, "value": [name, RECORD]}, **self.broken.get(name, {})} for name, one in found.items()}
+
+    def _stat(self, path: str) -> dict[str, t.Any]:
+        if path in self.directories:
+            return {"exists": True, "isreg": False, "mode": "0755", "uid": 0, "gid": 0}
+        if path not in self.files:
+            return {"exists": False}
+        text, mode = self.files[path]
+        return {"exists": True, "isreg": True, "mode": mode, "uid": 0, "gid": 0, "checksum": hashlib.sha256(text.encode()).hexdigest()}
+
+    def answer(self, chosen: t.Sequence[str], failed: dict[str, str] | None = None) -> dict[str, t.Any]:
+        """What the role asks."""
+        places = [*planned.FILES.values(), *(path.rpartition("/")[0] for path in planned.FILES.values())]
+        return {
+            "info": {"limits": {"sshd": {"pid": 1204, "oom_score_adj": self.score}, "earlyoom": self._live()}, "errors": []},
+            "read": {"results": list(self._read().values())},
+            "files": {"results": [{"item": path, "stat": self._stat(path)} for path in places]},
+            "measures": list(chosen),
+            "failed": failed,
+        }
+
+    # -- what is done to it ------------------------------------------------------------------------------------------------------
+
+    def _pass(self) -> None:
+        self.moment += 1
+        if self.moment == self.cut_at:
+            raise Cut
+
+    def _write(self, measure: str, entry: dict[str, t.Any] | None) -> None:
+        kept = {name: one for name, one in (self.record or {"measures": {}})["measures"].items() if name != measure}
+        self.record = {"schema": 1, "measures": json.loads(json.dumps({**kept, **({measure: entry} if entry else {})}))}
+        self._pass()
+
+    def _command(self, words: list[str]) -> None:
+        self.called.append(" ".join(words))
+        if words[0] == "choom":
+            self.score = int(words[2])
+        elif words[0] == "sysctl":
+            self.swappiness = words[2].partition("=")[2]
+        elif words[-1] == "update":
+            self.candidate = self.candidate or self.mirror
+        elif words[0] == "dpkg":
+            if words[1] == "--purge":
+                del self.packages["earlyoom"]
+                self.files.pop(DEFAULT, None)
+            else:
+                self.packages["earlyoom"][:2] = ["deinstall", "config-files"]
+            self.units[planned.EARLYOOM] = ["", "inactive"]
+        elif not self.candidate:
+            raise RuntimeError("E: Unable to locate package earlyoom")
+        else:
+            self.packages["earlyoom"] = ["install", "installed", self.candidate]
+            self.files.setdefault(DEFAULT, ("stock", "0644"))
+            self._unit({"name": planned.EARLYOOM, "enabled": True, "state": "started"})
+
+    def _unit(self, about: dict[str, t.Any]) -> None:
+        unit = self.units.get(about.get("name", ""))
+        if unit is None:
+            return
+        self.called.append(f"{about.get('state')} {about['name']}")
+        if "enabled" in about:
+            unit[0] = "enabled" if about["enabled"] else "disabled"
+        unit[1] = "inactive" if about.get("state") == "stopped" else "active"
+        if about["name"] == planned.EARLYOOM and unit[1] == "active":
+            text = self.files.get(planned.FILES["earlyoom"], ('EARLYOOM_ARGS=-r 3600"', ""))[0]
+            self.arguments = text.rpartition("EARLYOOM_ARGS=")[2].splitlines()[0].rstrip('"')
+
+    def _change(self, change: dict[str, t.Any]) -> None:
+        steps = change["steps"]
+        self._write(change["measure"], change["before"])
+        if change["measure"] in self.refuses:
+            raise RuntimeError("it is refused")
+        if "directory" in steps:
+            self.directories.add(steps["directory"])
+        if "content" in steps:
+            self.files[steps["path"]] = (steps["content"], "0644")
+        self._pass()
+        for words in steps["commands"]:
+            self._command(words)
+            self._pass()
+        self.files.pop(steps.get("remove", ""), None)
+        if "remove_directory" in steps and not any(path.startswith(steps["remove_directory"] + "/") for path in self.files):
+            self.directories.discard(steps["remove_directory"])
+        self._pass()
+        self._unit(steps["unit"])
+        for name in steps.get("packages", []):
+            self.packages[name][0] = steps["selection"]
+            self._pass()
+        self._write(change["measure"], change["after"])
+
+    def run(self, *chosen: str, revert: bool = False, check: bool = False) -> Result:
+        """Do what the role does."""
+        failed: dict[str, str] = {}
+
+        def ask(stage: t.Any, **settings: t.Any) -> Outcome:
+            run = Run({"revert": revert, **settings}, [], "", [], [], datetime.datetime.now(datetime.timezone.utc), check)
+            return stage.judge({"spark-1": self.answer(chosen or measures.NAMES, failed)}, run)
+
+        plan = copy.deepcopy(ask(protect_plan).returns)
+        for change in plan["changes"]["spark-1"] if not check else []:
+            try:
+                self._change(change)
+            except RuntimeError as error:
+                failed[change["measure"]] = str(error)
+        if not check and self.record is not None and not self.record["measures"]:
+            self.record = None
+        return Result(ask(protect, plan=plan))
+
+    def revert(self, *chosen: str, check: bool = False) -> Result:
+        """Take it back."""
+        return self.run(*chosen, revert=True, check=check)
+
+    def interrupted(self, at: int, **options: t.Any) -> bool:
+        """Run until the power goes at a moment. Return whether there was such a moment."""
+        self.cut_at, self.moment = at, 0
+        try:
+            self.run(**options)
+        except Cut:
+            return True
+        finally:
+            self.cut_at = 0
+        return False
 
     def fingerprint(self) -> dict[str, t.Any]:
-        """Every byte, mode and link below /etc and the state directory, and what tools and kernel say."""
-        found: dict[str, t.Any] = {}
-        for top in (self.etc, self.place / "lib"):
-            for path in sorted(top.rglob("*")):
-                mode = path.lstat().st_mode
-                found[str(path)] = (mode, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
-        values = {path: (self.proc / path).read_text().strip() for path in ("sys/vm/swappiness", "1204/oom_score_adj")}
-        return {**found, **values, "packages": self.state["packages"], "units": self.state["units"], "earlyoom": (self.proc / "4000").exists()}
+        """All that a revert has to bring back."""
+        words = ("files", "directories", "packages", "units", "swappiness", "score", "record")
+        return copy.deepcopy({word: getattr(self, word) for word in words})
 
 
-def verdicts(result: dict[str, t.Any]) -> dict[str, str]:
-    """The gravest verdict by measure."""
-    order = ["pass", "warn", "block", "unknown"]
-    found: dict[str, str] = {}
-    for entry in result["findings"]:
-        id = entry["id"].removeprefix("protect.")
-        found[id] = max(found.get(id, "pass"), entry["verdict"], key=order.index)
-    return found
+class Result:
+    """What a run passes on of one node."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.lines = outcome.lines
+        found = outcome.stats["gb10_protection"]["nodes"]["spark-1"]
+        self.changed, self.actions, self.findings, self.msg, self.journal = (found[word] for word in ("changed", "actions", "findings", "msg", "journal"))
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """The gravest verdict by measure."""
+        order, found = ["pass", "warn", "block", "unknown"], {}
+        for entry in self.findings:
+            id = entry["id"].removeprefix("protect.")
+            found[id] = max(found.get(id, "pass"), entry["verdict"], key=order.index)
+        return found
+
+    @property
+    def messages(self) -> str:
+        """All that is said."""
+        return "\n".join(f"{entry['message']} ({entry['remedy']})" for entry in self.findings)

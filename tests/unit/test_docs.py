@@ -60,7 +60,7 @@ ROWS = [
     if line.startswith("| ") and line.count(" | ") == 3 and not line.startswith(("| Symptom ", "|---"))
 ]
 #: The verbs of the page and their playbooks.
-VERBS = {"preflight": "preflight", "doctor": "doctor", "fabric": "fabric", "bring-up": "nemotron_tp2", "status": "status", "teardown": "teardown"}
+VERBS = {"preflight": "doctor", "doctor": "doctor", "fabric": "doctor", "bring-up": "nemotron_tp2", "status": "status", "teardown": "teardown"}
 
 
 def rules(table: str) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The role model before its first byte, through Ansible itself: what the nodes answered is composed, and no hub is asked."""
+"""The stage model before its first byte, through Ansible itself: what the nodes answered is composed, and no hub is asked."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fetch(
     """
     (place / "tiny.yml").write_text(yaml.safe_dump(PROFILE), encoding="utf-8")
     tasks, when = ("get", "not __model_answer['complete']") if check else ("start", True)
-    get = {"ansible.builtin.include_role": {"name": "gb10.cluster.model", "tasks_from": tasks}, "when": when}
+    get = {"ansible.builtin.include_role": {"name": "gb10.cluster.engine", "tasks_from": f"model_{tasks}"}, "when": when}
     have = {"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}}
     play = {"hosts": "gb10_cluster", "gather_facts": False, "any_errors_fatal": True, "tasks": [have, get]}
     (place / "book.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")

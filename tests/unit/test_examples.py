@@ -25,7 +25,7 @@ TYPED = {
     "judges_and_pair": [("serve", "")],
     "one_spark": [("serve", "")],
     "pair_with_speech": [("serve", "")],
-    "two_services": [("single", "spark-1"), ("single", "spark-2")],
+    "two_services": [("serve", "spark-1"), ("serve", "spark-2")],
 }
 #: The modes that each is used in, the one that it declares first; "example" declares none.
 MODES = {"judges_and_pair": ["off", "cluster"], "one_spark": ["cluster"], "pair_with_speech": ["cluster"], "two_services": ["singles"]}

@@ -20,8 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "plugins").rglob("*.py"))
 TASKS = sorted(path for top in ("roles", "playbooks") for path in (ROOT / top).rglob("*.yml"))
 
-#: Who makes containers that stay, each with a payload and tests of its own: the engine's, and companions'.
-LASTING = {"module_utils/_node/apply.py", "module_utils/_companion/act.py"}
+#: Who makes containers that stay, with a payload and tests of its own: the engine's. Those of companions are made by a role.
+LASTING = {"module_utils/_node/apply.py"}
 #: Who says something else of a helper's protections than confinement.py does, and what: the reason stands there.
 EXCEPTIONS = {("module_utils/_gpu/gpu_access.py", "ReadonlyRootfs")}
 #: The words by which Docker's API knows them, and what would undo them.
@@ -97,7 +97,10 @@ def containers():
     for path in TASKS:
         for task in tasks(yaml.safe_load(path.read_text(encoding="utf-8"))):
             for name, given in task.items():
-                if name.startswith("community.docker.docker_container") and given.get("state") != "absent":
+                if name != "community.docker.docker_container" or (isinstance(given, dict) and given.get("state") in ("absent", "stopped")):
+                    continue
+                # Companions are not helpers: _companion/container.py makes their options, and has tests of its own.
+                if given != "{{ item['options'] }}" or path.relative_to(ROOT).parts[:2] != ("roles", "companions"):
                     yield pytest.param(name, given, id=f"{path.relative_to(ROOT)}: {task['name']}")
 
 

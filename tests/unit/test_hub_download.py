@@ -40,7 +40,7 @@ def loaded(name: str, path: Path) -> types.ModuleType:
 
 
 stand_in = loaded("hub_stand_in", ROOT / "tests" / "lab" / "hub" / "stand_in.py")
-download = loaded("hub_download", ROOT / "roles" / "model" / "files" / "download.py")
+download = loaded("hub_download", ROOT / "roles" / "engine" / "files" / "download.py")
 
 
 class Refused(Exception):

@@ -38,7 +38,7 @@ def test_a_recipe_becomes_a_file_that_the_collection_takes_and_a_second_run_chan
     assert (content["schema"], content["kind"], content["id"]) == (1, "gb10.cluster.import", "dspark_pinned")
     assert {row["outcome"] for row in content["rows"]} == {"taken", "changed", "dropped"}
     assert content["profile"] == yaml.safe_load(profile.read_text())
-    listed = through_ansible.run("playbook", str(ROOT / "playbooks" / "profiles.yml"), "-e", "gb10_profile=profiles/dspark_pinned.yml", cwd=tmp_path)
+    listed = through_ansible.run("playbook", str(ROOT / "playbooks" / "plan.yml"), "--tags", "profiles", "-e", "gb10_profile=profiles/dspark_pinned.yml", cwd=tmp_path)
     assert listed.rc == 0 and "0xSero/DeepSeek-V4-Flash-0731-REAP" in listed.out and "untested" in listed.out, listed.out
     code, text = run(PINNED, cwd=tmp_path, gb10_import_to="profiles")
     assert code == 0 and "changed=0" in text, text
@@ -49,7 +49,7 @@ def test_patches_of_a_recipe_lie_next_to_the_profile(tmp_path):
     code, text = run(RECIPES / "eugr" / "with-patches.yaml", cwd=tmp_path, gb10_import_to="p", **image)
     assert code == 0 and "import.taken controller mods: mods/fix-prefix-cache is image.mods.fix-prefix-cache" in text, text
     assert (tmp_path / "p" / "with_patches.mods" / "kernels" / "kernels.patch").read_bytes() == (RECIPES / "eugr" / "mods" / "kernels.patch").read_bytes()
-    listed = through_ansible.run("playbook", str(ROOT / "playbooks" / "profiles.yml"), "-e", "gb10_profile=p/with_patches.yml", cwd=tmp_path)
+    listed = through_ansible.run("playbook", str(ROOT / "playbooks" / "plan.yml"), "--tags", "profiles", "-e", "gb10_profile=p/with_patches.yml", cwd=tmp_path)
     assert listed.rc == 0 and "local/with_patches:imported" in listed.out, listed.out
 
 

@@ -85,7 +85,7 @@ def judged(directory: Path, cwd: Path) -> tuple[int, str]:
 def test_two_names_become_an_inventory_that_the_collection_accepts_and_a_second_run_changes_nothing(nodes: Nodes) -> None:
     code, output = nodes.init()
     assert code == 0, output
-    assert "Next: ansible-playbook -i ./gb10-inventory gb10.cluster.preflight" in output
+    assert "Next: ansible-playbook -i ./gb10-inventory gb10.cluster.doctor" in output
     assert nodes.written() == FILES
     assert stat.S_IMODE((nodes.directory / "group_vars/gb10_cluster/secrets.yml").stat().st_mode) == 0o600
     cluster = yaml.safe_load((nodes.directory / "hosts.yml").read_text(encoding="utf-8"))["gb10_cluster"]
@@ -131,7 +131,7 @@ def test_a_file_of_somebody_is_named_and_what_was_asked_for_is_written_elsewhere
     assert (nodes.directory / "hosts.yml").read_text(encoding="utf-8") == "mine: {}\n"
     code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_init_dir="mine/one")
     assert code == 0, output
-    assert "Next: ansible-playbook -i mine/one gb10.cluster.preflight" in output
+    assert "Next: ansible-playbook -i mine/one gb10.cluster.doctor" in output
     text = (nodes.place / "mine/one/hosts.yml").read_text(encoding="utf-8")
     assert list(yaml.safe_load(text)["gb10_cluster"]["children"]["gb10_head"]["hosts"]) == ["spark2"]
     assert "\ngb10_profile: qwen3_5_122b_fp8_tp2\n" in (nodes.place / "mine/one/group_vars/gb10_cluster/settings.yml").read_text(encoding="utf-8")
@@ -161,7 +161,7 @@ def test_a_refused_sudo_is_reported_and_asked_for_next_time(nodes: Nodes) -> Non
     assert code == 0, output
     assert "looked without sudo, which was refused (sudo: a password is required)." in output
     assert "could not see models: /home/a may not be read" in output
-    assert "gb10.cluster.preflight --ask-become-pass" in output
+    assert "gb10.cluster.doctor --ask-become-pass" in output
 
 
 def test_text_from_a_node_is_never_evaluated(nodes: Nodes) -> None:

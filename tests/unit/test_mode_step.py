@@ -40,7 +40,7 @@ def note(tmp_path: Path, task: dict[str, t.Any], known: dict[str, t.Any] | None 
 
 @pytest.mark.parametrize("looped", [False, True])
 def test_what_failed_is_noted_with_its_remedy_also_in_a_loop_and_all_nodes_go_on(tmp_path: Path, looped: bool) -> None:
-    look = {"gb10.cluster.mode_info": {"state_dir": "{{ item }}" if looped else str(tmp_path / "state")}}
+    look = {"gb10.cluster.node_state_info": {"want": ["mode"], "strict": True, "state_dir": "{{ item }}" if looped else str(tmp_path / "state")}}
     found = note(tmp_path, {**look, **({"loop": [str(tmp_path / "none"), str(tmp_path / "state")]} if looped else {})})
     error = found["spark-1"]["__mode_errors"]["down"]
     assert BROKEN in error["said"] and "declare the mode again" in error["remedy"]

@@ -90,8 +90,8 @@ def secret(place: Path, content: str) -> str:
 @pytest.mark.parametrize("content", [KEY, f"{KEY}\n"])
 def test_a_key_that_is_given_is_the_heads_key(book: Book, tmp_path: Path, content: str) -> None:
     settings = {"gb10_secrets_dir": str(tmp_path / "secrets"), "gb10_api_key_file": secret(tmp_path, content)}
-    role = {"ansible.builtin.include_role": {"name": "gb10.cluster.secrets", "public": True}, "when": "inventory_hostname == gb10_head_host"}
-    digest = {"ansible.builtin.debug": {"msg": "{{ __secrets_given_key | hash('sha256') }}"}, "run_once": True}
+    role = {"ansible.builtin.include_role": {"name": "gb10.cluster.engine", "tasks_from": "secrets", "public": True}, "when": "inventory_hostname == gb10_head_host"}
+    digest = {"ansible.builtin.debug": {"msg": "{{ __engine_secrets_given_key | hash('sha256') }}"}, "run_once": True}
     tasks = [{"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}}, role, digest]
     # In check mode: besides the secret, the module makes a link in the node's usual place, which here is this machine's.
     code, output = book.play(tasks, "-vvvv", "--diff", "--check", **settings)
@@ -113,9 +113,9 @@ def test_a_key_that_is_given_is_the_heads_key(book: Book, tmp_path: Path, conten
 def test_the_token_is_the_one_that_was_set_or_that_of_the_file(book: Book, tmp_path: Path, settings: dict[str, str], token: str) -> None:
     given = {**settings, "gb10_hf_token_file": secret(tmp_path, settings["gb10_hf_token_file"])} if "gb10_hf_token_file" in settings else settings
     answer = tmp_path / "token"
-    content = "{{ __model_token }}|{{ __model_download_env['HF_TOKEN_PATH'] | default('') }}"
+    content = "{{ __engine_model_token }}|{{ __engine_model_download_env['HF_TOKEN_PATH'] | default('') }}"
     tasks = [
-        {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / "model" / "vars" / "main.yml")}},
+        {"ansible.builtin.include_vars": {"file": str(ROOT / "roles" / "engine" / "vars" / "main.yml")}},
         {"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
         {"ansible.builtin.copy": {"content": content, "dest": str(answer)}, "run_once": True},
     ]

@@ -144,8 +144,7 @@ def test_a_model_in_a_hub_cache_needs_no_profile(tmp_path):
 
 def test_only_what_this_run_started_is_recorded(tmp_path):
     """The task of the bring-up, without a node: it is skipped where nothing was started, and says why there is nothing to record."""
-    block = yaml.safe_load((ROOT / "playbooks/tasks/bring_up.yml").read_text())[0]["block"]
-    (task,) = [one for one in block if one["name"] == "Record what the start took"]
+    task = {"ansible.builtin.include_role": {"name": "gb10.cluster.engine", "tasks_from": "memory_record"}}
     settings = {
         "gb10_cluster_name": "gb10", "gb10_state_dir": str(tmp_path / "state"), "gb10_head_host": "localhost", "gb10_serve_arguments": {},
         "gb10_node_roots": {}, "__gb10_context": "262144",
@@ -153,7 +152,7 @@ def test_only_what_this_run_started_is_recorded(tmp_path):
         "__gb10_memory_expected": "{{ __gb10_profile | gb10.cluster.memory_expected }}",
     }  # fmt: skip
     result = {"started_run": "{{ started }}", "lowest_available_mb": 20110}
-    show = {"ansible.builtin.debug": {"msg": "{{ (__memory_recorded | default({'msg': 'skipped'}))['msg'] }}"}}
+    show = {"ansible.builtin.debug": {"msg": "{{ __memory_recorded['msg'] | default('skipped') }}"}}
     play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": settings}
     tasks = [{"ansible.builtin.set_fact": {"__vllm_server_result": result}}, task, show]
     (tmp_path / "play.yml").write_text(json.dumps([{**play, "tasks": tasks}]))
@@ -167,8 +166,8 @@ def test_only_what_this_run_started_is_recorded(tmp_path):
 
 def test_before_a_start_it_is_noted_up_to_where_that_goes_as_expected(tmp_path):
     """The task of the bring-up with the collection's own settings, on this machine. A unit takes the same arguments."""
-    (task,) = [one for one in yaml.safe_load((ROOT / "roles/abort/tasks/before.yml").read_text()) if one["name"].startswith("Note the memory")]
-    unit = yaml.safe_load((ROOT / "roles/engine_unit/vars/main.yml").read_text())
+    (task,) = [one for one in yaml.safe_load((ROOT / "roles/engine/tasks/abort_before.yml").read_text()) if one["name"].startswith("Note the memory")]
+    unit = yaml.safe_load((ROOT / "roles/engine/vars/main.yml").read_text())
     assert unit["__engine_unit_note"]["arguments"] == "{{ __gb10_memory_note }}"
     settings = {
         "gb10_profile": "nemotron_3_super_tp2", "gb10_state_dir": str(tmp_path), "gb10_head_host": "localhost", "gb10_tenants": [{"name": "x", "gib": 2}],

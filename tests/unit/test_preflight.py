@@ -34,8 +34,8 @@ BOOK = [
                     "__preflight_waited": {"findings": []},
                 },
             },
-            {"name": "Have the settings at hand", "ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
-            {"name": "Judge", "ansible.builtin.include_role": {"name": "gb10.cluster.preflight", "tasks_from": "judge"}},
+            {"name": "Load the shared settings", "ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
+            {"name": "Judge", "ansible.builtin.include_role": {"name": "gb10.cluster.doctor", "tasks_from": "preflight_judge"}},
         ],
     }
 ]

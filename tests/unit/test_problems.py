@@ -159,7 +159,9 @@ JINJA = re.compile(
 #: Tasks whose `msg` is what another program said: the file, and whose words they are.
 FOREIGN_TASKS = {
     # The output of the downloading container.
-    "roles/model/tasks/download.yml",
+    "roles/engine/tasks/model_download.yml",
+    # Core's slurp, about a file that is not there.
+    "roles/companions/tasks/down.yml",
 }
 
 

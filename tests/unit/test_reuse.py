@@ -37,16 +37,18 @@ PLANNED = {"actions": [], "info": {"nodes": NODES}}
 
 #: Role, what each host has registered, a variable of the role, its value on the worker.
 CASES: dict[str, tuple[str, dict[str, dict[str, t.Any]], str, bool]] = {
-    "an engine that served before was asked between two looks": ("proof", serve({}, {}), "__proof_known", True),
-    "what a start sent would count as the proof's": ("proof", serve({"changed": True}, {}), "__proof_known", False),
-    "a node could not say what it had sent": ("proof", serve({}, {"traffic": None}), "__proof_known", False),
-    "the proof is all that runs": ("proof", {}, "__proof_known", False),
-    "the sizes of the model are not known": ("proof", {**serve({}, {}), HEAD: {"__vllm_server_result": {**SERVED, "seen": SEEN}}}, "__proof_known", False),
-    "a worker that was planned beside the head": ("ray_gate", of_ray({"__ray_head_result": PLANNED}), "__ray_gate_holds", True),
-    "a worker that was planned after it": ("ray_gate", of_ray({"__ray_head_result": SKIPPED, "__ray_worker_plan": PLANNED}), "__ray_gate_holds", True),
-    "a worker that was started": ("ray_gate", of_ray({"__ray_worker_plan": {"actions": ["start"], "info": {}}}), "__ray_gate_holds", False),
-    "a worker that Ray lists otherwise": ("ray_gate", of_ray({"__ray_head_result": {"info": {"nodes": NODES[:1]}}}), "__ray_gate_holds", False),
-    "a head that was not asked": ("ray_gate", of_ray({"__ray_head_result": {"info": {"nodes": []}}}, []), "__ray_gate_holds", False),
+    "an engine that served before was asked between two looks": ("engine", serve({}, {}), "__engine_proof_known", True),
+    "what a start sent would count as the proof's": ("engine", serve({"changed": True}, {}), "__engine_proof_known", False),
+    "a node could not say what it had sent": ("engine", serve({}, {"traffic": None}), "__engine_proof_known", False),
+    "the proof is all that runs": ("engine", {}, "__engine_proof_known", False),
+    "the sizes of the model are not known": (
+        "engine", {**serve({}, {}), HEAD: {"__vllm_server_result": {**SERVED, "seen": SEEN}}}, "__engine_proof_known", False,
+    ),
+    "a worker that was planned beside the head": ("engine", of_ray({"__ray_head_result": PLANNED}), "__engine_ray_gate_holds", True),
+    "a worker that was planned after it": ("engine", of_ray({"__ray_head_result": SKIPPED, "__ray_worker_plan": PLANNED}), "__engine_ray_gate_holds", True),
+    "a worker that was started": ("engine", of_ray({"__ray_worker_plan": {"actions": ["start"], "info": {}}}), "__engine_ray_gate_holds", False),
+    "a worker that Ray lists otherwise": ("engine", of_ray({"__ray_head_result": {"info": {"nodes": NODES[:1]}}}), "__engine_ray_gate_holds", False),
+    "a head that was not asked": ("engine", of_ray({"__ray_head_result": {"info": {"nodes": []}}}, []), "__engine_ray_gate_holds", False),
     "a worker that needs nothing": ("ray_worker", of_ray({"__ray_head_result": PLANNED}), "__ray_worker_is_as_wanted", True),
     "a worker that needs something": ("ray_worker", of_ray({"__ray_head_result": {"actions": ["create"]}}), "__ray_worker_is_as_wanted", False),
     "a worker that nobody planned": ("ray_worker", of_ray({"__ray_head_result": SKIPPED}), "__ray_worker_is_as_wanted", False),

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import socket
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names, optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver, driver_xml
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import whole_text
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: One file: ``name``, and either its ``text`` or, for a symbolic link, where it leads (``link``).
 File = dict[str, str]
@@ -45,8 +43,6 @@ COUNTERS = ("counters", "hw_counters")
 
 #: Of a node with very many virtual functions the rest is left out.
 MOST_FILES = 8000
-#: The figures of meminfo that are sampled, in kB.
-SAMPLED = ("MemTotal", "MemFree", "MemAvailable", "Cached", "AnonPages", "SReclaimable", "Dirty", "SwapFree")
 
 
 class Recorder:
@@ -62,6 +58,12 @@ class Recorder:
         text = self.sections.read(name, read)
         if text is not None and len(self.files) < MOST_FILES:
             self.files.append({"name": name, "text": text})
+
+    def everything(self) -> dict[str, t.Any]:
+        """Read all sources, and return the files, what could not be read, and what the node calls itself."""
+        for read in (self.driver, self.proc, self.kernel, self.docker, self.network):
+            read()
+        return {"files": self.files, "errors": self.sections.errors, "hostname": socket.gethostname()}
 
     def driver(self) -> None:
         for name, query in DRIVER.items():
@@ -131,14 +133,3 @@ class Recorder:
     def _counters(self, root: str, directory: str) -> None:
         for kind in COUNTERS:
             self._attributes(root, directory, (f"{kind}/{name}" for name in names(os.path.join(root, directory, kind))))
-
-
-def memory_samples(roots: t.Mapping[str, t.Any], seconds: int, until: str) -> str:
-    """Return the memory of each second, a line of JSON a sample, for at most ``seconds``; with ``until`` as long as that file exists."""
-    lines, began = [], time.time()
-    for elapsed in clock(seconds, 1):
-        known = node_memory.read_meminfo(roots["proc_root"], roots["meminfo"])
-        lines.append(json.dumps({"t": round(elapsed, 2), **{name: known.get(name) for name in SAMPLED}}) + "\n")
-        if until and not os.path.exists(until):
-            break
-    return json.dumps({"began": round(began, 1), "unit": "kB"}) + "\n" + "".join(lines)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A companion's container: its fields, its labels, and what Docker gets to make it. This module util is PRIVATE to the collection.
+"""A companion's container: its fields, its labels, and the options that make it. This module util is PRIVATE to the collection.
 
-It belongs to its node and to no cluster. What is there, how it is compared and what leads from one to the other is as of a node's own container.
+It belongs to its node and to no cluster.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_acces
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import LOG_CONFIG
 
-#: What the label of the role says of it.
+#: The role in the labels of a companion's container.
 ROLE = "companion"
-#: The directory below the log directory that keeps the logs of replaced ones, as that of a cluster keeps its containers'.
-LOGS = "companions"
 
-#: What counts: another value makes another container.
-FIELDS = ("image", "image_id", "port", "env", "arguments", "mounts", "gpus")
+#: A container is replaced when one of these differs.
+FIELDS = ("image", "port", "env", "arguments", "mounts", "gpus")
 
 
 def name_for(name: str) -> str:
@@ -41,69 +39,63 @@ def name_for(name: str) -> str:
     return f"gb10-{ROLE}-{name}"
 
 
-def wanted(params: t.Mapping[str, t.Any], image_id: str) -> fields.Fields:
-    """Return the fields that the options ask for. Raises :class:`ClusterError` for a variable that can be spelled in more than one way."""
-    found = {name: params[name] for name in FIELDS if name != "image_id"}
-    return {**found, "image_id": image_id, "env": fields.environment(params["env"]), "arguments": [str(word) for word in params["arguments"]]}
+def wanted(one: t.Mapping[str, t.Any]) -> fields.Fields:
+    """Return the fields of a declared companion. Raises :class:`ClusterError` for a variable that can be spelled in more than one way."""
+    mounts = [{"read_only": False, **mount} for mount in one["mounts"]]
+    arguments = [str(word) for word in one["arguments"]]
+    return {**{name: one[name] for name in FIELDS}, "env": fields.environment(one["env"]), "arguments": arguments, "mounts": mounts}
 
 
-def digest(wanted_fields: fields.Fields) -> str:
-    """Return the digest by which a container is known to be as wanted."""
-    return fields.digest(wanted_fields, {})
-
-
-def labels(name: str, wanted_fields: fields.Fields) -> dict[str, str]:
-    """Return the labels of a companion's container."""
+def labels(one: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Return the labels of a declared companion's container."""
+    found = wanted(one)
     return {
         LABEL_OWNER: OWNER,
         LABEL_ROLE: ROLE,
-        LABEL_COMPANION: name,
-        LABEL_SPEC: digest(wanted_fields),
-        LABEL_FIELDS: fields.canonical(wanted_fields),
+        LABEL_COMPANION: one["name"],
+        LABEL_SPEC: fields.digest(found, {}),
+        LABEL_FIELDS: fields.canonical(found),
     }
 
 
-def gpus(wanted_fields: fields.Fields) -> str:
-    """Return which GPUs a companion gets."""
-    return "all" if wanted_fields["gpus"] else "none"
+def options(one: t.Mapping[str, t.Any], cdi_devices: t.Collection[str], pull: str) -> dict[str, t.Any]:
+    """Return the options of community.docker.docker_container for a declared companion.
 
-
-def payload(name: str, wanted_fields: fields.Fields, cdi_devices: t.Collection[str] = ()) -> dict[str, t.Any]:
-    """Return the keyword arguments of the Docker SDK's ``containers.create``.
-
-    The host's network, as the engine's: it is asked and used at its own port. No restart policy, and never removed by itself. Docker's usual
-    capabilities stay, since images of others count on them; more than that nothing in it can get.
+    It uses the host's network, as the engine does. There is no restart policy. Docker's usual capabilities stay, since images of others count on them; no
+    program in it can get more. The labels alone are compared: they have the digest of all fields.
     """
+    found = wanted(one)
     return {
-        "name": name_for(name),
-        "image": wanted_fields["image"],
-        "command": wanted_fields["arguments"] or None,
-        "labels": labels(name, wanted_fields),
+        "name": name_for(one["name"]),
+        "state": "started",
+        "paused": False,
+        "image": found["image"],
+        "pull": pull,
+        # An anonymous volume goes with the container that is replaced.
+        "keep_volumes": False,
+        "comparisons": {"*": "ignore", "labels": "allow_more_present"},
+        "labels": labels(one),
         "network_mode": "host",
         "init": True,
-        "log_config": LOG_CONFIG,
-        "environment": wanted_fields["env"],
-        "device_requests": gpu_access.device_requests(gpus(wanted_fields), cdi_devices),
-        "mounts": [fields.bind(one["source"], one["target"], one["read_only"]) for one in wanted_fields["mounts"]],
-        "ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
-        "security_opt": ["no-new-privileges:true"],
+        "log_driver": LOG_CONFIG["type"],
+        "log_options": LOG_CONFIG["config"],
+        "env": found["env"],
+        "device_requests": gpu_access.device_requests("all" if found["gpus"] else "none", cdi_devices),
+        "mounts": [{"type": "bind", **mount} for mount in found["mounts"]],
+        "ulimits": ["core:0:0"],
+        "security_opts": ["no-new-privileges:true"],
+        **({"command": found["arguments"]} if found["arguments"] else {}),
     }
 
 
-def listed(api: EngineApi, name: str = "") -> list[dict[str, t.Any]]:
-    """Return the engine's list of companions' containers, of one name if it is given."""
-    return api.containers({LABEL_OWNER: OWNER, LABEL_ROLE: ROLE, **({LABEL_COMPANION: name} if name else {})})
-
-
-def find(api: EngineApi, name: str) -> dict[str, t.Any] | None:
-    """Return what the engine knows of a companion's container, None when there is none. Raises :class:`ClusterError` when there are two."""
-    found = listed(api, name)
+def find(api: EngineApi, name: str) -> dict[str, t.Any]:
+    """Return the engine's description of a companion's container. Raises :class:`ClusterError` unless there is exactly one."""
+    found = api.containers({LABEL_OWNER: OWNER, LABEL_ROLE: ROLE, LABEL_COMPANION: name})
     if len(found) > 1:
         names = ", ".join(sorted(f"{name_of(entry)} ({entry['Id'][:12]}, {entry['State']})" for entry in found))
         raise ClusterError(
             f"this node has {len(found)} containers labeled as the companion {name}: {names}", remedy="Remove all but one: docker rm CONTAINER"
         )
-    try:
-        return api.inspect(found[0]["Id"]) if found else None
-    except NotFound:
-        return None
+    if not found:
+        raise NotFound(f"this node has no container of the companion {name}", remedy="Run the playbook mode: it creates the container.")
+    return api.inspect(found[0]["Id"])

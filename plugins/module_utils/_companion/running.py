@@ -10,12 +10,12 @@ import functools
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, declared, unit
-from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_COMPANION, LABEL_ROLE, name_of
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_COMPANION, LABEL_ROLE, LABEL_SPEC, EngineApi, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.survey import is_ours
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._http import ask, base_url
 from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners import listeners
-from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import created_with, end_of_log
 from ansible_collections.gb10.cluster.plugins.module_utils._process import tenants
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Scan
 
@@ -23,6 +23,8 @@ Entry = dict[str, t.Any]
 
 #: Where a companion is asked: it shares its node's network.
 ADDRESS = "127.0.0.1"
+#: The state of a companion without a container, where a container that is not ours has its name.
+FOREIGN = "foreign"
 #: Seconds that one answer about its health may take while it is only looked at.
 GLANCE_SECONDS = 3.0
 
@@ -38,6 +40,31 @@ def health(port: int, path: str, timeout: float) -> tuple[bool, str]:
     if answer.status is None:
         return False, answer.error
     return 200 <= answer.status < 300, f"status {answer.status}"
+
+
+def unhealthy(one: t.Mapping[str, t.Any], node: str, said: str) -> str:
+    """Return the message about a companion that runs and did not answer in time; ``said`` is what came back last."""
+    return f"companion {one['name']} on {node} is not healthy after {one['health_timeout']} s: GET {url(one['port'], one['health_path'])}: {said}"
+
+
+def ignores_stop(name: str, node: str, seconds: int) -> str:
+    """Return the message about a companion that runs although it was asked to end."""
+    return f"companion {name} on {node} was asked to end and still runs after {seconds} s; it was not killed"
+
+
+def settled(rows: t.Iterable[Entry], up: t.Collection[str], down: t.Collection[str]) -> bool:
+    """Return whether each of ``up`` answers or has ended, and each of ``down`` has ended."""
+    return not any(row["running"] and (row["name"] in down or (row["name"] in up and not row["healthy"])) for row in rows)
+
+
+def with_logs(rows: t.Iterable[Entry], up: t.Collection[str], api: EngineApi, timeout: float) -> list[Entry]:
+    """Add to each of ``up`` that has ended the end of its log."""
+    ended = {row["name"]: row for row in rows if row["name"] in up and not row["running"]}
+    logs = {
+        name: unit.journal(row["unit"], timeout) if row["unit"] else end_of_log(api.logs(row["container_id"])) if row["container_id"] else ""
+        for name, row in ended.items()
+    }
+    return [{**row, "log": logs.get(row["name"], "")} for row in rows]
 
 
 def look(
@@ -57,7 +84,7 @@ def look(
     ours = {entry["Labels"][LABEL_COMPANION]: entry for entry in entries if is_ours(entry) and entry["Labels"].get(LABEL_ROLE) == container.ROLE}
     found = []
     for one in map(declared.whole, companions):
-        row = section(functools.partial(_of_unit, one, timeout)) if one["unit"] else _of_container(one, ours.pop(one["name"], None))
+        row = section(functools.partial(_of_unit, one, timeout)) if one["unit"] else _of_container(one, ours.pop(one["name"], None), entries)
         if row is not None:
             found.append(row)
     for name, entry in sorted(ours.items()):
@@ -71,6 +98,7 @@ def _row(one: t.Mapping[str, t.Any], kind: str, state: str, running: bool) -> En
     return {
         "name": one["name"], "kind": kind, "declared": True, "container": "", "container_id": "", "unit": "", "state": state, "running": running,
         "port": one["port"], "health_path": one["health_path"], "healthy": None, "health": "", "pids": [], "gpu_mib": 0, "anon_mb": 0,
+        "spec": "", "fields": {}, "log": "",
     }  # fmt: skip
 
 
@@ -79,11 +107,12 @@ def _of_unit(one: t.Mapping[str, t.Any], timeout: float) -> Entry:
     return {**_row(one, "unit", state.active if state.load != "not-found" else "not-found", state.holds_processes), "unit": one["unit"]}
 
 
-def _of_container(one: t.Mapping[str, t.Any], entry: Entry | None) -> Entry:
+def _of_container(one: t.Mapping[str, t.Any], entry: Entry | None, entries: t.Sequence[Entry] = ()) -> Entry:
     if entry is None:
-        return _row(one, "container", "absent", False)
+        return _row(one, "container", FOREIGN if container.name_for(one["name"]) in map(name_of, entries) else "absent", False)
     row = _row(one, "container", entry["State"], entry["State"] in ("running", "paused", "restarting"))
-    return {**row, "container": name_of(entry), "container_id": entry["Id"]}
+    created = {"spec": entry["Labels"].get(LABEL_SPEC, ""), "fields": created_with(entry["Labels"]) or {}}
+    return {**row, **created, "container": name_of(entry), "container_id": entry["Id"]}
 
 
 def _with_memory(

@@ -2,42 +2,35 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An existing unit of the owner's that is a companion. This module util is PRIVATE to the collection.
-
-It is started and stopped, and nothing else: it is never written, enabled or disabled.
-"""
+"""An existing unit of the owner's that is a companion. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, READ_LIMIT, read_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.ask import RUNS, properties
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "Result")
+_PROPERTIES = ("LoadState", "ActiveState", "Job")
 
 #: States of a unit that is about to end or to begin (org.freedesktop.systemd1, ActiveState).
 MOVES = ("activating", "deactivating")
+#: Lines of a unit's journal that a message about it has.
+JOURNAL_LINES = 20
 
 
 class State(t.NamedTuple):
-    """A unit by systemd's own words: whether its file was found, what it does, and how it ended."""
+    """A unit in systemd's own words: whether its file was found, its state, and the job that waits for it, empty where none does."""
 
     load: str
     active: str
-    sub: str
-    enabled: str
-    result: str
-
-    @property
-    def running(self) -> bool:
-        return self.active in RUNS
+    job: str = ""
 
     @property
     def holds_processes(self) -> bool:
-        return self.active in (*RUNS, *MOVES)
+        """Return whether it has processes, or is about to."""
+        return self.active in (*RUNS, *MOVES) or bool(self.job)
 
 
 def state(unit: str, timeout: float) -> State:
@@ -46,21 +39,9 @@ def state(unit: str, timeout: float) -> State:
     return State(*(found.get(name, "") for name in _PROPERTIES))
 
 
-def require(unit: str, found: State, node: str) -> None:
-    """Raise :class:`ClusterError` for a unit that is not there, or cannot be started."""
-    if found.load == "not-found":
-        raise ClusterError(
-            f"{unit} is not a unit of {node}", remedy="Correct unit in gb10_companions (systemctl list-units --type service), or install it.", reason="no unit"
-        )
-    if found.load != "loaded":
-        raise ClusterError(f"{unit} on {node} is {found.load}", remedy=f"See on the node: systemctl status {unit}", reason="unit")
-
-
-def ask(unit: str, *words: str, timeout: float) -> None:
-    """Have systemd do something, and do not wait for it. Raises :class:`ClusterError` when it refuses."""
-    answer = run_tool(["systemctl", *words, unit], timeout)
-    if answer.rc:
-        raise ClusterError(f"systemctl {' '.join(words)} {unit} ended with {answer.rc}: {answer.raw[:300]}", remedy=f"systemctl status {unit}", reason="unit")
+def journal(unit: str, timeout: float) -> str:
+    """Return the last lines of a unit's journal. Raises :class:`UnknownState` when journalctl does not answer."""
+    return run_tool(["journalctl", "--unit", unit, "--lines", str(JOURNAL_LINES), "--no-pager", "--output", "cat"], timeout).stdout.strip()
 
 
 def processes(unit: str, pids: t.Iterable[int], root: str) -> list[int]:

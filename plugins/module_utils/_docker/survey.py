@@ -11,12 +11,12 @@ Interface (CDI): files of specification in directories that the engine reads (``
 
 from __future__ import annotations
 
-import datetime
 import functools
 import re
 import shutil
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._docker import cdi, image_store
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_SPEC, OWNER, NotFound, cluster_and_role, name_of
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
@@ -200,14 +200,13 @@ def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t
     ``details`` is the engine's full answer about it; without one, what only that contains is None. Of its environment only names are returned.
     """
     try:
-        created = datetime.datetime.fromtimestamp(int(entry["Created"]), datetime.timezone.utc)
         return {
             "id": str(entry["Id"]),
             "name": str(name_of(entry)),
             "image": str(entry["Image"]),
             "state": str(entry["State"]),
             "command": redacted(str(entry.get("Command") or ""), {})[:CMDLINE_SHOWN],
-            "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "created": utc_text(int(entry["Created"])),
             "gpu": uses_gpu(details) if details is not None else None,
             "pids": list(pids.get(entry["Id"], [])),
             "host_network": details["HostConfig"].get("NetworkMode") == "host" if details is not None else None,

@@ -28,6 +28,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
 
+#: What all GPUs of a node are called as a CDI device.
+ALL_GPUS = f"{cdi.NVIDIA_KIND}=all"
+
 #: What writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
 #: starts it after multi-user.target, and none before August 2026 starts it before Docker.
 REFRESH_UNIT = "nvidia-cdi-refresh.service"

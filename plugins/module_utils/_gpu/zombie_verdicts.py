@@ -101,7 +101,7 @@ def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.
         message = f"{table['unexplained_mb']} MiB of the used memory belong to no process and nothing of the kernel's ({accounting.UNCALIBRATED})"
         doubts = "" if proven else f"; not proven: {'; '.join(table['doubts'])}"
         remedy = "Reboot this node when nobody uses it: nothing else gives this memory back." if proven else (
-            "End the GPU processes and look again. When it stays, reboot when nobody uses the node, and run the playbook baseline right after."
+            "End the GPU processes and look again. When it stays, reboot when nobody uses the node, and run doctor --tags baseline right after."
         )
         found.append(
             finding(

@@ -97,7 +97,8 @@ def text(found: dict[str, t.Any]) -> str:
         state = {True: "active", False: "not active", None: "state not known"}[found.get("active")]
         parts = [f"guard: {state}, ring {_ring(found)}, {ABSENT} takes it away"]
         if found.get("older"):
-            parts.append("an older version set it up, which ends ranks by the trend alone; ansible-playbook -i inventories/NAME gb10.cluster.guard renews it")
+            renew = "ansible-playbook -i inventories/NAME gb10.cluster.protect --tags guard"
+            parts.append(f"an older version set it up, which ends ranks by the trend alone; {renew} renews it")
         if said := found.get("said"):
             parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
         return "; ".join(parts)

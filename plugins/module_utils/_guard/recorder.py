@@ -265,7 +265,7 @@ def keep_in_memory() -> str:
 def main(argv: t.Sequence[str]) -> int:
     """Run the guard. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="gb10-guard", description="Samples this node every second into a ring on the disk, and acts when memory collapses.")
-    parser.add_argument("--config", required=True, help="guard.json, which the role gb10.cluster.guard writes")
+    parser.add_argument("--config", required=True, help="guard.json, which the role gb10.cluster.protect writes")
     config = json.loads(sources.text(parser.parse_args(argv).config))
     threading.stack_size(STACK)
     stopping = threading.Event()

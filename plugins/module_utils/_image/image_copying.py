@@ -334,7 +334,8 @@ def trouble(way: block_client.Way, error: block_client.Trouble) -> ClusterError:
     message, remedy = {
         "unreachable": (
             f"the source {where} cannot be reached: {error.detail}",
-            "See whether a firewall between the nodes closes gb10_image_port, and whether the link is up: ansible-playbook -i INVENTORY gb10.cluster.fabric",
+            "See whether a firewall between the nodes closes gb10_image_port, and whether the link is up: "
+            "ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
         "stranger": (f"the source {where} knows this node by another address than {way.own}", "Correct gb10_fabric_address of this node."),
         "refused": (f"the source {where} and this node do not have the same one-time secret: {error.detail}", f"Run again. When it comes back: {see}"),
@@ -343,7 +344,7 @@ def trouble(way: block_client.Way, error: block_client.Trouble) -> ClusterError:
         error.reason,
         (
             f"the connection to {way.address} was cut: {error.detail}; nothing of the image is kept",
-            "Run again. When it comes back, see the link: ansible-playbook -i INVENTORY gb10.cluster.fabric",
+            "Run again. When it comes back, see the link: ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
     )
     return ClusterError(message, remedy=remedy, reason="refused" if error.reason == "stranger" else error.reason)

@@ -13,10 +13,6 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: Defaults of ``image_pull`` that its action plugin needs, too.
-TIMEOUT = 7200
-STATE_DIR = "/var/lib/gb10"
-
 GIB = 1 << 30
 
 #: What the engine says of a layer that is there as a whole, and of one that is downloaded.

@@ -277,8 +277,8 @@ class Keeper:
         program = unit_files.of_engine(self.state_dir, name).program
         if not os.path.exists(program):
             return []
-        asked = {"state": "back", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}
-        found = steps.require("memory", self.runner(program)("memory_watch", asked, lease["memory"]["wait_timeout"] + MARGIN, False))
+        asked = {"source": "memory", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}
+        found = steps.require("memory", self.runner(program)("node_samples_info", asked, lease["memory"]["wait_timeout"] + MARGIN, False))
         say(f"memory: {found['msg']}")
         return [found["msg"]] if found["verdict"] in ("warn", "block") else []
 

@@ -32,7 +32,7 @@ OVER = "lease over"
 #: ``id`` and ``holder`` are those of the mode's lock, ``clusters`` are those that go with the lease, ``restore`` those whose stopped units the node starts
 #: again, and ``whole`` says whether that is all that it had. ``renewed_s`` are seconds since the boot ``boot_id``. ``awaits`` is where the head answers a
 #: worker while its part is there (``address``, ``port``) and for how long it is waited for (``seconds``), empty on a head. ``memory`` has the options of
-#: memory_watch, ``companions`` whether there are some.
+#: node_samples_info, ``companions`` whether there are some.
 KEYS: dict[str, type] = {
     "id": str, "holder": dict, "program": str, "mode": str, "began_at": str, "lost_seconds": int, "state": str, "reason": str, "boot_id": str,
     "renewed_s": float, "clusters": list, "restore": list, "whole": bool, "awaits": dict, "memory": dict, "companions": bool, "roots": dict,

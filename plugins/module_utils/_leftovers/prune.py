@@ -37,7 +37,7 @@ TOKEN = "hf_token"
 #: Role of the containers beside the engine. They belong to no cluster, but to their node.
 COMPANION = "companion"
 
-#: Role of the short-lived containers that image_contract_info starts. They belong to no cluster.
+#: Role of the short-lived containers that image_info starts. They belong to no cluster.
 PROBE = "probe"
 #: Seconds after which the files and containers of an image probe are leftovers: a live probe removes them within its own time limit.
 PROBE_AGE = 3600
@@ -247,7 +247,7 @@ def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs:
 
 
 def contracts(root: str, found: list[tuple[str, os.stat_result]], image_ids: t.Collection[str], now: float) -> Judged:
-    """Judge the notes on images (image_contract_info keeps one for each that it asked): one whose image is gone may be removed."""
+    """Judge the notes on images (image_info keeps one for each that it asked): one whose image is gone may be removed."""
     candidates, left = [], []
     for path, status in found:
         match = _CONTRACT.match(path)

@@ -379,27 +379,6 @@ def would_fit(
 
 # -- advice ------------------------------------------------------------------------------------------------------------
 
-#: Published: one model over two Sparks against one replica on each, tokens a second in all by concurrency.
-PUBLISHED = (
-    {
-        "model": "Nemotron-3-Super-120B-A12B NVFP4 (MoE, 12 B active)",
-        "two_nodes": {1: 22.97, 8: 82.77, 32: 128.27},
-        "two_replicas": {1: 16.43, 8: 73.81, 32: 124.21},
-        "source": "https://kubis.ai/blog/dgx_series/benchmarks/nemotron3-super-120b-topology-benchmark (2026-03-30)",
-    },
-    {
-        "model": "gpt-oss-120b MXFP4 (MoE, 5.1 B active); one node, twice it for two replicas",
-        "two_nodes": {1: 69.0, 8: 231.0, 32: 471.7},
-        "one_node": {1: 57.5, 8: 153.5, 32: 318.7},
-        "source": "https://kubis.ai/blog/dgx_series/benchmarks (2026-03-22; 567.9 at 64 on two replicas)",
-    },
-    {
-        "model": "Qwen3.8-27B NVFP4 with its drafter (dense)",
-        "two_nodes": {1: 37.35},
-        "one_node": {1: 24.27},
-        "source": "https://github.com/NVIDIA/local-ai-inference-recipes (2026-09-03, 64 GB Sparks)",
-    },
-)
 #: Bytes a second that a Spark reads in practice of its nominal 273 GB/s: 180 to 192 (spark-training-gotchas).
 BANDWIDTH = (180e9, 192e9)
 

@@ -306,7 +306,8 @@ CAUSES: dict[str, tuple[str, str]] = {
     "busy": ("the source gives out as much as it can", "See who else copies from it, wait for its end, and run again."),
     "unreachable": (
         "the source cannot be reached",
-        "See whether a firewall between the nodes closes gb10_copy_port, and whether the link is up: ansible-playbook -i INVENTORY gb10.cluster.fabric",
+        "See whether a firewall between the nodes closes gb10_copy_port, and whether the link is up: "
+        "ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
     ),
     "permission": ("a file may not be read or written by the owner of the cache", "Give the cache one owner: chown -R --reference=CACHE CACHE"),
     "source changed": ("a file of the source was changed while it was copied", "See what changes the model there, let it end, and run again."),
@@ -316,7 +317,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     ),
     "cut": (
         "the connection was cut",
-        "Run again: it goes on with what is there. When it comes back, see the link: ansible-playbook -i INVENTORY gb10.cluster.fabric",
+        "Run again: it goes on with what is there. When it comes back, see the link: ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
     ),
 }
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the program that downloads a model (``download.py`` of the role ``model``) writes. This module util is PRIVATE to the collection."""
+"""What the program that downloads a model (``download.py`` of the role ``engine``) writes. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import (
     LABEL_OWNER,
     OWNER,
+    EngineApi,
     NotFound,
     cluster_and_role,
     node_container_name,
@@ -219,7 +220,7 @@ def foreign_listeners(found: list[dict[str, t.Any]], names: dict[str, str], own_
     return [{**entry, "container_name": names.get(entry["container"], "")} for entry in known if not own_id or entry["container"] != own_id]
 
 
-def foreign_on(docker: Docker, ports: list[int], current: ExistingContainer | None) -> list[dict[str, t.Any]]:
+def foreign_on(docker: EngineApi, ports: list[int], current: ExistingContainer | None) -> list[dict[str, t.Any]]:
     """Return who listens on these ports of the node, without our own container."""
     found = listeners.listeners(ports) if ports else []
     names = {entry["Id"]: entry["Names"][0].lstrip("/") for entry in docker.containers({})} if found else {}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far a context was raised on a node, on record: the climbs of the playbook ladder. This module util is PRIVATE to the collection.
+"""How far a context was raised on a node, on record: the climbs of bench --tags ladder. This module util is PRIVATE to the collection.
 
 A climb is good for what it was made with: the same image, profile (by the digest of what memory follows from), driver, kernel and MemTotal, and no more
 held by others than then. It is written before each rung, so that one whose node died tells which rung that was.
@@ -59,7 +59,7 @@ def wrong(climb: t.Any) -> str:
 
 #: Where they lie: 4 MiB is many times what :data:`KEEP` climbs with their memory curves take.
 FILE = records.RecordFile(
-    "ladder", "climbs", 4 << 20, wrong, "the playbook ladder writes it again, and until then the profile's own length is served"
+    "ladder", "climbs", 4 << 20, wrong, "bench --tags ladder writes it again, and until then the profile's own length is served"
 )
 
 

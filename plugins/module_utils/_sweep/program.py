@@ -149,5 +149,5 @@ def main(argv: t.Sequence[str]) -> int:
         sweep = Sweep(json.loads(required_text(argv[1])))
         return sweep.test() if asked_to_test(sweep.folder) else sweep.run()
     except (OSError, ValueError, KeyError) as error:
-        say(f"failed: {type(error).__name__}: {error}. Remedy: look at the disk, and run the playbook sweep again", secrets_of({}))
+        say(f"failed: {type(error).__name__}: {error}. Remedy: look at the disk, and run protect --tags sweep again", secrets_of({}))
         return 1

@@ -34,6 +34,7 @@ class Job(t.NamedTuple):
 
     ``mode`` is that of the other ones. With ``closed``, root alone may enter its folder. ``first`` is what else has to be done, in words and as a call.
     ``stale`` says whether a unit that runs has to begin again because these paths differ. ``gone`` are the paths that go with it.
+    An ``enabled`` unit starts at boot.
     A unit with ``release`` leaves ``leaves`` running when it is stopped while that file is there; it gets up to ``seconds`` for a start or stop. One that
     ``locks`` works under the lock of the cluster, for which it may wait while it starts. ``check_held`` is called before anything is changed, and
     ``started`` after a start, with the time before it.
@@ -48,6 +49,7 @@ class Job(t.NamedTuple):
     stale: t.Callable[[t.Sequence[str]], bool] = bool
     leaves: str = ""
     release: str = ""
+    enabled: bool = True
     seconds: float = 0
     locks: bool = False
     check_held: t.Callable[[], None] = lambda: None
@@ -75,7 +77,7 @@ def present(module: AnsibleModule, job: Job) -> dict[str, t.Any]:
     needs_program = had != wanted
     differing = [*([ours.program] if needs_program else []), *files.differing]
     # One that is only starting may wait for the lock of the run that asks: it begins again, and finds what that run brought up.
-    start = setup.Start(ours, params["tool_timeout"], job.stale(differing), params.get("enabled", True), job.leaves, job.locks)
+    start = setup.Start(ours, params["tool_timeout"], job.stale(differing), job.enabled, job.leaves, job.locks)
     actions = [*(words for words, _do in job.first), *(f"write {path}" for path in differing), *start.actions]
     diff = files.diff
     if needs_program:

@@ -5,33 +5,41 @@
 """The unit of a node's companions: starts at a boot the containers that the declared mode has, and stops them gently at a shutdown.
 
 This module util is PRIVATE to the collection.
-Each is started and stopped by the module ``companion`` with the arguments of the play that started it. A companion that does not come up keeps neither the
-others nor the engine away.
+The role companions creates the containers; the unit starts those that are there, in the order of the list. A companion that does not come up keeps neither
+the others nor the engine away.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, running
+from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
+from ansible_collections.gb10.cluster.plugins.module_utils._node.container import died, existing
+from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record, service, specification, steps, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import notify, say
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
+from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-MODULE = "companion"
-#: Seconds between two looks whether systemd wants an end.
+#: Seconds between two looks at a companion, and whether systemd wants an end.
 LOOK_SECONDS = 1.0
+#: Seconds that one answer about its health may take, and that one command of Docker's may.
+ASK_SECONDS, DOCKER_SECONDS = 10.0, 60.0
 
-#: Seconds that the module may take beside waiting for a companion to answer or to end; half of them for the devices of the GPU to come.
-MODULE_SECONDS = 240
+#: Seconds that a start takes beside waiting for a companion to answer: most of them for the devices of the GPU to come.
+START_SECONDS = 240
 
-#: The form of the specification, and what each companion in it has at least: it is the options of the module.
+#: The form of the specification, and of each companion in it.
 KEYS: dict[str, type] = {"companions": list, "state_dir": str, "roots": dict}
-COMPANION_KEYS: dict[str, type] = {"name": str, "image": str, "health_timeout": int, "stop_timeout": int}
+COMPANION_KEYS: dict[str, type] = {"name": str, "port": int, "health_path": str, "gpus": bool, "health_timeout": int, "stop_timeout": int}
 
 
 def wrong(given: t.Any) -> str:
@@ -47,48 +55,65 @@ def read(path: str) -> specification.Specification:
     return specification.read(path, wrong)
 
 
-def names(given: specification.Specification) -> list[str]:
-    """Return the names of the companions that the unit starts."""
-    return [one["name"] for one in given["companions"]]
-
-
 def seconds(one: t.Mapping[str, t.Any]) -> int:
-    """Return the most seconds that a companion may take to be started, one that has to be replaced, or to be stopped."""
-    return one["health_timeout"] + one["stop_timeout"] + MODULE_SECONDS
+    """Return the most seconds that a companion may take to be started or stopped."""
+    return one["health_timeout"] + one["stop_timeout"] + START_SECONDS
 
 
-def path_of(state_dir: str) -> str:
-    """Return where a node keeps the specification."""
-    return os.path.join(unit_files.of_companions(state_dir).folder, specification.FILE)
+def docker(*words: str) -> None:
+    """Have Docker's command line do something. Raises :class:`ClusterError` with its own words when it refuses."""
+    answer = run_tool(["docker", *words], DOCKER_SECONDS)
+    if answer.rc:
+        raise ClusterError(f"docker {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}", remedy="See docker.service: journalctl -u docker")
 
 
-def listed(state_dir: str, name: str) -> bool:
-    """Return whether the unit of a node starts a companion. Raises UnknownState for a specification that cannot be read."""
-    path = path_of(state_dir)
-    return os.path.lexists(path) and name in names(read(path))
+def start(api: EngineApi, one: t.Mapping[str, t.Any]) -> str:
+    """Start the container of a companion, and wait until it answers; return that in words. Raises :class:`ClusterError`."""
+    current, said, node = existing(container.find(api, one["name"])), "", socket.gethostname()
+    if not current.running:
+        gpu_access.await_cdi_devices(api, "all" if one["gpus"] else "none", current.by_cdi)
+        if taken := obstacles.foreign_on(api, [one["port"]], current):
+            raise obstacles.ports_taken(f"the companion {one['name']}", node, taken, "port for it in gb10_companions")
+        docker("start", current.id)
+    for _elapsed in clock(one["health_timeout"], LOOK_SECONDS):
+        current = existing(container.find(api, one["name"]))
+        if not current.running:
+            raise died(current, node, current.fields.get("image", ""), api.logs(current.id))
+        healthy, said = running.health(one["port"], one["health_path"], min(ASK_SECONDS, one["health_timeout"]))
+        if healthy:
+            return f"companion {one['name']} is started, {running.url(one['port'], one['health_path'])} says {said}"
+    raise WaitTimeout(running.unhealthy(one, node, said), remedy=f"docker logs {current.name}", reason="not healthy")
 
 
-def leave_out(state_dir: str, name: str) -> None:
-    """Let the unit of a node not start a companion any more. Raises OSError and UnknownState."""
-    given = read(path_of(state_dir))
-    kept = [one for one in given["companions"] if one["name"] != name]
-    write_whole(path_of(state_dir), specification.dump({**given, "companions": kept}).encode())
+def stop(api: EngineApi, one: t.Mapping[str, t.Any]) -> str:
+    """Ask the container of a companion to end, and wait for that; return it in words. Raises :class:`ClusterError` when it does not end."""
+    try:
+        found = container.find(api, one["name"])
+        if existing(found).holds_processes:
+            docker("kill", "--signal", found["Config"].get("StopSignal") or "SIGTERM", found["Id"])
+        for _elapsed in clock(one["stop_timeout"], LOOK_SECONDS):
+            if not existing(container.find(api, one["name"])).holds_processes:
+                return f"companion {one['name']} is stopped"
+    except NotFound:
+        return f"companion {one['name']} was removed"
+    raise ClusterError(running.ignores_stop(one["name"], socket.gethostname(), one["stop_timeout"]), reason="ignores stop")
 
 
 class Companions(Service):
-    """Runs one specification of companions. ``run`` runs a module."""
+    """Runs one specification of companions."""
 
     leaves = "the companions run on"
     writer = "the playbook mode"
 
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
         super().__init__(given, unit_files.of_companions(given["state_dir"]), run)
+        self.api = EngineApi()
 
     def begin(self) -> None:
         """Start the companions, and tell systemd that they are there, those that came up."""
         super().begin()
         self.require_noted()
-        self.note(record.RUNNING, self.all_to("started", self.given["companions"]))
+        self.note(record.RUNNING, self.each(start, self.given["companions"]))
         notify("READY=1")
 
     def serve(self) -> int:
@@ -98,26 +123,25 @@ class Companions(Service):
             self.catch_up()
             time.sleep(LOOK_SECONDS)
 
-    def all_to(self, state: str, companions: t.Iterable[t.Mapping[str, t.Any]]) -> str:
-        """Bring companions to a state; return what failed. One that fails keeps the others from nothing."""
+    def each(self, act: t.Callable[[EngineApi, t.Mapping[str, t.Any]], str], companions: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+        """Start or stop companions; return what failed. The others go on when one fails."""
         failed = []
         for one in companions:
-            if self.asked and state == "started":
+            if self.asked and act is start:
                 break
-            notify(f"STATUS={state}: {one['name']}")
+            notify(f"STATUS={act.__name__}: {one['name']}")
             try:
-                done = steps.require(one["name"], self.run(MODULE, {**one, "state": state, "comes_back": True}, seconds(one), False))
-                say(done["msg"])
+                say(act(self.api, one))
             except ClusterError as error:
                 say(error.with_remedy())
-                failed.append(str(error))
+                failed.append(f"{one['name']}: {error}")
         return "; ".join(failed)
 
     def stop(self) -> str:
         """Stop the companions, those that were started last first, and return what failed. Those that a person or a play took out since are theirs."""
         path = os.path.join(self.folder, specification.FILE)
         left = read(path)["companions"] if os.path.lexists(path) else []
-        return self.all_to("stopped", reversed(left))
+        return self.each(stop, reversed(left))
 
 
 def main(argv: t.Sequence[str]) -> int:

@@ -82,7 +82,7 @@ def check_boot(folder: str, boot_id: str, state_dir: str, unit: str) -> str:
     cycled = take_power_cycle(state_dir)
     why, anyway = (why_refused(noted, boot_id, power_cycled) for power_cycled in (False, cycled))
     if anyway:
-        remedy = f"Look at the node (the playbooks doctor and preflight), then: systemctl start {unit}"
+        remedy = f"Look at the node (the doctor, with and without the inventory), then: systemctl start {unit}"
         raise ClusterError(anyway, remedy=remedy, reason=REFUSED)
     return f"{why}; the power cycle was this collection's own, so the unit starts once" if why else ""
 

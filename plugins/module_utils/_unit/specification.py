@@ -19,12 +19,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import meeting
 SCHEMA = 1
 FILE = "specification.json"
 
-#: The modules that a step may run, and those that the program itself asks, the companions' too. They are what is packed.
+#: The modules that a step may run, and those that the program itself asks. They are what is packed.
 STEP_MODULES = (
-    "cuda_zombie_check", "memory_watch", "node_container", "node_container_info", "node_guard", "page_cache_drop", "ray_cluster", "vllm_serve",
+    "cuda_zombie_check", "node_container", "node_container_info", "node_samples_info", "node_service", "page_cache_drop", "ray_cluster", "vllm_serve",
     "vllm_serve_info",
 )  # fmt: skip
-MODULES = (*STEP_MODULES, "cluster_lock", "companion")
+MODULES = (*STEP_MODULES, "cluster_lock")
 
 #: The steps of a start, in this order, and of a stop; which of them there are follows from role and executor. ``memory``, ``meet`` and
 #: ``join`` run no module.
@@ -62,7 +62,7 @@ def check(given: t.Any) -> Specification:
     """Return a specification that is whole. Raises :class:`ClusterError` for another."""
     why = wrong(given)
     if why:
-        raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the role engine_unit write it.", reason="input")
+        raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the stage engine_unit of a bring-up write it.", reason="input")
     return given
 
 

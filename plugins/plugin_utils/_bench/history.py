@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of all benches in a directory of the controller: as JSON, as CSV, and in pictures. This plugin util is PRIVATE to the collection."""
+"""The rows of all benches in a directory of the controller: as JSON and as CSV. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ import fcntl
 import io
 import json
 import os
-import re
 import typing as t
 from pathlib import Path
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import pictures, rows
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 
 Row = rows.Row
 Finding = rows.Finding
@@ -81,16 +79,12 @@ def alone(directory: str) -> t.Iterator[None]:
 
 
 def write(directory: str, kept: list[Row], new: list[Row]) -> list[str]:
-    """Append rows to those that are kept, draw them, and return the files. Raises OSError."""
+    """Append rows to those that are kept, and return the files. Raises OSError."""
     place, everything = Path(directory), [*kept, *new]
     # The CSV comes last: what stopped in between is found by the next run, which loses nothing.
     files.write_text(str(place / JSON), json.dumps({"schema": rows.SCHEMA, "rows": everything}, indent=1) + "\n", MODE)
     files.write_text(str(place / CSV), as_csv(everything), MODE)
-    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{new[0]['profile']}-{new[0]['run']}")
-    drawn = {f"{stem}-concurrency.svg": pictures.concurrency(new), f"{stem}-history.svg": pictures.history(everything, new[0])}
-    for name, text in drawn.items():
-        new_file.create(str(place / name), text.encode())
-    return [str(place / name) for name in (JSON, CSV, *drawn)]
+    return [str(place / name) for name in (JSON, CSV)]
 
 
 def record(directory: str, new: list[Row], check_mode: bool = False) -> Kept:

@@ -64,7 +64,6 @@ TEXTS = {
         "Five houses stand in a row, and their owners have different pets. Make such a riddle with eight hints, and solve it step by step.",
     ),
 }
-SUITES = ("short", "sweep", "workloads", "all")
 
 
 # --- cases --------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import os
 import posixpath
 import tarfile
 import typing as t
-import zlib
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
@@ -21,9 +20,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 
 #: Everything lies below this directory.
 ROOT = "calibration"
-#: Bytes of all members together, and how many there may be, in an archive that is written or read.
+#: Bytes of all members together in an archive that is written or read.
 MOST_BYTES = 512 * 1024 * 1024
-MOST_MEMBERS = 50_000
 #: Characters of a member's name, and names in it: of sysfs they have some 120 and 12.
 MOST_CHARACTERS, MOST_NAMES = 1024, 64
 
@@ -50,7 +48,8 @@ def written(path: str, content: Content) -> int:
     """Write an archive, readable by the user alone, and return its bytes. Raises :class:`ClusterError`; an existing file is never replaced."""
     size = sum(len(text) for text in content.texts.values())
     if size > MOST_BYTES:
-        raise ClusterError(f"the calibration has {size} characters; an archive holds {MOST_BYTES}", remedy="Lower gb10_calibrate_seconds.", reason="size")
+        what = f"the calibration has {size} characters; an archive holds {MOST_BYTES}"
+        raise ClusterError(what, remedy="See which of the nodes' logs is that long.", reason="size")
     raw = packed(content)
     try:
         new_file.create(path, raw)
@@ -78,59 +77,8 @@ def packed(content: Content) -> bytes:
     return raw.getvalue()
 
 
-class _Bounded(io.RawIOBase):
-    """What a compressed file holds, up to a limit: long names and headers of its own tar reads into memory, and they are no member with a size."""
-
-    def __init__(self, stream: gzip.GzipFile) -> None:
-        self._stream = stream
-        self._left = MOST_BYTES + MOST_MEMBERS * tarfile.RECORDSIZE
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: t.Any) -> int:
-        count = self._stream.readinto(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise tarfile.ReadError("it holds more than a calibration can")
-        return count
-
-
-def read(path: str) -> Content:
-    """Return what an archive holds. Raises :class:`UnknownState` for a file that is not such an archive.
-
-    Nothing is unpacked: members are files and symbolic links, each name once, and every name is a plain one below :data:`ROOT`.
-    """
-    found = Content({}, {})
-    size = 0
-    try:
-        with gzip.open(path) as stream, tarfile.open(fileobj=io.BufferedReader(_Bounded(stream)), mode="r|") as archive:
-            for number, member in enumerate(archive, start=1):
-                size += member.size
-                what = "there is more of it than a calibration has" if size > MOST_BYTES or number > MOST_MEMBERS else _wrong(member, found)
-                if what:
-                    raise _refused(path, f"{member.name[:200]!r}: {what}")
-                name = member.name.partition("/")[2]
-                if member.issym():
-                    found.links[name] = member.linkname
-                elif member.isfile():
-                    found.texts[name] = archive.extractfile(member).read().decode("utf-8", "replace")
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error, tarfile.TarError) as error:
-        raise UnknownState(f"{path} cannot be read as an archive: {error}", reason="not understood") from error
-    return found
-
-
-def _wrong(member: tarfile.TarInfo, before: Content) -> str:
-    """Return why a member is not one of a calibration after those ``before``, empty when it is."""
-    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE) or member.size < 0:
-        return "it is neither a file nor a symbolic link"
-    top, _slash, name = member.name.partition("/")
-    if top != ROOT or not (is_plain(name) or member.isdir()):
-        return f"it is not the name of something below {ROOT}"
-    return "its name is there twice" if name in before.texts or name in before.links else ""
-
-
-def _refused(where: str, what: str) -> UnknownState:
+def refused(where: str, what: str) -> UnknownState:
+    """Return the error for something that is not a calibration."""
     return UnknownState(
         f"{where} is not a calibration: {what}", remedy="Take one with the playbook calibrate; nothing of this one was written.", reason="not understood"
     )
@@ -166,7 +114,7 @@ def spread(content: Content, below: str, directory: str) -> None:
             with untrusted.directory(directory, posixpath.dirname(name)) as above:
                 os.symlink(target, posixpath.basename(name), dir_fd=above)
     except (OSError, untrusted.Tampered) as error:
-        raise _refused(f"{below} of the archive", f"it cannot be put up as a tree: {error}") from error
+        raise refused(f"{below} of the archive", f"it cannot be put up as a tree: {error}") from error
 
 
 def _leads(name: str, target: str) -> str | None:
@@ -184,10 +132,10 @@ def _check_tree(below: str, texts: t.Mapping[str, str], links: t.Mapping[str, st
     """Raise :class:`UnknownState` unless each name has a place of its own: none of them twice, and none behind a link or a file."""
     ends = {*texts, *links}
     if len(ends) < len(texts) + len(links):
-        raise _refused(f"{below} of the archive", "a name is both a file and a link")
+        raise refused(f"{below} of the archive", "a name is both a file and a link")
     for name in (*ends, *filter(None, folders)):
         parts = name.split("/")
         above = {"/".join(parts[:count]) for count in range(1, len(parts))}
         behind = sorted(above & ends)
         if not is_plain(name) or behind:
-            raise _refused(f"{below} of the archive", f"{name!r} lies behind {behind[0]!r}, which is a link or a file" if behind else f"{name!r} is not a name")
+            raise refused(f"{below} of the archive", f"{name!r} lies behind {behind[0]!r}, which is a link or a file" if behind else f"{name!r} is not a name")

@@ -17,8 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import rep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names, anonymized
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content, is_plain
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_settings
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import doctor, fabric, preflight
-from ansible_collections.gb10.cluster.plugins.plugin_utils._stages.report import stage_seconds
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import doctor, preflight
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
 #: Version of what an archive holds.
@@ -28,7 +27,6 @@ SCHEMA = 1
 READS = {
     **node_settings.SETTINGS,
     "recorded": "__calibrate_recorded",
-    "sampled": "__calibrate_sampled",
     "info": "__doctor_node",
     "stack": "__doctor_stack",
     "failure": "__doctor_failure",
@@ -38,10 +36,6 @@ READS = {
     "engine": "__calibrate_engine",
     "ranks": "__calibrate_ranks",
     "logs": "__calibrate_logs",
-    "cycles": "__calibrate_cycles",
-    "fabric_node": "__fabric_node",
-    "fabric_ready": "__fabric_ready",
-    "measured": "__fabric_found",
 }
 #: Answers of modules that are kept as they are.
 KEPT = ("info", "stack", "preflight", "image", "engine", "ranks")
@@ -53,23 +47,18 @@ NOT_ASKED = "was not asked"
 #: What is taken, and from where, as the play announces it.
 PARTS = {
     "driver": "versions, the NVIDIA driver's answers, the kernel's log and figures, what Docker says of itself, the ConnectX functions in sysfs,"
-    " {seconds} s of memory at 1 Hz, the doctor's verdicts",
-    "cluster": "the preflight's verdicts, the image's contract and packages, logs of engine, containers and Ray, the libcuda that live ranks hold,"
-    " the time of one token",
-    "cycles": "{cycles} starts of the engine of {profile}: stage seconds, seconds to healthy and to the first token cold and warm, memory at 1 Hz,"
-    " the longest silence of a node, memory that has not come back after each stop",
+    " the doctor's verdicts",
+    "cluster": "the preflight's verdicts, what starts took of the memory, the image's contract and packages, logs of engine, containers and Ray, the libcuda"
+    " that live ranks hold, the time of one token",
 }
 
 
-def plan(tags: t.Sequence[str], cycles: int, seconds: int, profile: str, path: str) -> list[str]:
+def plan(tags: t.Sequence[str], path: str) -> list[str]:
     """Return in lines what a run with these tags takes."""
-    chosen = [part for part in PARTS if "all" in tags or part in tags]
-    lines = [f"{part}: {PARTS[part].format(seconds=seconds, cycles=cycles, profile=profile)}" for part in chosen if part != "cycles" or cycles]
-    if cycles and "cycles" in chosen:
-        lines.append("an engine that serves is stopped for that; one with requests only with gb10_interrupt_requests")
+    chosen = [f"{part}: {taken}" for part, taken in PARTS.items() if "all" in tags or part in tags]
     left_out = "left out or replaced: secrets, names of hosts and users, addresses, serial numbers, MAC addresses, GUIDs and UUIDs"
     where = f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE"
-    return [*lines, left_out, "kept: names of images, containers, models and processes. Look through the archive before you pass it on", where]
+    return [*chosen, left_out, "kept: names of images, containers, models and processes. Look through the archive before you pass it on", where]
 
 
 def as_json(value: t.Any) -> str:
@@ -81,6 +70,11 @@ def plain(answer: t.Any) -> dict[str, t.Any]:
     return {name: value for name, value in (answer or {}).items() if name not in OF_ANSIBLE} if answered(answer) else {}
 
 
+def recorded(answer: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return what a node's recorder returned, empty where there is nothing."""
+    return plain(answer["recorded"]).get("texts") or {"files": [], "errors": [], "hostname": ""}
+
+
 def missing(answers: Answers) -> list[dict[str, str]]:
     """Return what the archive lacks and why, by node."""
     found = []
@@ -89,7 +83,7 @@ def missing(answers: Answers) -> list[dict[str, str]]:
             one = answer[word]
             if not answered(one):
                 found.append({"node": node, "what": word, "why": str((one or {}).get("msg") or answer["failure"] or NOT_ASKED)})
-        for error in plain(answer["recorded"]).get("errors", []):
+        for error in recorded(answer)["errors"]:
             found.append({"node": node, "what": error["section"], "why": error["error"]})
     return found
 
@@ -104,29 +98,7 @@ def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.
     if all(answered(answer["preflight"]) for answer in answers.values()):
         seen = {node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}
         asked["preflight"] = preflight.evidence(seen, executor)
-    if all(answered(answer["fabric_node"]) and answered(answer["fabric_ready"]) for answer in answers.values()):
-        probed = {node: {**answer, "info": plain(answer["fabric_node"]), "ready": plain(answer["fabric_ready"])} for node, answer in answers.items()}
-        asked["fabric"] = fabric.evidence(probed)
-        asked["measured"] = [result for answer in answers.values() for result in answer["measured"] or []]
     return asked
-
-
-def start_of(cycle: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the archive keeps of one start: seconds as figures, the answers of modules as they are."""
-    account, serve, engine = (plain(cycle[word]) for word in ("account", "serve", "engine"))
-    completion = engine.get("completion") or {}
-    return {
-        "cycle": cycle["cycle"],
-        # The inputs were validated before the first cycle, so that they are no beginning of this one's preflight.
-        "stage_seconds": stage_seconds({**cycle["ends"], "validate": None}),
-        "seconds_to_ready": serve.get("seconds_to_ready"),
-        "seconds_to_first_token_cold": serve.get("seconds_to_first_token"),
-        "seconds_to_first_token_warm": completion.get("seconds"),
-        "longest_silence_seconds": serve.get("longest_silence_seconds"),
-        "unexplained_mb": (account.get("accounting") or {}).get("unexplained_mb"),
-        "available_mb_after_stop": plain(cycle["memory_after_stop"]).get("available_mb"),
-        "answers": {word: plain(cycle[word]) for word in ("memory_after_stop", "account", "serve", "engine", "ranks")},
-    }
 
 
 def addresses_of(answers: Answers) -> tuple[str, ...]:
@@ -161,10 +133,7 @@ def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any]
     links = {}
     for node, answer in answers.items():
         texts.update({f"{node}/answers/{word}.json": plain(answer[word]) for word in KEPT if answered(answer[word])})
-        for cycle in answer["cycles"] or []:
-            texts[f"{node}/start-{cycle['cycle']}.json"] = start_of(cycle)
-            texts.update({_member(node, f"start-{cycle['cycle']}-{file['name']}"): file["text"] for file in cycle["samples"]})
-        for file in [file for word in ("recorded", "sampled") for file in plain(answer[word]).get("files", [])]:
+        for file in recorded(answer)["files"]:
             name = _member(node, file["name"])
             if "link" in file:
                 links[name] = file["link"]

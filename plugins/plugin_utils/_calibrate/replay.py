@@ -4,7 +4,7 @@
 
 """Every parser, rule and signature of this collection on what a calibration recorded. This plugin util is PRIVATE to the collection.
 
-The playbook runs it once, when it writes the archive, and keeps the answers there. Whoever has changed the collection runs it again and compares.
+The playbook runs it once, when it writes the archive, and keeps the answers there. In a clone, tests/tools/field_check.py runs it again and compares.
 """
 
 from __future__ import annotations
@@ -71,22 +71,12 @@ def of_signatures(text: str) -> dict[str, t.Any]:
 
 
 def records(asked: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
-    """Return the records of the rules on what all nodes answered: of the preflight, the doctor and the fabric probe, as far as they were asked."""
+    """Return the records of the rules on what all nodes answered: of the preflight and the doctor, as far as they were asked."""
     found: dict[str, t.Any] = {}
     if "doctor" in asked:
         found["doctor"] = judging.judge_stacks(asked["doctor"], asked["run"])
     if "preflight" in asked:
         found["preflight"] = judging.judge(asked["preflight"], asked["profile"], asked["run"])
-    if "fabric" in asked:
-        found["fabric"] = judging.judge_probe(asked["fabric"], asked["measured"], asked["profile"], asked["run"])
-    return found
-
-
-def verdicts_of(record: dict[str, t.Any]) -> dict[str, dict[str, str]]:
-    """Return the verdicts of a record by rule and node, as far as they are not a pass: a rule that is new and passes changes nothing."""
-    found: dict[str, dict[str, str]] = {}
-    for finding in reversed(record["findings"]):  # the gravest is the first
-        found.setdefault(finding["id"], {})[finding["node"]] = finding["verdict"]
     return found
 
 
@@ -122,30 +112,3 @@ def of_texts(content: Content) -> dict[str, t.Any]:
             # Each becomes the name of a directory that is read.
             found["parsers"][f"{node}/sys"] = of_network(content, node, [one for one in interfaces if "/" not in one["name"] and is_plain(one["name"])])
     return found
-
-
-def of_rules(found: dict[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return the verdicts of several records, by what they are of."""
-    return {kind: verdicts_of(record) for kind, record in found.items()}
-
-
-def changes(content: Content) -> list[str]:
-    """Return one line for each thing that is judged otherwise now than on the machine. Raises KeyError and ValueError for another archive."""
-    before = {**json.loads(content.texts[VERDICTS]), "rules": of_rules(json.loads(content.texts[RECORDS]))}
-    now = {**of_texts(content), "rules": of_rules(records(json.loads(content.texts[ASKED])))}
-    return list(differences(before, json.loads(json.dumps(now))))
-
-
-def differences(before: t.Any, now: t.Any, where: str = "") -> t.Iterator[str]:
-    """Yield one line for each value that differs; of mappings and lists of one length each part is compared by itself.
-
-    What a parser returns beside what it returned then is no difference.
-    """
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in sorted({*before, *(() if where.startswith("parsers") else now)}):
-            yield from differences(before.get(name), now.get(name), f"{where} > {name}" if where else name)
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (one, other) in enumerate(zip(before, now)):
-            yield from differences(one, other, f"{where}[{number}]")
-    elif before != now:
-        yield f"{where}: {json.dumps(before)} on the machine, {json.dumps(now)} now"

@@ -12,9 +12,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_argu
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER
 
-#: Stands where a finding names its node: recipes lie on the controller.
-CONTROLLER = "controller"
 #: Characters of a value that a row shows.
 SHOWN = 120
 

@@ -383,7 +383,7 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
 
     ``answers`` holds for each node, in the order of the play, ``info`` (what ``node_info`` answered), ``reached`` (its address that Ansible came
     to, empty when not known), ``refused`` (what sudo said, empty when it worked) and ``login`` (connection variables to write, by name).
-    ``run`` has ``lost`` (hosts that could not be looked at), ``reach`` (what ``reach_info`` answered of them),
+    ``run`` has ``lost`` (hosts that could not be looked at), ``reach`` (what ``node_state_info`` answered of them),
     ``head`` (a name, or empty for the first host), ``catalogue`` (the profiles, as
     :func:`_catalogue.catalogue` returns them), ``chosen`` (the same of the profile that was asked for, or empty), ``fallback`` (``none`` or
     ``tcp``) and ``directory``.
@@ -400,7 +400,7 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
     data = {} if table.worst(found) in table.STOPPING else cluster.found()
     asks = " --ask-become-pass" if any(answer["refused"] for answer in answers.values()) else ""
     notes = [texts.advice_note(cluster.missing)] if cluster.missing else []
-    notes += [f"Next: ansible-playbook -i {run['directory']} gb10.cluster.preflight{asks}"] if data else []
+    notes += [f"Next: ansible-playbook -i {run['directory']} gb10.cluster.doctor{asks}"] if data else []
     return {
         "findings": found,
         "files": texts.files(data) if data else [],

@@ -163,7 +163,7 @@ def profile_lines(found: Text) -> Lines:
     """Return the profile, and which others fit."""
     many = len(found["hosts"])
     size = f" of {found['class_gb']} GB" if found["class_gb"] else ""
-    lines = comment("What is served. `ansible-playbook gb10.cluster.profiles.yml` shows more.")
+    lines = comment("What is served. `ansible-playbook gb10.cluster.plan --tags profiles` shows more.")
     lines += comment(f"Those that fit {many} node(s){size}, and where their models are whole on disk:")
     for one in found["fitting"]:
         where = ", ".join(f"{name} in {cache}" for name, cache in one["holders"].items()) or "on no node"

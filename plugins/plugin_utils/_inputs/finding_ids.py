@@ -12,7 +12,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import long_p
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, inventory, model_code, model_files
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, settings, tags, values
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
@@ -28,7 +27,7 @@ IDS = ("input.silenced",)
 
 #: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
 OWNERS = (
-    cluster, digests, flags, inventory, leasing, long_prompt, model_code, model_files, node_memory, page_cache, plan, planning, questions, reaching, rows,
+    cluster, digests, flags, inventory, leasing, long_prompt, model_code, model_files, node_memory, page_cache, planning, questions, reaching, rows,
     schema, settings, signature, tags, values,
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._model import inventory
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
 
 #: Devices by which root of a container reads the memory of the node.
 MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port")
@@ -88,7 +88,7 @@ def removable(text: str) -> bool:
 
 def are_measures(text: str) -> bool:
     words = [word.strip() for word in text.split(",") if word.strip()]
-    return bool(words) and set(words) <= set(measures.BY_ID)
+    return bool(words) and set(words) <= set(measures.NAMES)
 
 
 def is_device(text: str) -> bool:

@@ -42,7 +42,7 @@ STAGES = Path(__file__).resolve().parents[1] / "_stages"
 ARTIFACTS = frozenset(
     """
     gb10_baseline gb10_bench gb10_bundled gb10_calibration gb10_doctor gb10_endpoint gb10_explanation gb10_fabric gb10_glance
-    gb10_health gb10_imported gb10_models gb10_plan gb10_postmortem gb10_preflight gb10_profiles
+    gb10_health gb10_imported gb10_logs gb10_models gb10_plan gb10_postmortem gb10_preflight gb10_profiles
     gb10_protection gb10_report gb10_status gb10_teardown gb10_verdict
     """.split()
 )
@@ -56,9 +56,9 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = ((str, "the text"), ((
 
 @functools.cache
 def options(role: str) -> dict[str, dict[str, t.Any]]:
-    """The options of a role's main entry point, by name."""
+    """The options of a role's entry points, by name."""
     specs = yaml_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
-    return specs["argument_specs"]["main"].get("options") or {}
+    return {name: option for entry_point in specs["argument_specs"].values() for name, option in (entry_point.get("options") or {}).items()}
 
 
 def settings() -> dict[str, dict[str, t.Any]]:

@@ -19,12 +19,15 @@ IDS = ("input.tag",)
 
 #: The playbooks of the collection, seen from this file, in a clone and in an installed collection alike.
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
+ROLES = PLAYBOOKS.parent / "roles"
 _COLLECTION = "gb10.cluster."
 
 #: Tags that mean something to Ansible itself.
 _ALWAYS_KNOWN = {"all", "always", "never", "tagged", "untagged"}
 _LISTS = ("pre_tasks", "tasks", "post_tasks", "block", "rescue", "always")
-_FILES = ("import_tasks", "include_tasks")
+#: What Ansible includes while a run goes on is reached by the tags of the task alone.
+_INCLUDES = ("include_role", "include_tasks")
+_IMPORTS = ("import_playbook", "import_tasks")
 
 
 def of_collection(names: t.Iterable[str]) -> list[Path] | None:
@@ -35,7 +38,7 @@ def of_collection(names: t.Iterable[str]) -> list[Path] | None:
 
 
 def known(path: Path) -> set[str]:
-    """Return the tags of a playbook, with those of the playbooks and task files that it imports."""
+    """Return the tags of a playbook, with those of the playbooks, roles and task files that it imports."""
     found: set[str] = set()
     for entry in yaml_load(path.read_text(encoding="utf-8")) or []:
         found |= _of_entry(entry, path.parent)
@@ -49,12 +52,14 @@ def _of_entry(entry: dict[str, t.Any], directory: Path) -> set[str]:
         name = key.removeprefix("ansible.builtin.")
         if name in _LISTS:
             found |= {tag for one in value or [] for tag in _of_entry(one, directory)}
-        elif name == "include_role":
-            found |= _words((value.get("apply") or {}).get("tags"))
-        elif name == "import_playbook" or name in _FILES:
-            file = value["file"] if isinstance(value, dict) else value
-            places = [place for place in (directory / file, PLAYBOOKS / file) if place.is_file()]
+        elif name in _INCLUDES:
+            found |= _words((value.get("apply") or {}).get("tags") if isinstance(value, dict) else ())
+        elif name in _IMPORTS:
+            places = [place for place in (directory / value, PLAYBOOKS / value) if place.is_file()]
             found |= known(places[0]) if places else set()
+        elif name == "import_role":
+            file = ROLES / value["name"].removeprefix(_COLLECTION) / "tasks" / f"{value.get('tasks_from', 'main')}.yml"
+            found |= known(file) if file.is_file() else set()
     return found
 
 

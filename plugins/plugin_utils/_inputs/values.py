@@ -21,7 +21,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_argu
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import ENV, SECRET_ENV, SECRET_LIKE, around_guard, build_env, env_of
@@ -34,6 +33,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, declared_claims, planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import flags, repositories, validation
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import snake
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 
 #: Ids of findings that are made here.
@@ -187,7 +187,7 @@ FORMS: dict[str, Form] = {
     "gb10_preflight_path": FILE_PATH,
     "gb10_ray_gpus": whole(1, 16),
     "gb10_ray_version": Form("input.format", is_ray_version, "a version of three numbers from 2.52 on, such as 2.60.0: those before ignore the token"),
-    "gb10_protect_measures": Form("input.format", are_measures, f"some of {', '.join(measures.BY_ID)}, with commas between them"),
+    "gb10_protect_measures": Form("input.format", are_measures, f"some of {', '.join(measures.NAMES)}, with commas between them"),
     "gb10_rdma_devices": Form("input.format", like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
     "gb10_report_path": FILE_PATH,
     "gb10_serve_timeout": whole(30),

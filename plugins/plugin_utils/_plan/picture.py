@@ -11,11 +11,13 @@ from xml.sax.saxutils import escape
 
 from ansible_collections.gb10.cluster.plugins.module_utils._memory.components import CONSTANTS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import wording
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.drawing import frame, mark, text
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.drawing import frame, mark, on, text
 
 #: Widths and heights in pixels of the picture's own system.
 _WIDTH, _LEFT, _RIGHT = 1100, 300, 40
 _BAR, _GAP, _TOP, _LINE = 22, 8, 70, 20
+#: A part at least this wide has its GiB in it.
+_LABELED = 30
 
 #: Colors that people who see no red or green tell apart as well (Okabe and Ito), lighter and darker ones beside them.
 _COLORS = {
@@ -58,7 +60,7 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
 
 def _subtitle(found: t.Mapping[str, t.Any]) -> str:
     use = found["settings"]
-    lines = "solid line: MemTotal, dashed: less what is wanted without a start on record; thin line: what the figure may be wrong by"
+    lines = "solid line: the node's memory; dashed: the limit until a start was recorded; line under the bar: the estimate's error"
     return f"{use['context']} tokens, GiB a node; {lines}"
 
 
@@ -74,10 +76,12 @@ def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.
         color = _COLORS.get(part["id"], "#000000")
         box = f'x="{start:.1f}" y="{top}" width="{wide:.1f}" height="{_BAR}"'
         yield f'<rect {box} fill="{color}" stroke="#ffffff" stroke-width="0.5"><title>{words}</title></rect>'
+        if wide >= _LABELED:
+            yield text(start + wide / 2, top + _BAR - 6, f"{part['gib']:.0f}", anchor="middle", color=on(color))
         left += part["gib"]
     low, high = (_LEFT + max(0.0, figure["used_gib"] + sign * figure["within_gib"]) * scale for sign in (-1, 1))
-    middle = top + _BAR / 2
-    yield f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}" stroke="#000000" stroke-width="1"/>'
+    base = top + _BAR - 1
+    yield f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{base}" y2="{base}" stroke="#000000" stroke-width="2"/>'
 
 
 def _axis(most: float, scale: float, top: float) -> t.Iterator[str]:

@@ -9,12 +9,8 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
-from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import MODEL, UNTESTED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles import files, find, read
-
-#: Stands where a finding names its node: profiles lie on the controller.
-CONTROLLER = "controller"
 
 Entry = dict[str, t.Any]
 
@@ -113,6 +109,7 @@ def facts(profile: dict[str, t.Any]) -> dict[str, t.Any]:
         "repositories": listed,
         "gated": gated(profile),
         "untested": untested,
+        "speed": dict(profile["speed"]),
         "evidence": [] if untested else profile["evidence"],
         "switches": list(profile["switches"]),
     }
@@ -161,24 +158,3 @@ def _known(item: dict[str, t.Any], *names: str) -> str:
     """Which of these a row of evidence says, in parentheses."""
     known = ", ".join(item[name] for name in names if item[name])
     return f" ({known})" if known else ""
-
-
-def findings(entries: t.Sequence[Entry]) -> list[dict[str, t.Any]]:
-    """The entries as a table's rows: a valid profile passes and says what it needs, another one stops and says what is wrong."""
-    return [
-        finding(item["id"], CONTROLLER, "pass", _short(item), source=item["path"])
-        if not item["problems"]
-        else finding(item["id"], CONTROLLER, "block", "; ".join(item["problems"]), remedy=f"correct {item['path']}", source=item["path"])
-        for item in entries
-    ]
-
-
-def _short(item: Entry) -> str:
-    """A profile's needs on one line."""
-    profile, words = item["profile"], item["needs"]
-    nodes = words["nodes"].split(",")[0]
-    size = f" of {profile['memory']['class_gb']} GB" if profile["memory"]["class_gb"] else ""
-    switches = f", switches {', '.join(profile['switches'])}" if profile["switches"] else ""
-    versions = words["versions"] if profile["requires"] else "versions not stated"
-    tested = ", untested" if profile["evidence"] == UNTESTED else ""
-    return f"{nodes} node{'' if nodes == '1' else 's'}{size}, weights {words['weights']}, {versions}, executor {profile['executor']}{switches}{tested}"

@@ -36,7 +36,7 @@ def ranks(profile: dict[str, t.Any]) -> int:
 def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, predict: bool = False) -> dict[str, str]:
     """Return ``executor`` (``ray`` or ``native``) and ``reason``.
 
-    ``image`` is what ``image_contract_info`` answered about the profile's image, only needed when :func:`is_asked`. With
+    ``image`` is what ``image_info`` answered about the profile's image, only needed when :func:`is_asked`. With
     ``predict`` an image that is not there yet is taken to hold no Ray. Raises :class:`ProfileError` when neither executor fits.
     """
     if ranks(profile) == 1:
@@ -81,7 +81,7 @@ def spreads_ranks(version: str) -> bool:
 def ray_words(profile: dict[str, t.Any], image: dict[str, t.Any]) -> str:
     """Return which Ray an image holds, in place of which one and why, and whether the profile's evidence has it beside the image's vLLM.
 
-    ``image`` is what ``image_contract_info`` answered about an image that is there.
+    ``image`` is what ``image_info`` answered about an image that is there.
     """
     versions, wanted = image["contract"]["versions"], (image["base"] or {}).get("ray_wanted")
     kept_out = f" in place of {wanted['version']}: {wanted['why']}" if wanted else ""

@@ -191,6 +191,18 @@ FORM: dict[str, t.Any] = {
                 },
             },
         },
+        # Tokens per second to choose a model by, as others reported them: for one user and for many, on which hardware, image and checkpoint.
+        "speed": {
+            "type": "dict",
+            "options": {
+                "one": {"type": "float"},
+                "many": {"type": "float"},
+                "users": {"type": "int"},
+                "by": {"type": "str", "default": ""},
+                "source": {"type": "str", "default": ""},
+                "setup": {"type": "str", "default": ""},
+            },
+        },
         "evidence": _EVIDENCE,
         "notes": {"type": "str", "default": ""},
     },

@@ -162,7 +162,7 @@ def _within(value: t.Any, *keys: str) -> t.Any:
 def _without_evidence(raw: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return a profile without who measured it: what was measured with one variant is not known of another."""
     switches = raw.get("switches")
-    kept = {key: value for key, value in raw.items() if key not in ("evidence", "extends")}
+    kept = {key: value for key, value in raw.items() if key not in ("evidence", "extends", "speed")}
     if isinstance(switches, dict):
         kept["switches"] = {name: {**one, "evidence": UNTESTED} if isinstance(one, dict) else one for name, one in switches.items()}
     return kept

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the records of a node's guard say: signs, a table and a picture. This plugin util is PRIVATE to the collection."""
+"""What the records of a node's guard say: signs and a table. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.sources import REASONS
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text import drawing
 
 Record = dict[str, t.Any]
 
@@ -26,17 +25,6 @@ PRESSED = 10.0
 STUCK_USE, STUCK_MHZ = 90, 1000
 #: Kinds of kernel lines and events that are shown at most.
 SHOWN = 12
-
-#: What is drawn, top down: title, unit, and where a sample has it.
-PANELS: tuple[tuple[str, t.Callable[[Record], float | None]], ...] = (
-    ("MemAvailable, GiB", lambda one: None if one.get("a") is None else one["a"] / trend.KIB_PER_GIB),
-    ("pressure of memory, some, % of 10 s", lambda one: one["pm"][0] if one.get("pm") else None),
-    ("pressure of the disk, some, % of 10 s", lambda one: one["pi"][0] if one.get("pi") else None),
-    ("GPU clock, MHz", lambda one: (one.get("g") or {}).get("sm")),
-    ("GPU power, W", lambda one: (one.get("g") or {}).get("w")),
-    ("GPU temperature, °C", lambda one: (one.get("g") or {}).get("c")),
-)
-_WIDTH, _LEFT, _RIGHT, _TOP, _PANEL, _STEP = 1000, 60, 20, 70, 100, 140
 
 
 def samples(records: t.Iterable[Record]) -> list[Record]:
@@ -163,57 +151,3 @@ def _row(one: Record, at: float) -> tuple[str, ...]:
     pressed = [f"{one[key][0]:.0f}" if one.get(key) else "-" for key in ("pm", "pi")]
     driver = ["-" if gpu.get(key) is None else f"{gpu[key]:g}" for key in ("sm", "w", "c", "u")]
     return (str(round(one['t'] - at)), *memory, *pressed, *driver, " ".join(states) or "-", ranks)
-
-
-# -- the picture -------------------------------------------------------------------------------------------------------------
-
-
-def svg(windows: t.Mapping[str, t.Sequence[Record]], at: float, first: str) -> str:
-    """Return the window of all nodes as SVG: one panel a figure, one line a node, seconds before and after ``at``."""
-    every = {node: samples(records) for node, records in windows.items()}
-    begin = min((records[0]["t"] for records in every.values() if records), default=at) - at
-    end = max(0.0, max((records[-1]["t"] for records in every.values() if records), default=at) - at)
-    span = max(end - begin, 1.0)
-    height = _TOP + len(PANELS) * _STEP + 30
-    wide = _WIDTH - _LEFT - _RIGHT
-
-    def place(moment: float) -> float:
-        return _LEFT + (moment - at - begin) / span * wide
-
-    title = f"The last minute of {first}" if first else "The last minute of all nodes"
-    out = [*drawing.frame(_WIDTH, height, title), drawing.text(10, 24, title, size=17)]
-    for index, node in enumerate(every):
-        color = drawing.SERIES[index % len(drawing.SERIES)]
-        out.append(f'<rect x="{10 + index * 180}" y="36" width="14" height="4" fill="{color}"/>')
-        out.append(drawing.text(30 + index * 180, 44, node + (" (went first)" if node == first else "")))
-    legend = "dashed: the last record of the node that went first; thin red: lines of kernel or driver; thin black: the guard acted"
-    out.append(drawing.text(10, 62, legend, size=11))
-    for number, (name, figure) in enumerate(PANELS):
-        top = _TOP + number * _STEP + 20
-        values = [value for records in every.values() for one in records if (value := figure(one)) is not None]
-        most = max([*values, 1.0]) * 1.05
-        out.append(drawing.text(_LEFT, top - 6, name if values else f"{name}: not known"))
-        out.append(f'<rect x="{_LEFT}" y="{top}" width="{wide}" height="{_PANEL}" fill="none" stroke="#cccccc"/>')
-        for share in (0.0, 0.5, 1.0):
-            mark = f"{most * share:.0f}" if most >= 100 else f"{most * share:.3g}"
-            out.append(drawing.text(_LEFT - 6, top + _PANEL * (1 - share) + 4, mark, size=11, anchor="end"))
-        for index, records in enumerate(every.values()):
-            points: list[tuple[float, float] | None] = []
-            for before, one in zip([None, *records], records):
-                value = figure(one)
-                if before is not None and one["t"] - before["t"] > STALL:
-                    points.append(None)
-                points.append(None if value is None else (place(one["t"]), top + _PANEL * (1 - value / most)))
-            out += drawing.curve(points, drawing.SERIES[index % len(drawing.SERIES)])
-        out.append(drawing.mark(place(at), top, top + _PANEL, "#000000", "5 3"))
-        for records in windows.values():
-            for one in records:
-                if one.get("k") or one.get("e") == "act":
-                    color = "#cc0000" if one.get("k") else "#000000"
-                    left = place(one["t"])
-                    out.append(f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{top}" y2="{top + _PANEL}" stroke="{color}" stroke-width="0.7"/>')
-    base = _TOP + len(PANELS) * _STEP + 14
-    for tick in range(int(begin) // 10 * 10, int(end) + 1, 10):
-        if tick >= begin:
-            out.append(drawing.text(place(at + tick), base, f"{tick} s", size=11, anchor="middle"))
-    return "\n".join([*out, "</svg>", ""])

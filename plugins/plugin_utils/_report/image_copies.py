@@ -9,7 +9,6 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
 #: The value of gb10_image_copy with which every node pulls and builds by itself.
 NEVER = "never"
@@ -21,7 +20,7 @@ OF_COPY = ("how", "layers_sent", "bytes", "seconds")
 def plan(answers: dict[str, dict[str, t.Any]], copy: str, wanted: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return who needs the image, who waits for it, who makes it, and in which rounds who copies it from whom.
 
-    ``answers`` are those of ``image_contract_info`` by node, in the cluster's order; ``wanted`` says what an image has to be: see :func:`_goes_on`.
+    ``answers`` are those of ``image_info`` by node, in the cluster's order; ``wanted`` says what an image has to be: see :func:`_goes_on`.
     While an engine is ``live`` that may not be restarted, each node that can go on with its own image keeps it. One node makes the image when none has
     it: the first one that has the base, or else the first. Each node that has it gives it to one that lacks it, and both give it on in the next round.
     """
@@ -73,17 +72,6 @@ def _stands(answer: dict[str, t.Any]) -> bool:
     return answer["base_image_id"] is None or answer["on_base"]
 
 
-def told(answers: Answers) -> dict[str, dict[str, t.Any]]:
-    """Return what the nodes said of their copies in this run, by node."""
-    found = {node: answer.get("image_copied") for node, answer in answers.items()}
-    return {node: copied for node, copied in found.items() if copied and answered(copied) and copied["changed"]}
-
-
 def lines(copies: dict[str, dict[str, t.Any]]) -> list[str]:
     """Return a line for each copy: what, how much, how fast."""
     return [f"{node}: {copied['msg']}" for node, copied in copies.items()]
-
-
-def reported(copied: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
-    """Return what the report says of a node's copy, None where it made none."""
-    return {word: copied[word] for word in OF_COPY} if copied and answered(copied) and copied.get("changed") else None

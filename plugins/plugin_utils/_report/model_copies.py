@@ -44,9 +44,9 @@ def _is_whole(answer: dict[str, t.Any]) -> bool:
     return all(row["complete"] for row in rows)
 
 
-def told(answers: Answers) -> dict[str, dict[str, t.Any]]:
-    """Return what the nodes said of their copies in this run, by node."""
-    found = {node: answer.get("copied") for node, answer in answers.items()}
+def told(answers: Answers, word: str = "copied") -> dict[str, dict[str, t.Any]]:
+    """Return what the nodes said of their copies in this run, of models or under another ``word``, by node."""
+    found = {node: answer.get(word) for node, answer in answers.items()}
     return {node: copied for node, copied in found.items() if copied and answered(copied) and copied["changed"]}
 
 
@@ -71,6 +71,6 @@ def verified(answers: Answers) -> list[str]:
     ]
 
 
-def reported(copied: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
+def reported(copied: dict[str, t.Any] | None, words: t.Sequence[str] = OF_COPY) -> dict[str, t.Any] | None:
     """Return what the report says of a node's copy, None where it made none."""
-    return {word: copied[word] for word in OF_COPY} if copied and answered(copied) and copied.get("changed") else None
+    return {word: copied[word] for word in words} if copied and answered(copied) and copied.get("changed") else None

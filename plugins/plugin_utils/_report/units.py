@@ -23,7 +23,7 @@ def stays(found: t.Mapping[str, Services]) -> list[str]:
     """Return which units stay on which nodes after their cluster is gone, and how each is taken away."""
     nodes = {one: [node for node, services in found.items() if (services.get(one.key) or {}).get("installed")] for one in table.SERVICES if one.absent}
     return [
-        f"The {one.key} stays on {', '.join(names)}; ansible-playbook -i inventories/NAME gb10.cluster.{one.key} -e {one.absent} takes it away."
+        f"The {one.key} stays on {', '.join(names)}; ansible-playbook -i inventories/NAME gb10.cluster.protect --tags {one.key} -e {one.absent} takes it away."
         for one, names in nodes.items()
         if names
     ]

@@ -192,7 +192,7 @@ def _silent(node: str, rdma: t.Mapping[str, Sent], configured: t.Sequence[str], 
             f"{', '.join(silent)} sent next to nothing: {shares}." if silent else f"every configured device sends: {shares}.",
             measured={name: round(count) for name, count in sent.items()},
             needed=list(configured),
-            remedy="look at its port with the playbook fabric, and at NCCL_IB_HCA in the ranks; half the devices carry half of what two do" if silent else "",
+            remedy="look at its port with doctor --tags fabric, and at NCCL_IB_HCA in the ranks; half the devices carry half of what two do" if silent else "",
         )
     ]
 

@@ -82,7 +82,7 @@ def cause_of(said: str, node: str, address: str, account: str = "") -> dict[str,
 
 
 def unanswered(reached: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return a finding for each node that could not be looked at, from what ``reach_info`` answered."""
+    """Return a finding for each node that could not be looked at, from what ``node_state_info`` answered."""
     return [
         finding("node.reach", node, "block", f"the node could not be looked at: {answer['what']}.", remedy=answer["remedy"])
         for node, answer in reached.items()

@@ -120,7 +120,7 @@ def fabric_trouble(node: str, fabric: t.Mapping[str, t.Any], nodes: t.Mapping[st
     if silent:
         return ClusterError(
             f"nothing comes back to {node} from {', '.join(sorted(silent))} over interface {name}, which carries the fabric and is up",
-            remedy=f"Find out who drops it, on both nodes and on a switch between them: ip -s link show {name}; nft list ruleset; playbook fabric.",
+            remedy=f"Find out who drops it, on both nodes and on a switch between them: ip -s link show {name}; nft list ruleset; doctor --tags fabric.",
             reason="fabric silent",
             suspected=True,
         )

@@ -13,11 +13,12 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catalogue
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, model_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import STOPPING
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER, STOPPING
 
 #: Version of the record.
 SCHEMA = 1
@@ -116,6 +117,13 @@ def _disk_text(entry: dict[str, t.Any]) -> str:
     return f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}"
 
 
+def _speed_text(entry: dict[str, t.Any]) -> str:
+    """Return the tokens per second that others reported, for one user and for many."""
+    speed = entry["speed"]
+    many = f", {speed['many']:g} for {speed['users']}" if speed["many"] else ""
+    return f"{speed['one']:g}{many} ({speed['by']})" if speed["one"] else "-"
+
+
 def _license_text(entry: dict[str, t.Any]) -> str:
     """Return the licenses of all repositories, each once."""
     said = [(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]]
@@ -140,13 +148,21 @@ def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
 def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
     """Return the profiles as a table; with its last column when nodes were asked."""
     asked = any(entry["cluster"] is not None for entry in profiles)
-    cells = [("profile", "nodes", "disk", "context", "evidence", "license", "gate", *(["this cluster"] if asked else []))]
+    cells = [("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if asked else []))]
     for entry in profiles:
-        evidence = "untested" if entry["untested"] else f"{len(entry['evidence'])} row(s)"
-        row = (entry["id"], _nodes_text(entry), _disk_text(entry), str(entry["context"]["served"] or "the model's"), evidence, _license_text(entry))
+        context = str(entry["context"]["served"] or "the model's")
+        row = (entry["id"], _nodes_text(entry), _disk_text(entry), context, _speed_text(entry), _license_text(entry))
         cells.append((*row, catalogue.GATES[entry["gated"]], *([_fit_text(entry["cluster"], entry["nodes"])] if asked else [])))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
     return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
+
+
+def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
+    """Return whether a file is a valid profile, as a finding with its id."""
+    if entry["problems"]:
+        remedy = f"correct {entry['path']}"
+        return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=remedy, source=entry["path"])
+    return finding(entry["id"], CONTROLLER, "pass", entry["needs"]["nodes"], source=entry["path"])
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -173,7 +189,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
     return Outcome(
         "Profiles",
-        catalogue.findings(entries),
+        [valid(entry) for entry in entries],
         lines=[*(table(listed) if listed else ["no valid profiles"]), *said, ""],
         files={run.path: record} if run.path else {},
         fresh=True,

@@ -10,16 +10,20 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, declared, running
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, node_settings
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, node_settings, tenant_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
 #: Ids of findings that are made here.
-IDS = ("companion.seen",)
-READS = {**SETTINGS, "cluster": "__companions_cluster", "profile": "__companions_profile"}
+IDS = ("companion.container", "companion.image", "companion.port", "companion.seen")
+READS = {
+    **SETTINGS, "cluster": "__companions_cluster", "profile": "__companions_profile", "stop_grace": "gb10_stop_grace", "offline": "gb10_offline",
+}  # fmt: skip
 
 
 def unseen_companions(errors: t.Sequence[dict[str, t.Any]], node: str) -> list[Finding]:
@@ -28,14 +32,37 @@ def unseen_companions(errors: t.Sequence[dict[str, t.Any]], node: str) -> list[F
     return [finding("companion.seen", node, "unknown", f"companions: {error['error']}", remedy=error["remedy"] or "look at the node") for error in found]
 
 
+def in_the_way(node: str, answer: dict[str, t.Any], why: t.Mapping[str, str]) -> t.Iterator[Finding]:
+    """Yield what keeps companions from being started on a node: a name or a port that others have, and an image that is neither there nor pulled."""
+    info = answer["info"]
+    rows = {row["name"]: row for row in info["companions"] or [] if row["declared"]}
+    for one in declared.up_in(answer["companions"], answer["mode"]):
+        name, row = container.name_for(one["name"]), rows[one["name"]]
+        # docker_container goes by the name alone, and would replace whatever has it.
+        if row["state"] == running.FOREIGN or row["container"] not in ("", name):
+            said = f"companion {one['name']} already has the container {row['container']}" if row["container"] else "a container that is not ours has that name"
+            remedy = f"Rename or remove it: docker rename {row['container'] or name} OTHER"
+            yield finding("companion.container", node, "block", f"{name} cannot be created: {said}", remedy=remedy)
+        pulled = "@" in one["image"] and not boolean(answer["offline"])
+        if one["image"] and not pulled and (info["images"] or {one["image"]: True}).get(one["image"]) is None:
+            remedy = f"Bring it there: docker pull {one['image']}, or docker load for one that no registry has."
+            yield finding("companion.image", node, "block", f"image {one['image']} of the companion {one['name']} is not on {node}", remedy=remedy)
+        listening = [entry for entry in info["listeners"] or [] if one["name"] in why and entry["port"] == one["port"]]
+        for entry in (entry for entry in listening if not entry["container"] or entry["container"] != row["container"]):
+            said = f"port {one['port']} of the companion {one['name']} is taken by {tenant_checks.holder(entry)}"
+            yield finding("companion.port", node, "block", said, remedy="Stop what listens there, or choose another port for it in gb10_companions.")
+
+
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what leads each node to the mode, and judge whether it goes there. ``settings`` has ``up``, whether companions are to be started."""
-    plans = {}
+    up, plans = boolean(run.settings["up"]), {}
     for node, answer in answers.items():
-        plans[node] = companions.plan(answer["companions"], answer["info"]["companions"] or [], answer["info"]["images"] or {}, answer["mode"])
+        # Check mode pulls nothing, and predicts what a pull would make possible.
+        wanted = companions.Wanted(answer["mode"], up, int(answer["stop_grace"]), "missing" if run.check_mode else "never")
+        plans[node] = companions.plan(answer["companions"], answer["info"], wanted)
     # What is not seen is said once, and not by each rule that asks for it.
     found = [one for node, answer in answers.items() for one in unseen_companions(answer["info"]["errors"], node)]
-    if not found and boolean(run.settings["up"]) and any(plan["start"] for plan in plans.values()):
+    if not found and up and any(plan["up"] for plan in plans.values()):
         settings = node_settings.of_nodes(answers, ["api_port"])
         asked = {node: {"info": answer["info"], "zombies": {"findings": []}, "settings": settings[node]} for node, answer in answers.items()}
         together = next(iter(answers.values()))["mode"] == "cluster"
@@ -45,4 +72,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
             if not together:
                 own[names[0]]["settings"].update(head=True, peers=[], ports={SETTINGS["api_port"]: int(answers[names[0]]["api_port"])})
             found += judging.judge_companions(own, answers[names[0]]["profile"] or None, node_settings.of_run(answers, run))
-    return Outcome("Companions", found or None, returns={"nodes": plans})
+        found += [one for node, answer in answers.items() for one in in_the_way(node, answer, plans[node]["why"])]
+    # A task that fails is printed whole: a plan that is not carried out is left out.
+    stops = table.worst(table.silence(found, run.silenced)) in table.STOPPING
+    return Outcome("Companions", found or None, returns={} if stops else {"nodes": plans})

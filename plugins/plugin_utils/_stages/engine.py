@@ -31,7 +31,7 @@ def resolved(
 ) -> tuple[dict[str, t.Any], list[Finding]]:
     """Return what is changed of the wanted arguments and variables for the engine in an image, and a finding for each change and refusal.
 
-    ``image`` is what ``image_contract_info`` answered. The changes are ``without`` (names), ``arguments`` and ``env`` (new values).
+    ``image`` is what ``image_info`` answered. The changes are ``without`` (names), ``arguments`` and ``env`` (new values).
     """
     tag = profile["image"]["tag"]
     judged = functools.partial(finding, "engine.answers", CLUSTER)

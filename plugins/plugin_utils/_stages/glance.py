@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import record
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 #: Events that are shown, the newest of all nodes, each once.
@@ -41,25 +42,31 @@ def lease_text(lease: t.Mapping[str, t.Any]) -> str:
     return f"lease of {record.of(lease)}: {lease['state']}: {lease['reason']}"
 
 
-def node_lines(node: str, answer: dict[str, t.Any] | None, reach: t.Mapping[str, t.Any] | None = None) -> list[str]:
-    """Return the lines about a node. ``reach`` is what ``reach_info`` answered."""
-    if not answered(answer) or answer is None:
-        why = (reach or {}).get("what") or (answer or {}).get("msg")
+def was_read(answer: dict[str, t.Any] | None) -> bool:
+    """Return whether a node was reached and read."""
+    return answered(answer) and answer is not None and answer.get("reached", True)
+
+
+def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
+    """Return the lines about a node."""
+    if answer is None or not was_read(answer):
+        why = (answer or {}).get("what") or (answer or {}).get("msg")
         return [f"{node}: not reached: {why}" if why else f"{node}: not reached"]
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
     engines = [engine_text(one) for one in answer["engines"]] or ["no unit of an engine"]
     swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
-    return [f"{node}: {gib}", *(f"  {text}" for text in [lease_text(answer["lease"]), *engines, swept, *answer["errors"]] if text)]
+    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, swept] if text)
+    return [first, *(f"  {text}" for text in [*more, *answer["errors"]])]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what is declared and what serves. The answer is ``seen`` (glance_info)."""
-    seen = [answer["seen"] for answer in answers.values() if answered(answer["seen"])]
+    """Say what is declared and what serves. The answer is ``seen`` (node_state_info)."""
+    seen = [answer["seen"] for answer in answers.values() if was_read(answer["seen"])]
     records = [one["mode"] for one in seen if one["mode"]]
     record = max(records, key=lambda one: one["changed_at"], default=None)
     declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
     lines = [f"Mode: {declared}"]
-    lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"], answer.get("reach"))]
-    lines += [f"  {one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else [])]
-    return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if answered(answer["seen"])}})
+    lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"])]
+    lines += table.packed(f"{one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else []))
+    return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if was_read(answer["seen"])}})

@@ -16,7 +16,7 @@ READS: dict[str, str] = {}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show it, and pass it on; the answers are those of node_guard."""
+    """Show it, and pass it on; the answers are those of node_service."""
     found = {node: answer["guard"] for node, answer in answers.items()}
     said = [f"{node}: {'; '.join(filter(None, (answer['msg'], '' if run.check_mode else text(answer['guard']))))}" for node, answer in found.items()]
     nodes = {node: {"changed": answer["changed"], "actions": answer["actions"], **answer["guard"]} for node, answer in found.items()}

@@ -12,7 +12,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE, knows_token
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import executors
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
@@ -47,7 +47,7 @@ RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], copy: str = "never", live: bool = False) -> list[Finding]:
     """Judge the node images: each has what the profile needs, and all have the same contents; where they are copied (``copy``), the same id.
 
-    ``contracts`` maps a node to what ``image_contract_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
+    ``contracts`` maps a node to what ``image_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
     """
     tag = profile["image"]["tag"]
     seen = {
@@ -229,7 +229,7 @@ def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.An
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge the node images. ``settings`` has ``profile`` and ``copy``. Check mode on a node that has no image yet judges nothing."""
     contracts = {node: answer["contract"] for node, answer in answers.items()}
-    copies = image_copies.told(answers)
+    copies = model_copies.told(answers, "image_copied")
     if run.check_mode and not all(contract["exists"] for contract in contracts.values()):
         built = not any(contract["exists"] for contract in contracts.values()) or not copies
         return Outcome(f"Image (as it is; would be {'built' if built else 'copied'})", [], lines=image_copies.lines(copies))

@@ -10,7 +10,6 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import pictures
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
 #: Ids of findings that are made here.
@@ -30,9 +29,9 @@ READS = {
 MIB_IN_GIB = 1024
 
 
-def error_of(answers: Answers) -> str:
+def error_of(answers: Answers, word: str = "error") -> str:
     """Return what failed, by the nodes on which a task did; empty when none did."""
-    return "; ".join(dict.fromkeys(str(answer["error"]).strip() for answer in answers.values() if answer["error"]))
+    return "; ".join(dict.fromkeys(str(answer[word]).strip() for answer in answers.values() if answer[word]))
 
 
 def table(climb: climbs.Climb, nodes: t.Mapping[str, climbs.Climb]) -> list[str]:
@@ -48,7 +47,7 @@ def table(climb: climbs.Climb, nodes: t.Mapping[str, climbs.Climb]) -> list[str]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say how a climb ended, pass it on, and write it with its picture to ``path``. ``settings`` has ``outcome`` and ``reason``."""
+    """Say how a climb ended, pass it on, and write it to ``path``. ``settings`` has ``outcome`` and ``reason``."""
     outcome, reason = run.settings["outcome"], run.settings["reason"]
     records = {node: {**answer["climb"], "outcome": outcome, "reason": reason, "trying": 0} for node, answer in answers.items()}
     first = next(iter(records.values()))
@@ -70,10 +69,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "rung": first["rung"],
         "nodes": {node: climbs.short(one) for node, one in records.items()},
     }
-    files: dict[str, t.Any] = {}
-    if run.path:
-        drawn = pictures.climb(records, int(next(iter(answers.values()))["floor_gib"]))
-        files = {run.path: {**record, "nodes": records}, f"{run.path.removesuffix('.json')}.svg": drawn}
+    files = {run.path: {**record, "nodes": records}} if run.path else {}
     verdict = {climbs.TOP: "pass", climbs.RETURNED: "warn", climbs.OFF: "block"}[outcome]
     lines = [f"Ladder of {first['profile']}, {first['climb_id']}:", *table(first, records), *(f"written: {path}" for path in files)]
     returns = {"climbs": records}

@@ -12,13 +12,23 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Ids of findings that are made here.
 IDS = ("ladder.return",)
-READS = ladder.READS
+READS = {**ladder.READS, "fault": "__ladder_fault"}
+
+
+def no_length(answers: Answers) -> str:
+    """Return why there is no length to start: the last good rung did not start again, or no rung was good."""
+    first = next(iter(answers.values()))["climb"]
+    if first["rung"]:
+        return f"the last good rung, {first['rung']}, did not start again: {ladder.error_of(answers, 'fault')}"
+    return f"no rung was good: {first['reason']}"
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge whether the cluster is down with its memory back, after a stop. Returns ``off``: why nothing may be started any more, or nothing.
 
-    The answer is ``memory`` (memory_watch). Before the first rung nothing may have been noted that it could be compared with.
+    The answer is ``memory`` (node_samples_info). Before the first rung nothing may have been noted that it could be compared with. ``settings`` has
+    ``context``,
+    the length to start next, 0 where there is none.
     """
     error, reasons = ladder.error_of(answers), []
     for node, answer in answers.items():
@@ -28,6 +38,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
             reasons += [f"{node}: whether memory came back is not known"] if tried and not error else []
         elif memory["verdict"] != "pass" and (tried or memory["verdict"] != "unknown"):
             reasons.append(f"{node}: {memory['msg']}")
-    off = "; ".join([*([f"the cluster could not be taken down: {error}"] if error else []), *reasons])
-    found = [finding("ladder.return", "cluster", "block", f"{off}.", remedy="see the playbook preflight: it names what holds memory")] if off else None
-    return Outcome("Ladder", found, returns={"off": off})
+    down = "; ".join([*([f"the cluster could not be taken down: {error}"] if error else []), *reasons])
+    found = [finding("ladder.return", "cluster", "block", f"{down}.", remedy="see the doctor: it names what holds memory")] if down else None
+    ends = [] if int(run.settings["context"]) else [no_length(answers)]
+    return Outcome("Ladder", found, returns={"off": "; ".join([*ends, *filter(None, [down])])})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the playbook ladder is about to do, and whether it may. This plugin util is PRIVATE to the collection."""
+"""What bench --tags ladder is about to do, and whether it may. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
     else:
         state = {False: "no guard runs", None: "whether a guard runs is not known"}[guard.get("active", False)]
         what = f"{state}: a rung that takes all memory wedges the node, and nothing would be recorded of it"
-        yield finding("ladder.no_guard", node, "block" if guard.get("active") is False else "unknown", f"{what}.", remedy="run the playbook guard first")
+        yield finding("ladder.no_guard", node, "block" if guard.get("active") is False else "unknown", f"{what}.", remedy="run protect --tags guard first")
     if not answered(answer["look"]):
-        yield finding("ladder.look", node, "unknown", "the node could not be looked at.", remedy="run the playbook preflight")
+        yield finding("ladder.look", node, "unknown", "the node could not be looked at.", remedy="run the doctor")
     elif (answer["look"].get("ladder")) is None:
         said = next((one["error"] for one in answer["look"]["errors"] if one["section"] == "ladder"), "it could not be read")
         yield finding("ladder.look", node, "block", f"the record of earlier climbs: {said}.", remedy="remove that file: this climb writes it again")
@@ -196,8 +196,9 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what would be done and judge whether it may be.
 
-    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (rung_info) and ``sshd`` (sshd_latency_info). Returns ``rungs``
-    and, by node, ``climbs``: the record that each node's climb begins with.
+    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (node_samples_info) and ``sshd`` (node_samples_info). Returns
+    ``rungs``,
+    the first ``step``, and by node ``climbs``: the record that each node's climb begins with.
     """
     first = next(iter(answers.values()))
     profile, serve = first["profile"], dict(first["serve_arguments"] or {})
@@ -216,12 +217,12 @@ def judge(answers: Answers, run: Run) -> Outcome:
     whole = all(answered(answer["look"]) and answered(answer["seen"]) for answer in answers.values())
     returns = {
         "rungs": rungs,
+        "step": {"context": next(iter(rungs), 0), "climbing": True},
         "climbs": {node: base_climb(run, answer, digest) for node, answer in answers.items()} if whole else {},
         "began": run.now.timestamp(),
     }
-    there = [path for path in (run.path, f"{run.path.removesuffix('.json')}.svg") if run.path and os.path.lexists(path)]
-    if there:
-        return Outcome("Ladder", found, lines=lines, failure=f"{there[0]} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
+    if run.path and os.path.lexists(run.path):
+        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
     if not boolean(first["consent"]):
         lines.append("To climb: -e gb10_ladder=true")
     return Outcome("Ladder", found, lines=lines, returns=returns)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder, postmortem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
-#: Ids of findings that are made here; ``ladder.prompt`` comes from the module long_prompt.
+#: Ids of findings that are made here; ``ladder.prompt`` comes from the module engine_questions.
 IDS = ("ladder.guard", "ladder.kernel", "ladder.memory", "ladder.reboot", "ladder.silence", "ladder.sshd", "ladder.start")
 READS = ladder.READS
+#: The length to start (``context``, 0 for none), and whether that is a rung to try (``climbing``). Empty at the end of a climb.
+Step = dict[str, t.Any]
 #: Kinds of the kernel's lines that say nothing of memory or GPU: cables and links.
 UNJUDGED = ("mlx5", "removed", "pcie", "firmware")
 
@@ -53,7 +56,7 @@ def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterato
         yield finding("ladder.guard", node, "unknown", "what the guard recorded could not be read.", remedy="see whether the node can be reached")
         return
     if told["boot_id"] != answer["climb"]["boot_id"]:
-        remedy = "see the playbook postmortem for its last minute"
+        remedy = "see status --tags postmortem for its last minute"
         yield finding("ladder.reboot", node, "block", "the node was started again meanwhile.", remedy=remedy)
         return
     seen = told["seen"]
@@ -96,7 +99,7 @@ def entry(node: str, answers: Answers, settings: t.Mapping[str, t.Any], reasons:
     prompt = head["prompt"] if answered(head["prompt"]) else {}
     sshd = answer["sshd"] if answered(answer["sshd"]) else {}
     return {
-        "context": int(settings["context"]),
+        "context": settings["step"]["context"],
         "good": not reasons,
         "reasons": reasons,
         "at_s": round(float(settings["at_s"]), 1),
@@ -113,14 +116,31 @@ def entry(node: str, answers: Answers, settings: t.Mapping[str, t.Any], reasons:
     }
 
 
-def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge one rung. Returns ``good``, ``against`` (in words), and ``climbs`` by node with it.
+def following(step: Step, good: bool, rungs: t.Sequence[int], last_good: int) -> Step:
+    """Return the step after one: the next rung, the last good one, none at all (0), or nothing at the end of a climb."""
+    if not step["climbing"]:
+        return {} if good else {"context": 0, "climbing": False}
+    higher = [one for one in rungs if one > step["context"]]
+    if good:
+        return {"context": higher[0], "climbing": True} if higher else {}
+    return {"context": last_good, "climbing": False}
 
-    The answers are ``seen`` (rung_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what failed of the
-    bring-up or of asking is in each node's ``error``. ``settings`` has ``context``, ``at_s`` (seconds since the climb began), ``seconds`` and
+
+def judge(answers: Answers, run: Run) -> Outcome:
+    """Judge one rung, or whether the last good one started again. Returns ``against`` (in words), ``climbs`` by node with it, the ``next`` step, and the
+    ``outcome`` of the climb where there is none.
+
+    The answers are ``seen`` (node_samples_info since it began), ``prompt`` (long_prompt, of the head), ``questions`` (known_answers) and ``sshd``; what
+    failed of the
+    bring-up or of asking is in each node's ``error``. ``settings`` has ``step``, ``rungs``, ``at_s`` (seconds since the climb began), ``seconds`` and
     ``start_seconds``.
     """
     settings, first = run.settings, next(iter(answers.values()))
+    step, climb = settings["step"], first["climb"]
+    if not step["climbing"]:
+        kept = {node: {**answer["climb"], "trying": 0} for node, answer in answers.items()}
+        follows = following(step, not ladder.error_of(answers), settings["rungs"], climb["rung"])
+        return Outcome("Ladder", returns={"against": climb["reason"], "climbs": kept, "next": follows, "outcome": climbs.RETURNED})
     head = answers[first["head"]]
     asked = answered(head["prompt"])
     found = [start_finding(ladder.error_of(answers), first["head"], float(settings["start_seconds"]))]
@@ -129,8 +149,8 @@ def judge(answers: Answers, run: Run) -> Outcome:
             found += [{**one, "node": first["head"]} for one in head[word]["findings"]]
     found += [one for node, answer in answers.items() for one in node_findings(node, answer, asked)]
     reasons = why(found, run.silenced)
-    good = not reasons
-    context, reason = int(settings["context"]), f"{settings['context']}: {'; '.join(reasons)}" if reasons else ""
+    good, context = not reasons, step["context"]
+    reason = f"{context}: {'; '.join(reasons)}" if reasons else ""
     records = {}
     for node, answer in answers.items():
         climb = answer["climb"]
@@ -144,5 +164,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
             "reason": reason,
             "rungs": [*climb["rungs"], entry(node, answers, settings, reasons)],
         }
-    last = max((one["rung"] for one in records.values()), default=0)
-    return Outcome(f"Rung {context}", found, returns={"good": good, "against": reason, "climbs": records, "last_good": last})
+    follows = following(step, good, settings["rungs"], max(one["rung"] for one in records.values()))
+    return Outcome(f"Rung {context}", found, returns={"against": reason, "climbs": records, "next": follows, "outcome": climbs.TOP})

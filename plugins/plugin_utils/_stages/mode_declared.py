@@ -35,7 +35,7 @@ def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
         yield finding("mode.declared", "cluster", "block", "gb10_mode is not set: which mode is it to be?", remedy=remedy)
     if first["one"]:
         message = f"gb10_single is {first['one']}, but a mode is about all nodes."
-        yield finding("mode.declared", "cluster", "block", message, remedy="leave gb10_single out; the playbook single is about one node")
+        yield finding("mode.declared", "cluster", "block", message, remedy="leave gb10_single out; with serve it starts the service of one node")
     names = [answer["single"] for answer in answers.values()]
     for name in sorted({name for name in names if names.count(name) > 1 or name == first["pair"]}):
         message = f"{name} is the name of more than one cluster, so their containers and directories would be the same."

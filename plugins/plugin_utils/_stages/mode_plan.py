@@ -57,12 +57,12 @@ def wanted_parts(answers: Answers) -> dict[str, Part]:
 
 def record_of(answers: Answers) -> modes.Record | None:
     """Return the record of the nodes, the newest where they differ: one that was lost during a change has an older one."""
-    records = [answer["look"]["record"] for answer in answers.values() if answered(answer["look"]) and answer["look"]["record"]]
+    records = [answer["look"]["mode"] for answer in answers.values() if answered(answer["look"]) and answer["look"]["mode"]]
     return max(records, key=lambda one: one["changed_at"], default=None)
 
 
 def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
-    """Return what is there of each cluster: by its name and by node, as ``mode_info`` answered."""
+    """Return what is there of each cluster: by its name and by node, as ``node_state_info`` answered."""
     found: dict[str, dict[str, dict[str, t.Any]]] = {}
     for node, answer in answers.items():
         for name, one in (answer["look"]["clusters"] if answered(answer["look"]) else {}).items():
@@ -166,7 +166,7 @@ def as_returns(pair: str, mode: str, found: Plan, there: t.Mapping[str, t.Mappin
 def judge(answers: Answers, run: Run) -> Outcome:
     """Plan the change. ``settings`` has ``lost``, the nodes that could not be reached. The others go on without them.
 
-    The answer is ``look`` (mode_info).
+    The answer is ``look`` (node_state_info).
     """
     first, lost = next(iter(answers.values())), run.settings["lost"]
     there, record = on_nodes(answers), record_of(answers)

@@ -23,7 +23,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Plan the return to the mode before: after a lease, or where that was asked for and something failed; nothing is shown otherwise.
 
     Memory that is not back keeps everything down, and what ran undeclared is not known well enough to be started again. The answers are ``look``
-    (mode_info) and ``answer`` (a ping), asked again.
+    (node_state_info) and ``answer`` (a ping), asked again.
     """
     first = mode.asked_of(answers)
     decided, lost = first["decided"], mode.lost_nodes(answers)

@@ -150,12 +150,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "why": went.why,
         "nodes": {end.node: {"how": end.how, "last": end.at, "boot_id": end.boot, "signs": signs.get(end.node, [])} for end in found},
     }
-    files: dict[str, t.Any] = {}
-    if run.path:
-        stem = run.path.removesuffix(".json")
-        files[run.path] = {**record, "windows": windows}
-        if at is not None and any(windows.values()):
-            files[f"{stem}.svg"] = black_box.svg(windows, at, went.node)
+    files = {run.path: {**record, "windows": windows}} if run.path else {}
     verdict = "unknown" if not went.node and any(end.how == GONE for end in found) else "warn" if went.node else "pass"
     failure = ""
     if all(one.how == GONE for one in found):

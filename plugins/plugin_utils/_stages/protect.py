@@ -10,14 +10,17 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import protection
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import Facts
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
 #: Version of what is passed on.
 SCHEMA = 1
-#: Nothing but what the task names.
-READS: dict[str, str] = {}
+READS = protect_plan.READS
 REVERT = "-e gb10_protect=revert"
 
 
@@ -37,45 +40,80 @@ def stays(kept: t.Mapping[str, dict[str, t.Any]]) -> list[str]:
     return [f"The nodes stay protected ({said}); ansible-playbook -i inventories/NAME gb10.cluster.protect {REVERT} takes that back."]
 
 
+def kept_of(facts: Facts) -> dict[str, t.Any]:
+    """Return what the record of a node says in short."""
+    try:
+        return protection.short(facts.measures, facts.record_path)
+    except ClusterError as error:
+        return {"measures": [], "changes": None, "path": facts.record_path, "error": str(error)}
+
+
+def result_of(node: str, answer: dict[str, t.Any], run: Run, again: dict[str, list[str]]) -> dict[str, t.Any]:
+    """Return what was done on a node and what is said of it. ``again`` has by measure what is to be done still, after all was done."""
+    revert, failed = boolean(run.settings["revert"]), answer["failed"] or {}
+    changes = run.settings["plan"]["changes"][node]
+    actions = [text for one in changes if one["measure"] not in failed for text in one["texts"]]
+    said = []
+    for measure in measures.NAMES:
+        texts = "; ".join(again.get(measure, []))
+        if measure in failed:
+            said.append((measure, "block", failed[measure], "See the message; the next run goes on from there."))
+        elif texts and run.check_mode:
+            said.append((measure, "warn", f"not set up yet; would {texts}", "Run it without --check."))
+        elif texts:
+            said.append((measure, "block", f"was done and is to be done again: {texts}", "See what takes it back."))
+    would = "would be " if run.check_mode else ""
+    msg = f"{len(actions)} change(s) {would}{'taken back' if revert else 'made'}"
+    return {
+        "changed": bool(actions),
+        "msg": msg if actions else "there is nothing to take back" if revert else "nothing to change",
+        "actions": actions,
+        "findings": [measures.FINDINGS[name](node, verdict, message, remedy=remedy) for name, verdict, message, remedy in said],
+        "journal": kept_of(Facts(answer)),
+    }
+
+
 def lines(found: Answers, check_mode: bool) -> list[str]:
-    """Return what was changed on each node, and where the journal of it lies."""
+    """Return what was changed on each node, and where the record of it is."""
     would = "would " if check_mode else ""
     said = []
-    for node, answer in found.items():
-        kept = answer["journal"]
+    for node, result in found.items():
+        kept = result["journal"]
         where = f"; {kept['changes']} change(s) in {kept['path']}, {REVERT} takes them back" if kept["changes"] else ""
-        said.append(f"{node}: {answer['msg']}{where}")
-        said += [f"  {would}{text}" for text in answer["actions"]]
+        said.append(f"{node}: {result['msg']}{where}")
+        said += [f"  {would}{text}" for text in result["actions"]]
     return said
 
 
 def reasons(found: t.Iterable[table.Finding]) -> list[str]:
     """Return why the measures are wanted that have something to say."""
     named = {entry["id"].partition(".")[2] for entry in found if entry["verdict"] != "pass"}
-    return [f"{measure.id}: {measure.reason}" for measure in measures.MEASURES if measure.id in named]
+    return [f"{name}: {measures.table()[name]['reason']}" for name in measures.NAMES if name in named]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show what protects the nodes, what was changed and what was left. ``settings`` has ``revert``."""
-    found, revert = {node: answer["protected"] for node, answer in answers.items()}, boolean(run.settings["revert"])
-    findings = [one for node, answer in found.items() for one in table.on_node(answer["findings"], node)]
-    record = {
-        "schema": SCHEMA,
-        "reverted": revert,
-        "nodes": {node: {word: answer[word] for word in ("changed", "actions", "findings", "journal")} for node, answer in found.items()},
+    """Show what protects the nodes, what was changed and what was left. ``settings`` has ``revert``, and ``plan``, the result of protect_plan."""
+    revert = boolean(run.settings["revert"])
+    # What a revert left is known from before it alone; what holds is judged by what is live afterwards.
+    plans = protect_plan.plans(answers, run) if not revert else {node: {} for node in answers}
+    found = {}
+    for node, answer in answers.items():
+        found[node] = result_of(node, answer, run, {name: one.texts for name, one in plans[node].items()})
+        found[node]["findings"][:0] = run.settings["plan"]["said"][node] if revert else [entry for one in plans[node].values() for entry in one.findings]
+    findings = [entry for result in found.values() for entry in result["findings"]]
+    stats = {
+        "gb10_protection": {"schema": SCHEMA, "reverted": revert, "nodes": found},
+        "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass",
     }
-    title = "Taken back" if revert else "Protection"
     said = [*lines(found, run.check_mode), *([] if revert else reasons(findings))]
-    shown = findings if findings or not revert else None
-    stats = {"gb10_protection": record, "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass"}
-    return Outcome(title, shown, lines=said, stats=stats)
+    return Outcome("Taken back" if revert else "Protection", findings if findings or not revert else None, lines=said, stats=stats)
 
 
 def page() -> list[str]:
     """Return the measures as docs/protect.md has them."""
     said = []
-    for measure in measures.MEASURES:
-        said += [f"### {measure.id}", "", measure.does, "", measure.reason, "", "| What | Why | Source |", "|---|---|---|"]
-        said += [f"| {' | '.join(part.replace('|', chr(92) + '|') for part in figure)} |" for figure in measure.figures]
+    for name, measure in measures.table().items():
+        said += [f"### {name}", "", measure["does"], "", measure["reason"], "", "| What | Why | Source |", "|---|---|---|"]
+        said += [f"| {' | '.join(part.replace('|', chr(92) + '|') for part in figure)} |" for figure in measure["figures"]]
         said.append("")
     return said

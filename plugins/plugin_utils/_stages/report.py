@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
@@ -144,7 +145,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
         "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
-        "image_copies": {node: made for node, answer in answers.items() if (made := image_copies.reported(answer.get("image_copied")))},
+        "image_copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("image_copied"), image_copies.OF_COPY))},
         "verified": {node: answer["verified"]["verified"] for node, answer in answers.items() if answered(answer.get("verified"))},
         "downloads": {node: made for node, answer in answers.items() if (made := downloaded(answer.get("downloaded")))},
         "stages": seconds,
@@ -200,6 +201,15 @@ def _repository(one: dict[str, t.Any]) -> str:
     return f"{one['repo']}{at}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
 
 
+def request(report: dict[str, t.Any], head: dict[str, t.Any]) -> str:
+    """Return a request to copy. The key goes from its file to curl's standard input: it is in no command line."""
+    asked = json.dumps({"model": report["served_names"][0], "messages": [{"role": "user", "content": "Say hello."}]})
+    send = shlex.join(["-H", "Content-Type: application/json", "-d", asked, f"{report['endpoint']}/v1/chat/completions"])
+    if head["key"] != "generate":
+        return f"curl -s {send}"
+    return f"{shlex.join(['ssh', head['reached'], 'sudo', 'cat', head['key_file']])} | sed 's/^/Authorization: Bearer /' | curl -s -H @- {send}"
+
+
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what serves and what was proven, write it and pass it on."""
     report = content(answers, run)
@@ -220,6 +230,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         *([f"longest: {path_text(report['critical_path'])}"] if report["critical_path"] else []),
         f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",
         f"report: {run.path}",
+        *([f"try it: {request(report, head)}"] if report["endpoint"] else []),
     ]
     stats = {"gb10_report": report, "gb10_endpoint": f"{report['endpoint']}/v1" if report["endpoint"] else ""}
     return Outcome("Report", lines=lines, files={run.path: report}, mode=0o644, stats=stats)

@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events,
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, protect, proof
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 READS = {
@@ -199,7 +200,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what runs on every node, and pass it on."""
     said = {node: node_lines(node, answers) for node in answers}
-    lines = [line for node, about in said.items() for line in (f"{node}:", *(f"  {one}" for one in about))]
+    lines = [line for node, about in said.items() for line in (f"{node}:", *(f"  {one}" for one in table.packed(about)))]
     found = health_of(answers)
     stats = {"gb10_status": said, "gb10_endpoint": endpoint(answers), "gb10_health": found.state if found else "none"}
     stats["gb10_proof"] = proof_of(answers[next(iter(answers.values()))["head"]])[0]

@@ -11,11 +11,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 #: Version of what is passed on.
 SCHEMA = 1
-READS = {"minutes": "gb10_sweep_minutes", "alerts": "__sweep_alerts"}
+READS = {"minutes": "gb10_sweep_minutes", "alerts": "__protect_sweep_alerts"}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show it, and pass it on; the answers are those of health_sweep."""
+    """Show it, and pass it on; the answers are those of node_service."""
     found = {node: answer["sweep"] for node, answer in answers.items()}
     said = [f"{node}: {answer['msg']}" for node, answer in found.items()]
     first = next(iter(answers.values()))

@@ -27,7 +27,7 @@ READS = {"cluster": "gb10_cluster_name"}
 def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any], units_left: t.Sequence[str] = ()) -> list[Finding]:
     """Judge that nothing of ``cluster`` is left on a node: no container, no unit, no listener on the ports that were asked for, no memory.
 
-    ``memory`` is what ``memory_watch`` answered, ``units_left`` the units that are there.
+    ``memory`` is what ``node_samples_info`` answered, ``units_left`` the units that are there.
     """
     errors = [error for error in info["errors"] if error["section"] in ("docker", "containers", "listeners")]
     if errors:

@@ -6,11 +6,7 @@
 
 from __future__ import annotations
 
-import typing as t
 from xml.sax.saxutils import escape
-
-#: Colors that people who see no red or green tell apart as well (Okabe and Ito), darkest first.
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 def frame(width: int, height: int, title: str) -> list[str]:
@@ -28,21 +24,13 @@ def mark(left: float, top: float, bottom: float, color: str, dashes: str) -> str
     return f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" stroke="{color}" stroke-width="1.5"{dashed}/>'
 
 
-def text(left: float, base: float, words: str, *, size: int = 13, anchor: str = "start") -> str:
+def text(left: float, base: float, words: str, *, size: int = 13, anchor: str = "start", color: str = "") -> str:
     """Return words that begin, end or have their middle at a place."""
-    return f'<text x="{left:.1f}" y="{base:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+    fill = f' fill="{color}"' if color else ""
+    return f'<text x="{left:.1f}" y="{base:.1f}" font-size="{size}" text-anchor="{anchor}"{fill}>{escape(words)}</text>'
 
 
-def curve(points: t.Sequence[tuple[float, float] | None], color: str) -> t.Iterator[str]:
-    """Yield a line through the points; None is a gap, and a point by itself a dot."""
-    piece: list[tuple[float, float]] = []
-    for point in [*points, None]:
-        if point is not None:
-            piece.append(point)
-            continue
-        if len(piece) == 1:
-            yield f'<circle cx="{piece[0][0]:.1f}" cy="{piece[0][1]:.1f}" r="1.5" fill="{color}"/>'
-        elif piece:
-            path = " ".join(f"{left:.1f},{top:.1f}" for left, top in piece)
-            yield f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.8"/>'
-        piece = []
+def on(color: str) -> str:
+    """Return the color of words that can be read on a color: black or white."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"

@@ -16,6 +16,9 @@ Finding = dict[str, t.Any]
 ORDER = ("pass", "silenced", "warn", "unknown", "block")
 STOPPING = ("block", "unknown")
 
+#: Stands where a finding names its node: inputs, profiles and recipes lie on the controller.
+CONTROLLER = "controller"
+
 
 def worst(findings: t.Iterable[Finding]) -> str:
     """The gravest verdict among ``findings``; ``pass`` when there is none."""
@@ -138,3 +141,14 @@ def on_node(findings: list[Finding], node: str) -> list[Finding]:
 def some(texts: list[str], between: str = ", ") -> str:
     """Return the first five texts, and how many more there are."""
     return between.join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
+
+
+def packed(texts: t.Iterable[str], width: int = 156) -> list[str]:
+    """Return short texts in as few lines as they fit into, in their order. A wide one, and one with a remedy, has its own line."""
+    lines: list[str] = []
+    for text in texts:
+        if lines and len(lines[-1]) + 2 + len(text) <= width and "Remedy: " not in lines[-1] + text:
+            lines[-1] += f"; {text}"
+        else:
+            lines.append(text)
+    return lines

@@ -19,11 +19,10 @@ spec.loader.exec_module(docs_build)
 
 @pytest.mark.parametrize(("path", "page"), [
     ("docs/rules.md", "rules.md"),
-    ("docs/bench_lab.svg", "bench_lab.svg"),
     ("tests/lab/hub/README.md", "lab_hub.md"),
     ("README.md", "readme.md"),
     ("plugins/modules/node_info.py", "reference/node_info_module.rst"),
-    ("roles/preflight/README.md", "reference/preflight_role.rst"),
+    ("roles/doctor/README.md", "reference/doctor_role.rst"),
     ("playbooks/profiles/nemotron_3_super_tp2.yml", "shipped_profiles.md#nemotron_3_super_tp2"),
     ("playbooks/serve.yml", "playbooks.md#serve"),
     ("galaxy.yml", ""),

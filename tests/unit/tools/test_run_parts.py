@@ -124,7 +124,7 @@ def test_the_digest_sees_content_mode_and_new_files(tmp_path: Path) -> None:
         ("tests/integration/test_prune.py", False, True),
         ("tests/unit/test_init.py", False, True),
         ("docs/index.md", False, True),
-        ("roles/lock/README.md", False, True),
+        ("roles/engine/README.md", False, True),
     ],
 )
 def test_a_part_that_works_on_nodes_stays_green_when_what_it_never_reads_changes(changed: str, everything: bool, on_nodes: bool) -> None:

@@ -21,9 +21,9 @@ def action(answer):
 
 
 def test_the_registry_is_asked_through_the_module_for_digests():
-    made = action({"digest": "sha256:" + "1" * 64, "reference": "org/image@…"})
+    made = action({"digest": {"digest": "sha256:" + "1" * 64, "reference": "org/image@…"}})
     assert made._digest("org/image:1", {}) == ("sha256:" + "1" * 64, "")
-    assert made.asked == [{"module_name": "gb10.cluster.image_digest_info", "module_args": {"image": "org/image:1"}, "task_vars": {}}]
+    assert made.asked == [{"module_name": "gb10.cluster.image_info", "module_args": {"image": "org/image:1", "want": ["digest"]}, "task_vars": {}}]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, bench
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_code
-from ansible_collections.gb10.cluster.plugins.modules import engine_bench, gpu_samples_info
+from ansible_collections.gb10.cluster.plugins.module_utils._samples import gpu_power
+from ansible_collections.gb10.cluster.plugins.modules import engine_bench
 
 RECORDED = (Path(__file__).resolve().parents[2] / "fixtures" / "bench" / "random.txt").read_text(encoding="utf-8")
 SECRET = "k3y-of-the-api"
@@ -142,7 +143,7 @@ def test_a_client_is_told_which_directory_was_looked_at(monkeypatch: pytest.Monk
 
 
 def test_a_figure_that_one_gpu_does_not_say_is_unknown() -> None:
-    assert gpu_samples_info.sample([{"power_w": 3.5, "temperature_c": 36}, {"power_w": 4.0, "temperature_c": 40}], 1.04) == {
+    assert gpu_power.sample([{"power_w": 3.5, "temperature_c": 36}, {"power_w": 4.0, "temperature_c": 40}], 1.04) == {
         "t": 1.0, "power_w": 7.5, "temperature_c": 40,
     }  # fmt: skip
-    assert gpu_samples_info.sample([{"power_w": None, "temperature_c": 36}], 1)["power_w"] is None and gpu_samples_info.sample([], 1)["temperature_c"] is None
+    assert gpu_power.sample([{"power_w": None, "temperature_c": 36}], 1)["power_w"] is None and gpu_power.sample([], 1)["temperature_c"] is None

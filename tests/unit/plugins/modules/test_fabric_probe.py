@@ -163,7 +163,7 @@ BOOK = [
         "vars": {"__fabric_round": "{{ rounds[0] }}"},
         "tasks": [
             {"ansible.builtin.set_fact": {"__fabric_found": []}},
-            {"ansible.builtin.include_role": {"name": "gb10.cluster.fabric", "tasks_from": "round"}},
+            {"ansible.builtin.include_role": {"name": "gb10.cluster.doctor", "tasks_from": "fabric_round"}},
             {"name": "Keep it", "ansible.builtin.copy": {"content": "{{ __fabric_found | to_json }}", "dest": "{{ place }}/{{ inventory_hostname }}.json"}},
         ],
     }
@@ -205,22 +205,17 @@ def test_a_round_of_the_role_through_ansible(node, tmp_path):
     assert found["errors"] == [] and found["links"][0]["out_gbits"] > 0.01 and found["links"][0]["in_gbits"] > 0.01
 
 
-@pytest.mark.parametrize(
-    ("book", "arguments"),
-    [("playbooks/fabric.yml", ["--check"]), ("playbooks/preflight.yml", ["--check", "--tags", "fabric"])],
-)
-def test_check_mode_of_the_playbooks_loads_no_network_and_says_so(tmp_path, book, arguments):
-    code, output = play(tmp_path, book, *arguments)
+def test_check_mode_of_the_playbook_loads_no_network_and_says_so(tmp_path):
+    code, output = play(tmp_path, "playbooks/doctor.yml", "--check", "--tags", "fabric")
     assert code == 0, output
     assert "It is not, since that loads the network" in " ".join(output.split())
     assert not any(f": {task}]" in output for task in ("Listen", "Measure", "Look at the node")) and "changed=1" not in output
 
 
-def test_without_the_tag_the_preflight_probes_nothing(tmp_path):
-    code, output = play(tmp_path, "playbooks/preflight.yml", "--list-tasks")
-    assert code == 0 and "Preflight" in output and "Fabric" not in output
-    code, output = play(tmp_path, "playbooks/preflight.yml", "--list-tasks", "--tags", "fabric")
-    assert code == 0 and "Fabric" in output and "Preflight\t" not in output
+def test_without_its_tag_nothing_is_probed_or_recorded():
+    (block,) = [entry for entry in yaml.safe_load((through_ansible.ROOT / "playbooks/tasks/doctor_cluster.yml").read_text()) if "block" in entry]
+    by_name = {entry["name"]: entry["tags"] for entry in block["block"]}
+    assert by_name == {"Preflight": ["preflight"], "Fabric": ["never", "fabric"]}
 
 
 def answer(number, address):
@@ -244,7 +239,8 @@ WHOLE = [
                     "__fabric_found": [],
                 }
             },
-            {"ansible.builtin.include_role": {"name": "gb10.cluster.fabric", "tasks_from": "probe"}},
+            {"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}},
+            {"ansible.builtin.include_role": {"name": "gb10.cluster.doctor", "tasks_from": "fabric_probe"}},
         ],
     }
 ]
@@ -299,7 +295,7 @@ def test_the_play_stops_before_anything_is_loaded_while_an_engine_serves(node, t
             "gather_facts": False,
             "any_errors_fatal": True,
             "module_defaults": {"gb10.cluster.fabric_probe": {"roots": {"proc_root": "{{ place }}/proc"}}},
-            "roles": ["gb10.cluster.fabric"],
+            "tasks": [{"ansible.builtin.include_role": {"name": "gb10.cluster.doctor", "tasks_from": "fabric"}}],
         }
     ]
     code, output = play(tmp_path, book, ansible_become=False, gb10_state_dir=str(tmp_path / "state"))

@@ -322,8 +322,8 @@ def test_every_result_and_option_is_documented():
     described = documented["DOCUMENTATION"]["options"]
     of_fragments = {"docker_socket", "docker_timeout", "roots", "tool_timeout"}
     assert set(options) - of_fragments == set(described)
-    assert described["sections"]["choices"] == list(node_info.SECTIONS)
-    assert set(documented["RETURN"]) == {*node_info.SECTIONS, "errors"}
+    assert described["sections"]["choices"] == [*node_info.SECTIONS, *node_info.BY_NAME]
+    assert set(documented["RETURN"]) == {*node_info.SECTIONS, *node_info.BY_NAME, "errors"}
 
 
 def keys_of(value, described, path=""):
@@ -449,3 +449,27 @@ def test_sdk_version(monkeypatch):
 
     monkeypatch.setattr(node_info.importlib.metadata, "version", absent)
     assert node_info.sdk_version() is None
+
+
+@pytest.mark.parametrize(("given", "looks"), [
+    ({"await_up": ["asr"], "await_timeout": 5}, 3),
+    ({"await_down": ["tts"], "await_timeout": 5}, 2),
+    ({"await_up": ["asr"]}, 1),
+    ({}, 1),
+])  # fmt: skip
+def test_companions_are_waited_for(monkeypatch, given, looks):
+    def row(name, **changes):
+        return {"name": name, "running": True, "healthy": False, "unit": "", "container_id": "", **changes}
+
+    seen = [[row("asr"), row("tts")], [row("asr"), row("tts", running=False)], [row("asr", healthy=True), row("tts", running=False)]]
+    asked = []
+
+    def answer(params, api):
+        asked.append(params)
+        return {"companions": seen[len(asked) - 1]}
+
+    monkeypatch.setattr(node_info, "answer", answer)
+    monkeypatch.setattr(node_info, "LOOK_SECONDS", 0.01)
+    params = {"docker_socket": "/nowhere", "docker_timeout": 1, "tool_timeout": 1, "await_up": [], "await_down": [], "await_timeout": 0, **given}
+    result = node_info.work(types.SimpleNamespace(params=params, check_mode=False))
+    assert len(asked) == looks and [one["name"] for one in result["companions"]] == ["asr", "tts"]

@@ -80,20 +80,9 @@ def test_a_recorded_tree_put_up_again_gives_the_same_fabric(tmp_path, sysfs):
 def test_what_is_not_there_is_an_error_and_hides_nothing(tmp_path):
     write(tmp_path / "proc", {"meminfo": MEMINFO})
     made = recorder(tmp_path, nvidia_smi="/nonexistent/nvidia-smi", kernel_log=str(tmp_path / "no.log"))
-    for part in (made.driver, made.proc, made.kernel, made.docker, made.network):
-        part()
-    assert [file["name"] for file in made.files if file["name"].startswith("proc/")] == ["proc/meminfo"]
-    assert {"driver/smi.xml", "kernel.log", "docker/version.json"} <= {error["section"] for error in made.sections.errors}
-
-
-def test_samples_end_with_their_time_or_with_their_file(tmp_path, monkeypatch):
-    write(tmp_path / "proc", {"meminfo": MEMINFO})
-    roots = {"proc_root": str(tmp_path / "proc"), "meminfo": None}
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    flag = tmp_path / "flag"
-    head, *samples = map(json.loads, recording.memory_samples(roots, 60, str(flag)).splitlines())
-    assert head["unit"] == "kB" and [sample["MemAvailable"] for sample in samples] == [500]
-    assert samples[0]["AnonPages"] is None
+    found = made.everything()
+    assert [file["name"] for file in found["files"] if file["name"].startswith("proc/")] == ["proc/meminfo"]
+    assert {"driver/smi.xml", "kernel.log", "docker/version.json"} <= {error["section"] for error in found["errors"]} and found["hostname"]
 
 
 def test_docker_s_answer_is_kept_without_what_names_the_machine(tmp_path, monkeypatch):

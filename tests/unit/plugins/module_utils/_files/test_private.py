@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
-from ansible_collections.gb10.cluster.plugins.modules import memory_watch
+from ansible_collections.gb10.cluster.plugins.module_utils._samples import memory_return
 
 NOBODY = 65534
 
@@ -51,7 +51,7 @@ def of_an_older_version(tmp_path):
     "write",
     [
         lambda path: private.ensure(os.path.dirname(path)),
-        lambda path: memory_watch.write_note(path, 1, "b", 1, note.Level(None, "nothing says it")),
+        lambda path: memory_return.write_note(path, 1, "b", 1, note.Level(None, "nothing says it")),
         lambda path: starts.FILE.write(path, []),
     ],
     ids=["container", "memory", "records"],

@@ -28,7 +28,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import record 
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting
 from ansible_collections.gb10.cluster.plugins.module_utils._model import manifest, model_code
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import journal
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweeps
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup, unit
@@ -187,10 +186,6 @@ def secret(place: str, word: str) -> None:
     cluster_secrets.work(t.cast(t.Any, types.SimpleNamespace(params=params, check_mode=False)))
 
 
-def protection(place: str, word: str) -> None:
-    journal.Journal(place).put([{"kind": "hold", "measure": "holds", "target": word}])
-
-
 #: Every writer of a secret or record of a node or the controller: it writes below a place what follows from a word.
 WRITERS: dict[str, t.Callable[[str, str], t.Any]] = {
     "the mode": lambda place, word: modes.write(place, {**MODE, "changed_at": word}),
@@ -207,8 +202,6 @@ WRITERS: dict[str, t.Callable[[str, str], t.Any]] = {
     "a model's digests": lambda place, word: manifest.write(f"{place}/manifest.json", word, {}),
     "a model's code": lambda place, word: model_code.write_note(f"{place}/code.json", {"word": word}),
     "a secret": secret,
-    "the journal of protection": protection,
-    "a drop-in": lambda place, word: journal.write(f"{place}/90-x.conf", word, 0o644, replace=True),
     "a unit file": unit_file,
     "a unit's program": sent_program,
     "a unit's specification": left_out,

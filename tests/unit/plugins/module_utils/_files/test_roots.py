@@ -16,5 +16,5 @@ ROOT = pathlib.Path(__file__).resolve().parents[5]
 
 
 def test_the_setting_has_the_roots_of_the_modules():
-    spec = yaml.safe_load((ROOT / "roles/gb10/meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]["gb10_node_roots"]
+    spec = yaml.safe_load((ROOT / "roles/gb10/meta/argument_specs.yml").read_text())["argument_specs"]["settings"]["options"]["gb10_node_roots"]
     assert {name: option["type"] for name, option in spec["options"].items()} == {name: option["type"] for name, option in ROOTS["options"].items()}

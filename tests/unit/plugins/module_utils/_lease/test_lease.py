@@ -93,7 +93,7 @@ class Node:
         return modes.read(self.state)
 
 
-ENDING = ["disable --quiet gb10-engine-gb10.service", "stop gb10-engine-gb10.service", "memory_watch gb10"]
+ENDING = ["disable --quiet gb10-engine-gb10.service", "stop gb10-engine-gb10.service", "node_samples_info gb10"]
 BACK = ["enable --quiet gb10-engine-spark-1.service", "start gb10-engine-spark-1.service", "disable --quiet gb10-lease.service"]
 
 

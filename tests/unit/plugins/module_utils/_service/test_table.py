@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
-from ansible_collections.gb10.cluster.plugins.modules import cluster_prune, node_container_info
+from ansible_collections.gb10.cluster.plugins.modules import cluster_prune, node_container_info, node_service
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report import units
 
 NAME = "gb10-exporter.service"
 #: Every file that a person writes or changes for such a unit; the lists write themselves.
-WRITTEN = ("module_utils/_exporter/program.py", "module_utils/_service/table.py", "modules/node_exporter.py", "action/node_exporter.py", "docs/exporter.md")
+WRITTEN = (
+    "module_utils/_exporter/program.py", "module_utils/_service/table.py", "module_utils/_service/exporter_service.py", "modules/node_service.py",
+    "docs/exporter.md",
+)  # fmt: skip
 MOST = 5
 
 
@@ -47,7 +50,7 @@ def test_another_unit_is_looked_at_said_and_pruned_by_its_row_alone(where, monke
     assert f"unit: none, its files are left ({NAME})" in units.lines(found)
     there = {"spark-1": {"exporter": {**found["exporter"], "installed": True}}}
     (line,) = units.stays(there)
-    assert line == "The exporter stays on spark-1; ansible-playbook -i inventories/NAME gb10.cluster.exporter -e gb10_exporter=absent takes it away."
+    assert line == "The exporter stays on spark-1; ansible-playbook -i inventories/NAME gb10.cluster.protect --tags exporter -e gb10_exporter=absent takes it away."
     (left,) = cluster_prune.survey_units({**params, "secrets_dir": where.secrets_dir}, 0)
     assert (left.kind, left.name, left.ref) == ("unit", f"{where.state_dir}/exporter", (f"{where.state_dir}/exporter", "exporter"))
     assert "exporter" in table.folders()
@@ -70,14 +73,13 @@ def test_what_goes_with_its_cluster_is_left_where_it_or_its_files_are_there():
 
 
 def test_a_unit_costs_its_own_files_and_its_row():
-    """The files of those that are there are what the count rests on: a room, a module with its half on the controller, and a page."""
+    """The files of those that are there are what the count rests on: a room, how it is set up, its name in the module, and a page."""
     assert len(WRITTEN) <= MOST
     root = Path(table.__file__).parents[3]
-    setters = [path.stem for path in (root / "plugins/modules").glob("*.py") if "install.bring(" in (text := path.read_text()) or "specified.bring(" in text]
-    assert len(setters) == len(table.SERVICES)
-    for name in setters:
-        assert (root / "plugins/action" / f"{name}.py").read_text().count("SendsProgram") == 2
+    assert set(node_service.SERVICES) == {one.key for one in table.SERVICES}
+    assert (root / "plugins/action/node_service.py").read_text().count("SendsProgram") == 2
     for one in table.SERVICES:
+        assert (root / f"plugins/module_utils/_service/{one.key}_service.py").exists()
         assert (root / "plugins/module_utils" / f"{one.main.replace('.', '/')}.py").exists() and (root / "docs" / f"{one.page}.md").exists()
 
 

@@ -12,14 +12,17 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import running
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
+from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, record, service, specification, text, unit_files
 
-IMAGE = "sha256:" + "a" * 64
+OWN = "b" * 64
 
 
 def one(name: str, **more: t.Any) -> dict[str, t.Any]:
-    return {"name": name, "image": IMAGE, "port": 1, "health_path": "/", "health_timeout": 60, "stop_timeout": 20, **more}
+    return {"name": name, "port": 1, "health_path": "/", "gpus": False, "health_timeout": 60, "stop_timeout": 20, **more}
 
 
 class Node:
@@ -39,15 +42,23 @@ class Node:
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
         self.given = {"companions": [one("asr"), one("ollama")], "state_dir": str(tmp_path), "roots": {"proc_root": str(tmp_path / "proc")}}
         (self.folder / specification.FILE).write_text(specification.dump(self.given))
-        self.unit = beside.Companions(beside.read(str(self.folder / specification.FILE)), self.run)
+        self.unit = beside.Companions(beside.read(str(self.folder / specification.FILE)), lambda *_given: {})
+        monkeypatch.setattr(beside, "start", self.start)
+        monkeypatch.setattr(beside, "stop", self.stop)
 
-    def run(self, module: str, arguments: t.Mapping[str, t.Any], _seconds: float, _predict: bool) -> dict[str, t.Any]:
-        assert module == "companion" and arguments["comes_back"] is True
-        did = (arguments["name"], arguments["state"])
-        self.asked.append(" ".join(did))
-        if arguments["name"] == "ollama" and arguments["state"] == "started":
+    def start(self, _api: t.Any, given: t.Mapping[str, t.Any]) -> str:
+        if given["name"] == "ollama":
             self.unit.ask_to_stop(15, None)
-        return {"failed": True, "msg": "no", "verdict": "block"} if did in self.broken else {"msg": " ".join(did), "changed": True}
+        return self.act(given["name"], "started")
+
+    def stop(self, _api: t.Any, given: t.Mapping[str, t.Any]) -> str:
+        return self.act(given["name"], "stopped")
+
+    def act(self, *did: str) -> str:
+        self.asked.append(" ".join(did))
+        if did in self.broken:
+            raise ClusterError("no")
+        return " ".join(did)
 
     @property
     def state(self) -> dict[str, t.Any]:
@@ -91,33 +102,31 @@ def test_after_a_crash_nothing_starts_until_a_person_says_so(node):
     assert again.unit.main() == 0 and again.asked[0] == "asr started"
 
 
-def test_a_unit_that_is_released_leaves_them_running(node):
+def test_a_unit_that_is_released_leaves_them_running(node, monkeypatch):
     made = node()
 
-    def run(*given):
+    def started(api, given):
         (made.folder / unit_files.RELEASE).touch()
-        return made.run(*given)
+        return made.start(api, given)
 
-    made.unit.run = run
+    monkeypatch.setattr(beside, "start", started)
     assert made.unit.main() == 0
     assert made.asked == ["asr started", "ollama started"] and made.state["state"] == "stopped" and not (made.folder / unit_files.RELEASE).exists()
 
 
-def test_one_that_was_taken_out_is_neither_started_nor_stopped(node, tmp_path):
+def test_one_that_was_taken_out_is_not_stopped(node):
     made = node()
-    assert beside.listed(str(tmp_path), "ollama") and not beside.listed(str(tmp_path), "tts") and not beside.listed(str(tmp_path / "none"), "ollama")
-    beside.leave_out(str(tmp_path), "ollama")
-    assert beside.names(beside.read(beside.path_of(str(tmp_path)))) == ["asr"] and Path(beside.path_of(str(tmp_path))).stat().st_mode & 0o777 == 0o600
+    (made.folder / specification.FILE).write_text(specification.dump({**made.given, "companions": made.given["companions"][:1]}))
     made.unit.ask_to_stop(15, None)
     assert made.unit.end() == 0 and made.asked == ["asr stopped"]
 
 
 @pytest.mark.parametrize("wrong", ["{", json.dumps({"schema": 1}), json.dumps({"schema": 1, "companions": [{}], "state_dir": "", "roots": {}})])
 def test_another_file_is_no_specification(tmp_path, wrong):
-    (tmp_path / "companions").mkdir()
-    Path(beside.path_of(str(tmp_path))).write_text(wrong)
+    path = tmp_path / specification.FILE
+    path.write_text(wrong)
     with pytest.raises(UnknownState, match=specification.FILE):
-        beside.listed(str(tmp_path), "ollama")
+        beside.read(str(path))
 
 
 def test_its_unit_begins_before_those_of_the_engines_and_has_the_time_that_it_takes():
@@ -143,3 +152,75 @@ def test_a_power_cycle_of_our_own_counts_for_every_unit_of_the_node_once(tmp_pat
     (tmp_path / "run" / record.POWER_CYCLED).unlink()
     with pytest.raises(ClusterError, match="did not shut down cleanly"):
         record.check_boot(str(tmp_path / "engine"), "later", str(tmp_path), "unit")
+
+
+# -- one container -------------------------------------------------------------------------------------------------------
+
+
+class Engine:
+    """An engine with one container of the companion ollama, or none, and what its command line was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: str = "exited", deaf: bool = False) -> None:
+        self.status, self.deaf = status, deaf
+        self.did: list[str] = []
+        monkeypatch.setattr(beside, "docker", self.docker)
+        monkeypatch.setattr(beside, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(gpu_access, "await_cdi_devices", lambda api, gpus, before: self.did.append(f"devices for {gpus}"))
+        monkeypatch.setattr(obstacles, "foreign_on", lambda api, ports, current: [])
+        monkeypatch.setattr(running, "health", lambda port, path, timeout: (True, "status 200"))
+
+    def docker(self, *words: str) -> None:
+        self.did.append(" ".join(words).replace(OWN, "OWN"))
+        self.status = "running" if words[0] == "start" or self.deaf else "exited"
+
+    def containers(self, _labels: t.Any) -> list[dict[str, t.Any]]:
+        return [{"Id": OWN, "Names": ["/gb10-companion-ollama"], "State": self.status}] if self.status else []
+
+    def inspect(self, _id: str) -> dict[str, t.Any]:
+        state = {"Status": self.status, "ExitCode": 3, "OOMKilled": False, "StartedAt": "", "Pid": 0}
+        return {"Id": OWN, "Name": "/gb10-companion-ollama", "State": state, "Config": {"StopSignal": "SIGINT", "Labels": {}}}
+
+    def logs(self, _id: str) -> str:
+        return "address in use"
+
+
+def test_a_container_that_is_there_is_started_once_it_can_have_the_gpu(monkeypatch):
+    engine = Engine(monkeypatch)
+    said = beside.start(engine, one("ollama", gpus=True))
+    assert engine.did == ["devices for all", "start OWN"] and said == "companion ollama is started, http://127.0.0.1:1/ says status 200"
+    assert beside.start(engine, one("ollama")) == said and engine.did == ["devices for all", "start OWN"]
+
+
+def test_none_is_made_at_a_boot_and_no_port_is_shared(monkeypatch):
+    engine = Engine(monkeypatch, status="")
+    with pytest.raises(ClusterError, match="no container of the companion ollama"):
+        beside.start(engine, one("ollama"))
+    engine = Engine(monkeypatch)
+    held = {"port": 1, "address": "0.0.0.0", "pid": 7, "process": "python3", "cmdline": "", "since": "then", "container": "", "container_name": ""}
+    monkeypatch.setattr(obstacles, "foreign_on", lambda api, ports, current: [held])
+    with pytest.raises(ClusterError, match=r"ports that the companion ollama needs are taken on .*python3 \(pid 7\)"):
+        beside.start(engine, one("ollama"))
+    assert "start OWN" not in engine.did
+
+
+def test_one_that_ends_or_does_not_answer_fails(monkeypatch):
+    engine = Engine(monkeypatch)
+    monkeypatch.setattr(engine, "docker", lambda *words: None)
+    monkeypatch.setattr(beside, "docker", engine.docker)
+    with pytest.raises(ClusterError, match="ended with exit code 3; its log ends:\naddress in use"):
+        beside.start(engine, one("ollama"))
+    engine = Engine(monkeypatch)
+    monkeypatch.setattr(running, "health", lambda port, path, timeout: (False, "status 503"))
+    with pytest.raises(WaitTimeout, match="not healthy after 0 s: GET http://127.0.0.1:1/: status 503"):
+        beside.start(engine, one("ollama", health_timeout=0))
+
+
+def test_it_is_asked_to_end_by_its_own_signal_and_never_killed(monkeypatch):
+    engine = Engine(monkeypatch, status="running")
+    assert beside.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
+    assert beside.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
+    engine = Engine(monkeypatch, status="running", deaf=True)
+    with pytest.raises(ClusterError, match="was asked to end and still runs after 0 s; it was not killed"):
+        beside.stop(engine, one("ollama", stop_timeout=0))
+    assert engine.did == ["kill --signal SIGINT OWN"]
+    assert beside.stop(Engine(monkeypatch, status=""), one("ollama")) == "companion ollama was removed"

@@ -29,9 +29,9 @@ def given(state_dir: str = "/var/lib/gb10", role: str = "head", executor: str = 
     """A specification as the role makes it, with short arguments."""
     module = "ray_cluster" if executor == "ray" else "node_container"
     meets = executor == "native" and pair
-    step = {"drop": "page_cache_drop", "zombies": "cuda_zombie_check", "memory": "", "note": "memory_watch", "container": module}
+    step = {"drop": "page_cache_drop", "zombies": "cuda_zombie_check", "memory": "", "note": "node_samples_info", "container": module}
     begin = {"ray": "node_container_info"} if executor == "ray" else {"meet": ""} if meets else {}
-    engine = {"engine": "vllm_serve", **({"join": ""} if meets else {}), **({"token": "vllm_serve_info"} if role == "head" else {}), "guard": "node_guard"}
+    engine = {"engine": "vllm_serve", **({"join": ""} if meets else {}), **({"token": "vllm_serve_info"} if role == "head" else {}), "guard": "node_service"}
     has_engine = role == "head" or executor == "native"
     own = {**step, **({**begin, **engine} if has_engine else {})}
     stop = {**({"drain": "vllm_serve"} if role == "head" else {}), **({"engine": "vllm_serve"} if has_engine else {}), "container": module}
@@ -287,8 +287,8 @@ def test_a_start_takes_all_steps_under_the_lock(node):
     one = node()
     one.supervisor.begin()
     assert one.asked == [
-        "node_container!", "cluster_lock", "page_cache_drop", "cuda_zombie_check", "memory_watch", "node_container", "vllm_serve", "vllm_serve_info",
-        "node_guard", "cluster_lock",
+        "node_container!", "cluster_lock", "page_cache_drop", "cuda_zombie_check", "node_samples_info", "node_container", "vllm_serve", "vllm_serve_info",
+        "node_service", "cluster_lock",
     ]  # fmt: skip
     assert (one.state["state"], one.state["tries"]) == ("running", 1)
 
@@ -666,11 +666,11 @@ def awaited(one: Node) -> program.Seen:
     return program.Seen()
 
 
-@pytest.mark.parametrize(("role", "other", "rest"), [("head", "spark-2", ["vllm_serve_info", "node_guard"]), ("worker", "spark-1", ["node_guard"])])
+@pytest.mark.parametrize(("role", "other", "rest"), [("head", "spark-2", ["vllm_serve_info", "node_service"]), ("worker", "spark-1", ["node_service"])])
 def test_each_rank_is_started_by_its_own_node_and_joins(node, role, other, rest):
     one = node(role=role, pair=True)
     one.supervisor.begin()
-    begin = ["page_cache_drop", "cuda_zombie_check", "memory_watch", "node_container", "vllm_serve"]
+    begin = ["page_cache_drop", "cuda_zombie_check", "node_samples_info", "node_container", "vllm_serve"]
     assert one.asked == ["node_container!", "cluster_lock", *begin, *rest, "cluster_lock"]
     assert (one.state["state"], one.state["tries"]) == ("running", 1) and f"join: {other}" in one.said
 

@@ -20,11 +20,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import specific
 #: What a module is given beside its defaults, as a play may type it.
 GIVEN: dict[str, dict[str, t.Any]] = {
     "cuda_zombie_check": {"roots": {"proc_root": "/p"}, "tool_timeout": "7", "fail_on": "warn,block", "wait": "no", "earlier": {"a": [1]}},
-    "memory_watch": {"state": "back", "expected": '{"mb": 7}', "roots": {"meminfo": "/m", "kernel_log": "auto"}},
-    "companion": {"name": "asr", "port": "8000", "mounts": [{"source": "/a", "target": "/b"}], "arguments": ["x", 7], "gpus": "True", "env": {"A": "1"}},
+    "node_samples_info": {"source": "memory", "expected": '{"mb": 7}', "roots": {"meminfo": "/m", "kernel_log": "auto"}},
     "vllm_serve_info": {"sample_s": "1.5", "log_offset": 9, "probe": 1, "ray_offsets": None},
     "page_cache_drop": {"level": "3", "paths": ["$HOME/x", "~/y"], "compact": "off"},
-    "node_guard": {"state": "serving", "addresses": ["10.0.0.1"]},
+    "node_service": {"name": "guard", "state": "serving", "guard": {"addresses": ["10.0.0.1"]}, "lease": {"clusters": "a,b"}},
     "cluster_lock": {"holder": {"user": "ada", "pid": 7}, "nodes": []},
     "vllm_serve": {"model": "org/name"},
 }

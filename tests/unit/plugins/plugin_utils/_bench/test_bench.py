@@ -7,16 +7,18 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import random
 import typing as t
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import bench
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history, pictures, rows
+from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history, rows
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import bench_rows
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
 WANTED = {"suite": "short", "concurrency": [1, 4, 8], "input": 1024, "output": 256, "prompts": 0, "context": 131072}
 
@@ -132,9 +134,7 @@ def test_the_first_row_on_a_slower_image_warns() -> None:
 def test_rows_are_appended_and_nothing_is_replaced(tmp_path: Path) -> None:
     place = tmp_path / "new" / "place"
     first = history.record(str(place), [row(), row(concurrency=8)])
-    assert sorted(Path(name).name for name in first.files) == [
-        "bench.csv", "bench.json", "lab_tiny_tp2-20261123T150000Z-concurrency.svg", "lab_tiny_tp2-20261123T150000Z-history.svg",
-    ]  # fmt: skip
+    assert sorted(Path(name).name for name in first.files) == ["bench.csv", "bench.json"]
     history.record(str(place), [row(run="20261123T160000Z")])
     kept = history.load(str(place))
     assert kept[:2] == first.rows and len(kept) == 3
@@ -165,16 +165,46 @@ def test_two_benches_do_not_write_at_once(tmp_path: Path) -> None:
         history.record(str(tmp_path), [row()])
 
 
-def test_the_pictures_are_whole_and_name_their_lines() -> None:
-    several = [row(60 * one["concurrency"] ** 0.5, 300 + one["concurrency"], **one) for one in rows.cases({**WANTED, "suite": "sweep"})]
-    drawn = pictures.concurrency([{**one, "output_len": 1} for one in several])
-    past = [row(100 + number, run=f"r{number}", image=f"sha256:{number // 3}", concurrency=at) for number in range(6) for at in (1, 8)]
-    told = pictures.history(past, past[-1])
-    for picture in (drawn, told, pictures.history([row()], row()), pictures.concurrency([row()])):
-        ET.fromstring(picture)
-    assert "random-long" in drawn and "random at 8" in told and told.count("stroke-dasharray=\"4 3\"") == 1
-
-
 def test_the_table_says_what_is_unknown() -> None:
     title, line = rows.table([row()])
     assert title.split()[0] == "case" and line.startswith("random at 4") and line.split()[-1] == "-" and len(title) == len(line)
+
+
+# --- the stage ----------------------------------------------------------------------------------------------------------------
+
+
+def kept_of(tmp_path: Path, results: list[dict[str, t.Any]], check_mode: bool = False) -> Outcome:
+    one = row()
+    about = {name: one[name] for name in ("run", "time", "cluster", "profile", "image", "engine_version", "engine_digest", "place", "client")}
+    run = Run({"results": results, "about": about}, [], str(tmp_path / "benches"), [], [], datetime.datetime.now(datetime.timezone.utc), check_mode)
+    return bench_rows.judge({"spark-1": {"samples": {"unreachable": True}}, "spark-2": {"samples": samples((11, 20.0, 70))}}, run)
+
+
+def measured(speed: float = 100.0) -> dict[str, t.Any]:
+    one = row(speed)
+    figures = {name: one[name] for name in bench.FIGURES}
+    case = {name: one[name] for name in ("workload", "concurrency", "prompts", "input_len", "output_len")}
+    return {"case": case, "figures": figures, "began": 10, "ended": 20, "acceptance_length": None, "foreign_requests": 0}
+
+
+def test_the_stage_keeps_rows_and_names_what_was_not_measured(tmp_path: Path) -> None:
+    failed = {"failed": True, "item": {"workload": "code", "concurrency": 3}, "msg": "time over.", "verdict": "block", "remedy": "more minutes"}
+    outcome = kept_of(tmp_path, [measured(), failed, {"skipped": True, "item": {}}])
+    assert [one["id"] for one in outcome.findings or []] == ["bench.case", "bench.case"] and not outcome.failure
+    assert outcome.findings[0]["message"] == "code at 3: time over." and outcome.findings[0]["remedy"] == "more minutes"
+    passed_on = outcome.stats["gb10_bench"]
+    assert outcome.stats["gb10_verdict"] == "block" and passed_on["rows"] == history.load(str(tmp_path / "benches")) and len(passed_on["files"]) == 2
+    assert passed_on["rows"][0]["power_w"] is None and passed_on["rows"][0]["nodes"]["spark-2"]["power_w"] == 20.0
+    assert any(line.startswith("random at 4") for line in outcome.lines) and sum(line.startswith("written: ") for line in outcome.lines) == 2
+
+
+def test_rows_that_cannot_be_kept_are_passed_on(tmp_path: Path) -> None:
+    kept_of(tmp_path, [measured()])
+    (tmp_path / "benches" / "bench.csv").write_text("mine", encoding="utf-8")
+    outcome = kept_of(tmp_path, [measured()])
+    assert "was changed" in outcome.failure and "Remedy: " in outcome.failure
+    assert len(outcome.stats["gb10_bench"]["rows"]) == 1 and outcome.stats["gb10_verdict"] == "block"
+
+
+def test_check_mode_keeps_nothing(tmp_path: Path) -> None:
+    assert kept_of(tmp_path, [measured()], check_mode=True).stats["gb10_bench"]["files"] == [] and not (tmp_path / "benches").exists()

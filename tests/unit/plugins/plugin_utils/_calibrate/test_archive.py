@@ -9,13 +9,19 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import archive
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive import Content
+
+sys.path.insert(0, str(Path(__file__).parents[5] / "tests" / "tools"))
+
+import field_check  # noqa: E402
 
 
 @pytest.fixture
@@ -116,50 +122,50 @@ def packed(path, members):
 )
 def test_a_name_that_is_not_a_plain_one_below_the_root_is_refused(tmp_path, name):
     with pytest.raises(UnknownState) as caught:
-        archive.read(packed(tmp_path / "a.tar.gz", [(member(name, size=1), b"x")]))
+        field_check.read_archive(packed(tmp_path / "a.tar.gz", [(member(name, size=1), b"x")]))
     assert "not the name of something below calibration" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.CONTTYPE, b"Z"])
 def test_a_hard_link_or_a_device_is_refused(tmp_path, kind):
     with pytest.raises(UnknownState) as caught:
-        archive.read(packed(tmp_path / "a.tar.gz", [(member("calibration/x", type=kind, linkname="calibration/y"), b"")]))
+        field_check.read_archive(packed(tmp_path / "a.tar.gz", [(member("calibration/x", type=kind, linkname="calibration/y"), b"")]))
     assert "neither a file nor a symbolic link" in str(caught.value)
 
 
 @pytest.mark.parametrize("second", [{"size": 1}, {"type": tarfile.SYMTYPE, "linkname": "y"}])
 def test_a_name_that_is_there_twice_is_refused(tmp_path, second):
     with pytest.raises(UnknownState) as caught:
-        archive.read(packed(tmp_path / "a.tar.gz", [(member("calibration/x", size=1), b"x"), (member("calibration/x", **second), b"x")]))
+        field_check.read_archive(packed(tmp_path / "a.tar.gz", [(member("calibration/x", size=1), b"x"), (member("calibration/x", **second), b"x")]))
     assert "is there twice" in str(caught.value)
 
 
 def test_directories_count_and_say_nothing(tmp_path, monkeypatch):
     folders = [(member(f"calibration/{number}", type=tarfile.DIRTYPE), b"") for number in range(3)]
     path = packed(tmp_path / "a.tar.gz", [*folders, (member("calibration/x", size=1), b"x")])
-    assert archive.read(path) == Content({"x": "x"}, {})
-    monkeypatch.setattr(archive, "MOST_MEMBERS", 3)
+    assert field_check.read_archive(path) == Content({"x": "x"}, {})
+    monkeypatch.setattr(field_check, "MOST_MEMBERS", 3)
     with pytest.raises(UnknownState):
-        archive.read(path)
+        field_check.read_archive(path)
 
 
 def test_more_than_a_calibration_holds_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MOST_BYTES", 1000)
-    monkeypatch.setattr(archive, "MOST_MEMBERS", 10)
+    monkeypatch.setattr(field_check, "MOST_MEMBERS", 10)
     path = packed(tmp_path / "a.tar.gz", [(member("calibration/x", size=600), b"x" * 600), (member("calibration/y", size=600), b"x" * 600)])
     with pytest.raises(UnknownState) as caught:
-        archive.read(path)
+        field_check.read_archive(path)
     assert "there is more of it" in str(caught.value)
 
 
 def test_a_header_of_tar_itself_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MOST_BYTES", 1000)
-    monkeypatch.setattr(archive, "MOST_MEMBERS", 10)
+    monkeypatch.setattr(field_check, "MOST_MEMBERS", 10)
     # A long name as GNU's tar has it: read whole before there is a member.
     header = member("././@LongLink", type=tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header + b"x" * 5_000_000))
     with pytest.raises(UnknownState) as caught:
-        archive.read(str(tmp_path / "a.tar.gz"))
+        field_check.read_archive(str(tmp_path / "a.tar.gz"))
     assert "more than a calibration can" in str(caught.value)
 
 
@@ -169,4 +175,4 @@ def test_a_file_that_breaks_off_or_is_damaged_is_one_error(tmp_path):
     for broken in (good[:-40], good[:200] + b"\xff" * 40 + good[240:], whole, b"\x1f\x8b"):
         (tmp_path / "a.tar.gz").write_bytes(broken)
         with pytest.raises(UnknownState):
-            archive.read(str(tmp_path / "a.tar.gz"))
+            field_check.read_archive(str(tmp_path / "a.tar.gz"))

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From answers to members: names change nothing of what is judged, and every figure of a start is kept."""
+"""From answers to members: names change nothing of what is judged, and a node sends its own files alone."""
 
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from healthy_pair import PROFILE, RUN, asked, node, second
@@ -14,6 +16,10 @@ from healthy_pair import PROFILE, RUN, asked, node, second
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate import content, replay
 from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.anonymize import Names
+
+sys.path.insert(0, str(Path(__file__).parents[5] / "tests" / "tools"))
+
+import field_check  # noqa: E402
 
 NAMES = Names(nodes=(("quiet-left",), ("quiet-right",)), users=("jenny",), addresses=("192.168.100.11", "192.168.100.12"), secrets={"k": "Planted0Secret0"})
 TO_REAL = {"node-1": "quiet-left", "node-2": "quiet-right"}
@@ -27,7 +33,7 @@ def members(one=None, other=None, **texts):
         "run": RUN,
         "preflight": {"quiet-left": one or asked(), "quiet-right": other or second()},
     }
-    live = replay.verdicts_of(replay.records(evidence)["preflight"])
+    live = field_check.verdicts_of(replay.records(evidence)["preflight"])
     return content.content({replay.ASKED: evidence, replay.RECORDS: replay.records(evidence), **texts}, {}, NAMES), live
 
 
@@ -45,9 +51,9 @@ def members(one=None, other=None, **texts):
 )
 def test_pseudonyms_change_no_verdict(changes):
     made, live = members(asked(node(**changes)))
-    again = replay.of_rules(replay.records(json.loads(made.texts[replay.ASKED])))["preflight"]
+    again = field_check.of_rules(replay.records(json.loads(made.texts[replay.ASKED])))["preflight"]
     assert {rule: {TO_REAL.get(name, name): verdict for name, verdict in cells.items()} for rule, cells in again.items()} == live
-    assert replay.changes(made) == []
+    assert field_check.compared(made) == []
     assert not [text for text in made.texts.values() if "quiet-" in text or "192.168.100." in text]
 
 
@@ -59,42 +65,21 @@ def test_an_engine_s_log_has_its_signatures_and_stages():
 
 
 def test_figures_after_the_name_of_a_secret_stay_and_secrets_go():
-    made, _live = members(**{"quiet-left/start-1.json": {"first_token": 12.5, "api_token": "Planted0Secret0", "argv": ["--api-key", "other"]}})
-    kept = json.loads(made.texts["node-1/start-1.json"])
+    made, _live = members(**{"quiet-left/answers/engine.json": {"first_token": 12.5, "api_token": "Planted0Secret0", "argv": ["--api-key", "other"]}})
+    kept = json.loads(made.texts["node-1/answers/engine.json"])
     assert kept["first_token"] == 12.5 and "Planted" not in json.dumps(kept) and "other" not in json.dumps(kept)
 
 
-def test_a_start_is_kept_in_figures():
-    started = {"seconds_to_ready": 61.5, "seconds_to_first_token": 2.5, "changed": True, "invocation": {}}
-    cycle = {
-        "cycle": 1,
-        "ends": {"begin": "100.0", "image": "110.5", "ray": None, "serve": "180.5", "proof": "181.0"},
-        "serve": started,
-        "engine": {"completion": {"seconds": 0.1}},
-        "account": {"accounting": {"unexplained_mb": 512}},
-        "memory_after_stop": {"available_mb": 118000},
-        "ranks": {"ranks": []},
-    }
-    kept = content.start_of(cycle)
-    assert kept["stage_seconds"] == {"image": 10.5, "serve": 70.0, "proof": 0.5}
-    assert (kept["seconds_to_ready"], kept["seconds_to_first_token_cold"], kept["seconds_to_first_token_warm"]) == (61.5, 2.5, 0.1)
-    assert (kept["unexplained_mb"], kept["available_mb_after_stop"]) == (512, 118000)
-    assert kept["answers"]["serve"] == {"seconds_to_ready": 61.5, "seconds_to_first_token": 2.5}
-
-
-@pytest.mark.parametrize(
-    ("tags", "cycles", "parts"),
-    [(["all"], 0, ["driver", "cluster"]), (["all"], 3, ["driver", "cluster", "cycles"]), (["driver"], 3, ["driver"]), (["cluster"], 0, ["cluster"])],
-)
-def test_the_plan_names_what_its_tags_take(tags, cycles, parts):
-    lines = content.plan(tags, cycles, 60, "nemotron_3_super_tp2", "")
+@pytest.mark.parametrize(("tags", "parts"), [(["all"], ["driver", "cluster"]), (["driver"], ["driver"]), (["cluster"], ["cluster"])])
+def test_the_plan_names_what_its_tags_take(tags, parts):
+    lines = content.plan(tags, "")
     assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in content.PARTS] == parts
     assert "gb10_calibrate_to=FILE" in lines[-1]
 
 
 def sent(*files):
     """Return the answers of one node, a recorder's with these files."""
-    return {"quiet-left": {**dict.fromkeys(content.READS), "recorded": {"msg": "", "files": list(files), "errors": []}}}
+    return {"quiet-left": {**dict.fromkeys(content.READS), "recorded": {"msg": "", "texts": {"files": list(files), "errors": [], "hostname": ""}}}}
 
 
 def test_what_a_node_sent_stands_below_its_own_name():

@@ -161,7 +161,7 @@ def test_both_halves_with_addresses_are_adopted():
         assert variables["gb10_api_address"] == "10.0.0.11"
         assert variables["gb10_head_host"] == "spark1"
     assert judged(plan) == []
-    assert plan["note"] == "Next: ansible-playbook -i ./gb10-inventory gb10.cluster.preflight"
+    assert plan["note"] == "Next: ansible-playbook -i ./gb10-inventory gb10.cluster.doctor"
 
 
 def test_the_same_answers_make_the_same_texts():
@@ -542,7 +542,7 @@ def test_a_refused_sudo_is_reported():
     plan = planned(spark(1), node)
     assert problems(plan) == [("init.sudo", "spark2", "warn")]
     assert "(sudo: a password is required)." in said(plan, "sudo")
-    assert plan["note"].endswith("gb10.cluster.preflight --ask-become-pass")
+    assert plan["note"].endswith("gb10.cluster.doctor --ask-become-pass")
 
 
 def test_a_fallback_that_does_not_exist_stops():

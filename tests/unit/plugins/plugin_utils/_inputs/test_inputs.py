@@ -748,7 +748,7 @@ def test_tables_name_settings_that_exist():
 
 
 def test_the_readme_explains_every_check():
-    text = (ROOT / "roles" / "validate" / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "roles" / "engine" / "README.md").read_text(encoding="utf-8")
     assert [id for id in sorted(finding_ids.known_ids()) if id.startswith("input.") and f"`{id}`" not in text] == []
 
 
@@ -799,7 +799,7 @@ def test_the_list_of_what_is_passed_on_is_complete_and_no_setting():
         for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
             for inner in (task, *task.get("block", []), *task.get("always", [])):
                 found |= set(inner.get("ansible.builtin.set_stats", {}).get("data", {}))
-    stages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins" / "plugin_utils").glob("*/*.py"))
+    stages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins").glob("*/**/*.py"))
     assert found <= settings.passed_on() and all(f'"{name}"' in stages for name in settings.ARTIFACTS - found)
     assert set(re.findall(r'"(gb10_\w+_report)"', stages)) <= settings.passed_on()
     assert settings.passed_on() & settings.known_settings() == set()

@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components, ending, model_facts, plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import picture, planning, wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import drawing
 
 ROOT = Path(__file__).resolve().parents[5]
 NEMOTRON = "nemotron_3_super_tp2"
@@ -446,6 +447,17 @@ def test_the_picture_has_every_part_of_every_node():
     ids = {part["id"] for one in PLANNED.values() for node in one["nodes"] for part in node["components"]}
     assert ids <= set(picture._COLORS), "every part has a color of its own"
     assert len(set(picture._COLORS.values())) == len(picture._COLORS)
+
+
+def test_the_picture_of_the_pages_is_what_a_plan_draws():
+    drawn = picture.svg(planning.memory_plan(profiles.load(NEMOTRON), nodes=[121.69, 121.69]))
+    page = (ROOT / "docs/plan_nemotron.svg").read_text(encoding="utf-8")
+    again = "gb10.cluster.plan -e gb10_profile=nemotron_3_super_tp2 -e gb10_plan_nodes=121.69,121.69 -e gb10_plan_to=FILE.json"
+    assert page == drawn, f"draw it again: ansible-playbook {again}, and copy FILE.svg there"
+
+
+def test_words_on_a_color_can_be_read():
+    assert (drawing.on("#0072b2"), drawing.on("#eeeeee"), drawing.on("#f0e442")) == ("#ffffff", "#000000", "#000000")
 
 
 def test_bars_do_not_leave_the_picture():

@@ -80,18 +80,8 @@ def test_names_choose(directory):
         catalogue.catalogue(["none"])
 
 
-def test_findings_stop_on_what_is_no_profile(directory):
-    found = {item["id"]: item for item in catalogue.findings(catalogue.catalogue(directories=[str(directory)]))}
-    assert found["small"]["verdict"] == "pass"
-    assert found["small"]["message"] == "4 nodes, weights not stated, versions not stated, executor ray, untested"
-    assert found["broken"]["verdict"] == "block"
-    assert found["broken"]["remedy"] == f"correct {directory}/broken.yml"
-
-
 def test_needs_of_one_node_with_a_drafter():
     entry = by_id(catalogue.catalogue())["qwen3_8_27b_nvfp4_one"]
     assert entry["needs"]["nodes"] == "1, of 64 GB or more"
     assert entry["needs"]["beside"] == ["drafter: z-lab/Qwen3.8-27B-DFlash2 at 50307d4c4cde6860d4eee73e2547cd786fe8e8a4, drafter, 4 GB"]
     assert entry["needs"]["download"] == "25 GB on each node"
-    (row,) = catalogue.findings([entry])
-    assert row["message"].startswith("1 node of 64 GB, weights 25 GB on each node")

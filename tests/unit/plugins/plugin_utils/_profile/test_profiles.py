@@ -67,6 +67,13 @@ def test_every_profile_says_who_ran_it_or_that_nobody_did(path: Path):
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_reported_speed_says_by_whom_and_on_what(path: Path):
+    speed = yaml.safe_load(path.read_text(encoding="utf-8")).get("speed", {})
+    assert not speed or (speed["one"] > 0 and speed["source"].startswith("https://") and speed["by"] and speed["setup"])
+    assert ("many" in speed) == ("users" in speed)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_profiles_state_what_a_user_has_to_know(path: Path):
     profile = profiles.load(path.stem)
     assert profile["memory"]["class_gb"] in (64, 128)
@@ -195,7 +202,7 @@ def test_unknown_profile_lists_the_known_ones(tmp_path):
 
 
 def test_near_miss_is_suggested():
-    with pytest.raises(form.ProfileError, match=r"unknown profile 'nemotron_3_super' \(did you mean 'nemotron_3_super_tp2'\?\)"):
+    with pytest.raises(form.ProfileError, match=r"unknown profile 'nemotron_3_super' \(did you mean 'nemotron_3_super_tp2' or 'nemotron_3_super_one'\?\)"):
         profiles.load("nemotron_3_super")
 
 
@@ -545,7 +552,7 @@ def variant(tmp_path, name="other", **fields):
 def test_a_variant_says_only_what_differs(tmp_path):
     switches = {"fast": {"description": "x", "evidence": [{"who": "me", "image": "i", "figures": "f"}]}}
     measured = [{"who": "me", "image": "i", "figures": "f"}]
-    variant(tmp_path, "drafted", **{**DRAFTED, "id": "drafted", "switches": switches, "evidence": measured, "env": {"shared": {"A": "1"}}})
+    variant(tmp_path, "drafted", **{**DRAFTED, "id": "drafted", "switches": switches, "evidence": measured, "env": {"shared": {"A": "1"}}, "speed": {"one": 9}})
     path = variant(
         tmp_path,
         extends="drafted",
@@ -560,7 +567,7 @@ def test_a_variant_says_only_what_differs(tmp_path):
     assert profile["env"]["shared"] == {"A": "1", "B": "2"} and list(profile["repositories"]) == ["drafter"]
     # An argument's value is replaced as a whole, and what nobody measured of this variant is untested.
     assert profile["serve"]["speculative_config"] == {"method": "mtp", "model": "repository:drafter"} and "tokenizer" not in profile["serve"]
-    assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested"
+    assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested" and profile["speed"]["one"] is None
 
 
 def test_a_variant_of_another_repository_has_not_its_license(tmp_path):

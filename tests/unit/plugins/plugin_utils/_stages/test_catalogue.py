@@ -125,10 +125,15 @@ def judge(answers: dict[str, t.Any], *entries: dict[str, t.Any]) -> t.Any:
     return profile_catalogue.judge(answers, Run({"entries": list(entries)}, *list(vars(RUN).values())[1:]))
 
 
+def test_the_list_has_the_speeds_that_others_reported() -> None:
+    text = "\n".join(judge({}, entry(speed={"one": 20.5, "many": 130, "users": 32, "by": "x.org"})).lines)
+    assert "  20.5, 130 for 32 (x.org)  " in text
+
+
 def test_the_list_without_nodes_says_nothing_of_what_fits() -> None:
     outcome = judge({}, entry(), BROKEN)
     text = "\n".join(outcome.lines)
-    assert "2 x 128 GB  100 GB  the model's  untested  unknown  unknown" in text and "this cluster" not in text
+    assert "2 x 128 GB  100 GB  the model's  -         unknown  unknown" in text and "this cluster" not in text
     assert "No node was asked" in text
     record = outcome.files["/profiles.json"]
     assert outcome.fresh and outcome.stats == {"gb10_profiles": record}
@@ -157,3 +162,10 @@ def test_every_shipped_profile_is_judged_on_a_healthy_pair(path: t.Any) -> None:
     found = profile_catalogue.fits(shipped, answers)
     assert found["fits"] in (("yes", "no") if catalogue.facts(shipped)["nodes"] == 2 else ("in part", "no"))
     assert catalogue.facts(shipped)["disk_gb"], "what a shipped profile takes of a disk is known"
+
+
+def test_a_file_that_is_not_a_valid_profile_stops_and_names_the_file() -> None:
+    good = {"id": "small", "path": "/p/small.yml", "problems": [], "needs": {"nodes": "2"}, "profile": {}}
+    assert profile_catalogue.valid(good)["verdict"] == "pass"
+    broken = profile_catalogue.valid({**good, "id": "broken", "path": "/p/broken.yml", "problems": ["parallel.tensr: is not a known field"], "needs": {}})
+    assert (broken["verdict"], broken["remedy"]) == ("block", "correct /p/broken.yml")

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
 from healthy_pair import HEALTHY, PROFILE, SETTINGS, node
 
+from ansible_collections.gb10.cluster.plugins.module_utils._companion import container, declared
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import companions, companions_plan
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
@@ -22,24 +24,69 @@ def row(one, **changes):
     there = {
         "name": one["name"], "kind": "unit", "declared": True, "container": "", "container_id": "", "unit": one.get("unit", ""), "state": "active",
         "running": True, "port": one["port"], "health_path": one["health_path"], "healthy": True, "health": "status 200", "pids": [],
-        "gpu_mib": 0, "anon_mb": 0,
+        "gpu_mib": 0, "anon_mb": 0, "spec": "", "fields": {}, "log": "",
     }  # fmt: skip
     return {**there, **changes}
 
 
-def test_what_leads_to_a_mode():
-    found = companions.plan([OLLAMA, SPEECH], [row(OLLAMA), row(SPEECH, running=False)], {SPEECH["image"]: None}, "singles")
-    assert [one["name"] for one in found["start"]] == ["ollama", "asr"] and found["pull"] == [SPEECH["image"]] and found["stop"] == []
-    assert "memory_gib" not in found["start"][0] and "modes" not in found["start"][0] and "image" not in found["start"][0]
+def info(rows, **sections):
+    return {"companions": rows, "images": {}, "docker": {}, "listeners": [], **sections}
 
-    found = companions.plan([OLLAMA, SPEECH], [row(OLLAMA), row(SPEECH, unit="")], {}, "cluster")
-    assert [one["name"] for one in found["start"]] == ["ollama"] and found["stop"] == [{"name": "asr", "unit": ""}]
+
+def there(one, **changes):
+    """The row of a companion whose container runs as declared."""
+    one = declared.whole(one)
+    of = {"unit": "", "container": f"gb10-companion-{one['name']}", "spec": container.labels(one)["io.gb10.spec"], "fields": container.wanted(one)}
+    return row(one, **{**of, **changes})
+
+
+def wanted(mode, up=True):
+    return companions.Wanted(mode, up, 120)
+
+
+def test_what_leads_to_a_mode():
+    found = companions.plan([OLLAMA, SPEECH], info([row(OLLAMA), there(SPEECH, container="", state="absent", running=False)]), wanted("singles"))
+    assert found["up"] == ["ollama", "asr"] and found["units"] == ["ollama.service"] and found["pull"] == [SPEECH["image"]] and found["stop"] == []
+    assert [(one["label"], one["options"]["name"]) for one in found["containers"]] == [("asr: container is absent", "gb10-companion-asr")]
+    assert found["actions"] == ["start gb10-companion-asr (container is absent)"] and found["seconds"] == {"up": 120, "down": 120}
+    # A unit comes back where its owner enabled it.
+    assert found["boots"] == [
+        {"name": "asr", "port": 8765, "health_path": "/health", "gpus": False, "health_timeout": 120, "stop_timeout": 120},
+    ]
+
+    found = companions.plan([OLLAMA, SPEECH], info([row(OLLAMA), there(SPEECH)]), wanted("cluster", up=False))
+    assert found["up"] == ["ollama"] and found["stop"] == [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
+    assert found["actions"] == ["stop gb10-companion-asr"]
+
+
+def test_one_that_runs_as_declared_stays_and_another_variable_ends_it_first():
+    found = companions.plan([SPEECH], info([there(SPEECH)]), wanted("singles"))
+    assert (found["why"], found["stop"], found["actions"]) == ({}, [], [])
+    before = info([there({**SPEECH, "env": {"A": 1}}, container_id="c")], docker={"root_dir": "/var/lib/docker"})
+    found = companions.plan([{**SPEECH, "env": {"A": 2}}], before, wanted("singles"))
+    assert found["why"] == {"asr": "changed: env.A"} and [one["name"] for one in found["stop"]] == ["asr"]
+    assert found["actions"] == ["stop gb10-companion-asr", "start gb10-companion-asr (changed: env.A)"]
+    assert found["logs"] == [{"of": "gb10-companion-asr", "path": "/var/lib/docker/containers/c/c-json.log"}]
+    # One that has ended has nothing to be stopped.
+    assert companions.plan([SPEECH], info([there(SPEECH, running=False, state="exited")]), wanted("singles"))["stop"] == []
+
+
+@pytest.mark.parametrize(("docker", "lacks"), [
+    ({"cdi_dirs": ["/etc/cdi"], "cdi_devices": []}, True),
+    ({"cdi_dirs": ["/etc/cdi"], "cdi_devices": ["nvidia.com/gpu=all"]}, False),
+    ({"cdi_dirs": [], "cdi_devices": []}, False),
+])  # fmt: skip
+def test_a_gpu_whose_specification_may_be_to_come(docker, lacks):
+    one = {**SPEECH, "gpus": True}
+    absent = [there(one, container="", running=False, state="absent")]
+    assert companions.plan([one], info(absent, docker=docker), wanted("singles"))["lacks_cdi"] is lacks
+    assert companions.plan([one], info([there(one)], docker=docker), wanted("singles"))["lacks_cdi"] is False
 
 
 def test_without_a_mode_all_of_ours_end_and_a_stopped_one_is_left():
-    rows = [row(OLLAMA), row(SPEECH, unit="", running=False), row(SPEECH, name="old", unit="", declared=False)]
-    found = companions.plan([OLLAMA, SPEECH], rows, {}, "")
-    assert found["start"] == [] and found["stop"] == [{"name": "ollama", "unit": "ollama.service"}, {"name": "old", "unit": ""}]
+    rows = [row(OLLAMA), there(SPEECH, running=False), there(SPEECH, name="old", container="gb10-companion-old", declared=False)]
+    found = companions.plan([OLLAMA, SPEECH], info(rows), wanted("", up=False))
+    assert found["up"] == [] and [(one["name"], one["unit"]) for one in found["stop"]] == [("ollama", "ollama.service"), ("old", "")]
 
 
 def test_lines_say_what_is_and_what_is_not_as_wanted():
@@ -55,13 +102,21 @@ def answers(mode, declared, profile, **changes):
     names = {word: SETTINGS.get(word, "") for word in node_settings.SETTINGS}
     info = node(**changes)
     own = {"api_port": 8000, "ray_port": 6379, "master_port": 29501, "companions": declared, "mode": mode, "profile": profile, "info": info, "tenants": []}
-    return {"spark-1": {**names, "head_host": "spark-1", "allow_restart": False, "kv_cache": "profile", "disk_gib": 20, "memlock": -1, **own}}
+    return {"spark-1": {**names, "stop_grace": 120, "offline": False, "head_host": "spark-1", "allow_restart": False, "kv_cache": "profile", "disk_gib": 20, "memlock": -1, **own}}
+
+
+def test_a_plan_is_passed_on_only_when_nothing_stops_it():
+    one = {**OLLAMA, "modes": ["off"], "memory_gib": 200}
+    given = answers("off", [one], {}, companions=[row(one, running=False)])
+    assert companions_plan.judge(given, RUN).returns == {}
+    silenced = Run(**{**vars(RUN), "silenced": ["companion.claims"]})
+    assert companions_plan.judge(given, silenced).returns["nodes"]["spark-1"]["up"] == ["ollama"]
 
 
 def test_the_mode_off_counts_the_companions_alone():
     one = {**OLLAMA, "modes": ["off"], "memory_gib": 110}
     fits = companions_plan.judge(answers("off", [one], {}, companions=[row(one, running=False)]), RUN)
-    assert fits.findings is None and [start["name"] for start in fits.returns["nodes"]["spark-1"]["start"]] == ["ollama"]
+    assert fits.findings is None and fits.returns["nodes"]["spark-1"]["units"] == ["ollama.service"]
 
     one["memory_gib"] = 200
     (found,) = companions_plan.judge(answers("off", [one], {}, companions=[row(one, running=False)]), RUN).findings
@@ -83,11 +138,75 @@ def test_what_is_not_seen_is_said():
     assert [(one["id"], one["verdict"]) for one in found] == [("companion.seen", "unknown")]
 
 
+def in_the_way(one, offline=False, **sections):
+    rows = sections.pop("rows", [there(one, container="", running=False, state="absent")])
+    seen = info(rows, **sections)
+    why = companions.plan([one], seen, wanted("singles"))["why"]
+    answer = {"companions": [one], "mode": "singles", "offline": offline, "info": seen}
+    return [(found["id"], found["message"]) for found in companions_plan.in_the_way("spark-1", answer, why)]
+
+
+def test_others_on_its_port_keep_it_from_being_started():
+    held = {"port": 8765, "address": "0.0.0.0", "pid": 7, "process": "python3", "cmdline": "", "since": "then", "container": "", "command": ""}
+    assert in_the_way(SPEECH, listeners=[held]) == [("companion.port", "port 8765 of the companion asr is taken by python3 (pid 7) since then")]
+    own = {**held, "container": "gb10-companion-asr"}
+    changed = {**SPEECH, "env": {"A": 1}}
+    assert in_the_way(changed, listeners=[own], rows=[there(SPEECH)]) == []
+    assert in_the_way(changed, listeners=[{**own, "container": "web"}], rows=[there(SPEECH)])[0][0] == "companion.port"
+    # One that runs as declared is not started.
+    assert in_the_way(SPEECH, listeners=[held], rows=[there(SPEECH)]) == []
+
+
+def test_an_image_that_nobody_pulls_has_to_be_there():
+    assert in_the_way(SPEECH, images={SPEECH["image"]: None}) == []
+    (found,) = in_the_way(SPEECH, offline=True, images={SPEECH["image"]: None})
+    assert found == ("companion.image", f"image {SPEECH['image']} of the companion asr is not on spark-1")
+    assert in_the_way({**SPEECH, "image": ID}, images={ID: None})[0][0] == "companion.image"
+    assert in_the_way({**SPEECH, "image": ID}, images={ID: {"id": ID}}) == []
+
+
+def test_no_container_of_others_is_replaced():
+    (found,) = in_the_way(SPEECH, rows=[there(SPEECH, container="", running=False, state="foreign")])
+    assert found == ("companion.container", "gb10-companion-asr cannot be created: a container that is not ours has that name")
+    (found,) = in_the_way(SPEECH, rows=[there(SPEECH, container="asr-old")])
+    assert found == ("companion.container", "gb10-companion-asr cannot be created: companion asr already has the container asr-old")
+
+
+def report(rows, awaited, check_mode=False, **plan):
+    one = {"companions": [OLLAMA, SPEECH], "mode": "singles", "stop_grace": 3, "now": {"companions": rows}}
+    one["plan"] = {"nodes": {"spark-1": {"up": ["ollama", "asr"], "stop": [], "actions": ["start ollama.service"], **plan}}}
+    return companions.judge({"spark-1": one}, Run(**{**vars(RUN), "settings": {"awaited": awaited}, "check_mode": check_mode}))
+
+
 def test_the_report_has_what_was_done():
-    told = {"companions": [OLLAMA], "mode": "cluster", "now": {"companions": [row(OLLAMA)]}, "done": {"results": [{"actions": ["start ollama.service"]}]}}
-    found = companions.judge({"spark-1": told}, RUN)
-    assert found.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == ["start ollama.service"]
+    found = report([row(OLLAMA)], "up")
+    assert found.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == ["start ollama.service"] and found.findings is None
     assert "  spark-1: ollama (ollama.service): active" in found.lines[1]
+    assert "fields" not in found.stats["gb10_companions_report"]["nodes"]["spark-1"]["companions"][0]
+    looked = companions.judge({"spark-1": {"companions": [OLLAMA], "mode": "cluster", "now": {"companions": [row(OLLAMA)]}, "plan": None, "stop_grace": 3}},
+                              Run(**{**vars(RUN), "settings": {"awaited": ""}}))  # fmt: skip
+    assert looked.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == []
+
+
+def test_one_that_does_not_come_up_fails_with_the_end_of_its_log():
+    rows = [row(OLLAMA, running=False, state="failed", healthy=None, log="first\nlast"), there(SPEECH, healthy=False, health="status 503")]
+    found = report(rows, "up")
+    assert [(one["id"], one["message"]) for one in found.findings] == [
+        ("companion.runs", "companion ollama on spark-1 ended: it is failed"),
+        ("companion.healthy", "companion asr on spark-1 is not healthy after 120 s: GET http://127.0.0.1:8765/health: status 503"),
+    ]
+    assert "  spark-1: ollama: last" in found.lines and found.stats["gb10_verdict"] == "block"
+    assert report(rows, "up", check_mode=True).findings is None and report(rows, "").findings is None
+
+
+def test_one_that_does_not_end_is_reported_and_the_way_to_kill_it():
+    stop = [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
+    (found,) = report([row(OLLAMA), there(SPEECH)], "down", stop=stop).findings
+    assert found["message"] == "companion asr on spark-1 was asked to end and still runs after 3 s; it was not killed"
+    assert "gb10_kill_companions=true" in found["remedy"] and "docker kill gb10-companion-asr" in found["remedy"]
+    (found,) = report([row(OLLAMA)], "down", stop=[{"name": "ollama", "unit": "ollama.service", "container": ""}]).findings
+    assert "systemctl kill --signal=SIGKILL ollama.service" in found["remedy"] and "gb10_kill_companions" not in found["remedy"]
+    assert report([there(SPEECH, running=False)], "down", stop=stop).findings is None
 
 
 def test_teardown_says_who_stays():

@@ -11,12 +11,11 @@ import datetime
 import json
 import typing as t
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
-from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import pictures, recorded
+from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning as memory_planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder, ladder_down, ladder_plan, ladder_rung, report
@@ -132,7 +131,7 @@ def test_minutes_go_by_the_climb_before() -> None:
 
 
 def test_a_file_that_exists_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    (tmp_path / "ladder.svg").write_text("")
+    (tmp_path / "ladder.json").write_text("")
     assert "is not replaced" in ladder_plan.judge(asked(), run(str(tmp_path / "ladder.json"))).failure
 
 
@@ -160,7 +159,7 @@ def tried(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 
 def judged(silenced: t.Sequence[str] = (), **nodes: dict[str, t.Any]) -> Outcome:
-    settings = {"context": "262144", "at_s": 12.0, "seconds": 800.0, "start_seconds": 600.0}
+    settings = {"step": {"context": 262144, "climbing": True}, "rungs": [262144, 524288], "at_s": 12.0, "seconds": 800.0, "start_seconds": 600.0}
     return ladder_rung.judge(tried(**nodes), run(settings=settings, silenced=silenced))
 
 
@@ -170,7 +169,7 @@ def seen(guard: dict[str, t.Any] | None = None, boot: str = BOOT, **changes: t.A
 
 def test_a_good_rung_goes_into_the_record() -> None:
     outcome = judged()
-    assert outcome.returns["good"] and outcome.returns["last_good"] == 262144 and outcome.returns["against"] == ""
+    assert outcome.returns["next"] == {"context": 524288, "climbing": True} and outcome.returns["against"] == ""
     climb = outcome.returns["climbs"]["b"]
     assert climbs.wrong(climb) == "" and (climb["rung"], climb["trying"], climb["image_id"]) == (262144, 0, "sha256:2b")
     (rung,) = climb["rungs"]
@@ -203,17 +202,17 @@ FAILED = {"id": "ladder.prompt", "node": "spark", "verdict": "block", "message":
 )
 def test_each_bad_sign_ends_the_climb(changes: dict[str, t.Any], wrong: str, said: str) -> None:
     outcome = judged(**changes)
-    assert stops(outcome) == {wrong} and not outcome.returns["good"]
+    assert stops(outcome) == {wrong} and outcome.returns["next"] == {"context": 0, "climbing": False}
     assert said in outcome.returns["against"] and outcome.returns["against"].startswith("262144: ")
-    assert outcome.returns["last_good"] == 0 and outcome.returns["climbs"]["a"]["rungs"][0]["good"] is False
+    assert outcome.returns["climbs"]["a"]["rungs"][0]["good"] is False
 
 
 def test_what_is_silenced_is_no_bad_sign() -> None:
-    assert judged(("ladder.sshd",), b={"sshd": {"samples_ms": [5001], "worst_ms": 5001}}).returns["good"]
+    assert judged(("ladder.sshd",), b={"sshd": {"samples_ms": [5001], "worst_ms": 5001}}).returns["next"]["climbing"]
 
 
 def test_cables_say_nothing_of_memory() -> None:
-    assert judged(b=seen(kernel=[["mlx5", "mlx5_core 0000:01:00.0 eth1: Link down"]])).returns["good"]
+    assert judged(b=seen(kernel=[["mlx5", "mlx5_core 0000:01:00.0 eth1: Link down"]])).returns["next"]["climbing"]
 
 
 def test_a_start_that_fails_is_not_asked_for_its_sshd() -> None:
@@ -221,13 +220,40 @@ def test_a_start_that_fails_is_not_asked_for_its_sshd() -> None:
     assert stops(outcome) == {"ladder.start"}
 
 
+@pytest.mark.parametrize(
+    ("step", "good", "last_good", "follows"),
+    [
+        ((1, True), True, 1, (2, True)),
+        ((2, True), True, 2, None),
+        ((2, True), False, 1, (1, False)),
+        ((1, True), False, 0, (0, False)),
+        ((1, False), True, 1, None),
+        ((1, False), False, 1, (0, False)),
+    ],
+)
+def test_each_step_has_one_that_follows(step: tuple[int, bool], good: bool, last_good: int, follows: tuple[int, bool] | None) -> None:
+    words = ("context", "climbing")
+    assert ladder_rung.following(dict(zip(words, step)), good, [1, 2], last_good) == dict(zip(words, follows or ()))
+
+
+def test_the_way_back_is_no_rung() -> None:
+    settings = {"step": {"context": 262144, "climbing": False}, "rungs": [262144, 524288]}
+    before = {node: {**answer, "climb": {**answer["climb"], "rung": 262144, "reason": "524288: too slow"}} for node, answer in tried().items()}
+    outcome = ladder_rung.judge(before, run(settings=settings))
+    assert outcome.findings is None and outcome.returns["next"] == {} and outcome.returns["outcome"] == climbs.RETURNED
+    assert outcome.returns["climbs"]["a"]["rungs"] == [] and outcome.returns["against"] == "524288: too slow"
+    failed = {node: {**answer, "error": "no port"} for node, answer in before.items()}
+    assert ladder_rung.judge(failed, run(settings=settings)).returns["next"] == {"context": 0, "climbing": False}
+
+
 # --- down, and the end --------------------------------------------------------------------------------------------------
 
 
-def downed(memory: dict[str, t.Any], error: str = "", rungs: int = 1) -> str:
-    climb = {"rungs": [{}] * rungs}
-    answers = {node: {"memory": memory if node == "b" else {"verdict": "pass", "msg": "back"}, "error": error, "climb": climb} for node in ("a", "b")}
-    return ladder_down.judge(answers, run()).returns["off"]
+def downed(memory: dict[str, t.Any], error: str = "", rungs: int = 1, context: int = 1, **climbed: t.Any) -> str:
+    climb = {"rungs": [{}] * rungs, "rung": 0, "reason": "", **climbed}
+    back = {"verdict": "pass", "msg": "back"}
+    answers = {node: {"memory": memory if node == "b" else back, "error": error, "climb": climb, "fault": "no port"} for node in ("a", "b")}
+    return ladder_down.judge(answers, run(settings={"context": context})).returns["off"]
 
 
 def test_memory_that_is_not_back_ends_it() -> None:
@@ -239,6 +265,13 @@ def test_memory_that_is_not_back_ends_it() -> None:
     assert "nothing was noted" in downed({"verdict": "unknown", "msg": "nothing was noted"})
     assert "not known" in downed({"unreachable": True})
     assert downed({"skipped": True}, "the engine has requests") == "the cluster could not be taken down: the engine has requests"
+
+
+def test_without_a_length_to_start_nothing_is_started() -> None:
+    back = {"verdict": "pass", "msg": "back"}
+    assert downed(back, context=0, reason="1: too slow") == "no rung was good: 1: too slow"
+    assert downed(back, context=0, rung=1) == "the last good rung, 1, did not start again: no port"
+    assert downed({"verdict": "warn", "msg": "1 MiB is missing"}, context=0, rung=1).endswith("no port; b: 1 MiB is missing")
 
 
 def ended(outcome: str, reason: str = "", path: str = "") -> Outcome:
@@ -257,18 +290,8 @@ def test_the_end_is_said_and_passed_on(outcome: str, verdict: str) -> None:
     report = found.stats["gb10_ladder_report"]
     assert (report["outcome"], report["rung"]) == (outcome, 262144) and "curve" not in json.dumps(report)
     assert found.returns["climbs"]["a"]["outcome"] == outcome and found.fresh
-    assert set(found.files) == {"/to/ladder.json", "/to/ladder.svg"} and found.files["/to/ladder.json"]["nodes"]["a"]["rungs"][1]["curve"]
+    assert set(found.files) == {"/to/ladder.json"} and found.files["/to/ladder.json"]["nodes"]["a"]["rungs"][1]["curve"]
     assert any("524288: not good: b: the guard acted" in line for line in found.lines)
-
-
-def test_the_picture_has_a_panel_for_each_node_and_a_band_for_each_rung() -> None:
-    records = ended("returned", "x", "/to/ladder.json").files["/to/ladder.json"]["nodes"]
-    tree = ElementTree.fromstring(pictures.climb(records, 4))
-    space = "{http://www.w3.org/2000/svg}"
-    assert len(tree.findall(f"{space}polyline")) == 4 and len(tree.findall(f"{space}rect")) == 1 + 4
-    assert {"262144", "524288"} <= {text.text for text in tree.findall(f"{space}text")}
-    empty = {node: {**record, "rungs": []} for node, record in records.items()}
-    ElementTree.fromstring(pictures.climb(empty, 4))
 
 
 # --- the record at a bring-up -------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def answers(mode, clusters=None, record=None, **more):
     """Answers of two nodes; ``clusters`` has by node what is there."""
     found = {}
     for node in ("spark-1", "spark-2"):
-        look = {"record": record, "clusters": (clusters or {}).get(node, {})}
+        look = {"mode": record, "clusters": (clusters or {}).get(node, {})}
         found[node] = {
             "mode": mode,
             "pair": "gb10",
@@ -198,7 +198,7 @@ def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
     by_node, found = ended(errors=errors, down_at=100.0)
     assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("singles", "failed")
     assert not mode_return.judge(by_node, run()).returns["returns"]
-    asked = {node: {**one, "return_asked": True, "look": {"record": None, "clusters": SINGLES_RUN[node]}} for node, one in by_node.items()}
+    asked = {node: {**one, "return_asked": True, "look": {"mode": None, "clusters": SINGLES_RUN[node]}} for node, one in by_node.items()}
     back = mode_return.judge(asked, run()).returns
     assert back["returns"] and back["plan"]["down_singles"] == ["spark-1", "spark-2"] and back["plan"]["up_pair"]
     assert back["plan"]["source"] == {"gb10": "pair_tp2"} and back["plan"]["clusters"] == CLUSTERS
@@ -341,7 +341,7 @@ def test_a_node_cannot_restore_a_cluster_whose_name_the_lease_needs():
 
 
 def leased_look(**more):
-    return {"record": RECORD, "clusters": {}, "lease": {**HELD, **more}}
+    return {"mode": RECORD, "clusters": {}, "lease": {**HELD, **more}}
 
 
 def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
@@ -374,7 +374,7 @@ def leased_end(result, errors=None, before="off", clusters=None, back=True, **mo
     state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": PONG, "leased": None}
     by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
     by_node["spark-1"]["leased"] = result
-    seen = {node: {**one, "look": {"record": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
+    seen = {node: {**one, "look": {"mode": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
     returning = mode_return.judge(seen, run())
     assert returning.returns["returns"] == back
     return returning, ending.judge({node: {**one, "returning": returning.returns} for node, one in seen.items()}, run())

@@ -2,64 +2,75 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is said of the protection of all nodes, and that the page has the table that the code has."""
+"""What is said of the protection of all nodes, and that the page has the table and the numbers that the code has."""
 
 from __future__ import annotations
 
-import datetime
-import typing as t
 from pathlib import Path
 
-import pytest
+from protected_node import ProtectedNode
 
-from ansible_collections.gb10.cluster.plugins.module_utils._protect import measures, plan
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import protection
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures, planned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import protect
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
-PAGE = Path(__file__).resolve().parents[5] / "docs" / "protect.md"
-
-
-def judged(findings: list[dict[str, t.Any]], actions: list[str], *, revert: t.Any = False, check_mode: bool = False) -> Outcome:
-    journal = {"path": "/var/lib/gb10/protection.json", "measures": ["swap"], "changes": len(actions), "error": ""}
-    answer = {"msg": f"{len(actions)} change(s) made", "changed": bool(actions), "actions": actions, "findings": findings, "journal": journal}
-    run = Run({"revert": revert}, [], "", [], [], datetime.datetime.now(datetime.timezone.utc), check_mode)
-    return protect.judge({"spark-1": {"protected": answer}}, run)
-
-
-def one(verdict: str) -> dict[str, t.Any]:
-    return {"id": "protect.swap", "node": "its-own-name", "verdict": verdict, "message": "m", "measured": 60, "needed": 1, "remedy": "r", "source": "s"}
+ROOT = Path(__file__).resolve().parents[5]
+TAKES_BACK = "-e gb10_protect=revert takes them back"
 
 
 def test_the_page_has_the_measures_with_their_reasons_and_sources() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert "\n".join(protect.page()).strip() in text
-    assert all(figure.source and figure.why for measure in measures.MEASURES for figure in measure.figures)
-    assert {f"protect.{id}" for id in measures.BY_ID} == set(plan.IDS)
+    assert "\n".join(protect.page()).strip() in (ROOT / "docs" / "protect.md").read_text(encoding="utf-8")
+    assert all(len(figure) == 3 and all(figure) for measure in measures.table().values() for figure in measure["figures"])
+    assert tuple(measures.table()) == measures.NAMES == tuple(planned.SET_UP) and {f"protect.{name}" for name in measures.NAMES} == set(measures.IDS)
+
+
+def test_the_page_has_the_numbers_of_the_code() -> None:
+    texts = {name: " ".join(figure[0] for figure in measure["figures"]) for name, measure in measures.table().items()}
+    assert str(measures.NEVER_KILLED) in texts["sshd"] and f"SyncIntervalSec={measures.SYNC_SECONDS}s" in texts["journal"]
+    assert f"{measures.ACTS_BELOW_KIB} KiB" in texts["earlyoom"] and f"1/{measures.SHARE} of" in texts["earlyoom"]
+    assert ", ".join(measures.EARLYOOM_FIRST.split()) in texts["earlyoom"] and f"vm.swappiness = {measures.SWAPPINESS}" in texts["swap"]
+
+
+def test_the_role_looks_at_all_places_and_units_that_the_plan_reads() -> None:
+    text = (ROOT / "roles/protect/vars/main.yml").read_text(encoding="utf-8")
+    names = {path.rpartition("/")[2] for path in planned.FILES.values()} | {planned.JOURNALD, planned.EARLYOOM, planned.OOMD, planned.UPGRADES, "ssh.service"}
+    assert all(name in text for name in names)
 
 
 def test_what_was_done_and_how_it_comes_back_is_said() -> None:
-    outcome = judged([one("pass")], ["write /etc/x"])
-    assert outcome.lines == [
-        "spark-1: 1 change(s) made; 1 change(s) in /var/lib/gb10/protection.json, -e gb10_protect=revert takes them back", "  write /etc/x",
+    node = ProtectedNode()
+    assert node.run("swap", check=True).lines[:2] == ["spark-1: 2 change(s) would be made", f"  would write {planned.FILES['swap']}"]
+    done = node.run("swap")
+    assert done.lines == [
+        f"spark-1: 2 change(s) made; 2 change(s) in /var/lib/gb10/protection.json, {TAKES_BACK}",
+        f"  write {planned.FILES['swap']}", "  set vm.swappiness from 60 to 1",
     ]  # fmt: skip
-    assert outcome.findings and outcome.findings[0]["node"] == "spark-1" and outcome.stats["gb10_verdict"] == "pass"
-    assert judged([], ["write /etc/x"], check_mode=True).lines[1] == "  would write /etc/x"
+    assert done.findings[0]["node"] == "spark-1"
+    assert node.revert().lines[0] == "spark-1: 2 change(s) taken back"
 
 
-@pytest.mark.parametrize(("verdict", "told"), [("pass", False), ("warn", True), ("unknown", True)])
-def test_what_is_left_has_its_reason(verdict: str, told: bool) -> None:
-    outcome = judged([one(verdict)], [])
-    assert (f"swap: {measures.BY_ID['swap'].reason}" in outcome.lines) is told
-    assert outcome.stats["gb10_verdict"] == verdict
+def test_what_is_left_has_its_reason() -> None:
+    node = ProtectedNode()
+    reason = f"swap: {measures.table()['swap']['reason']}"
+    node.writable = False
+    assert reason in node.run("swap").lines
+    node.swappiness = "1"
+    assert reason not in node.run("swap").lines
 
 
-def test_one_line_says_what_protects_a_node() -> None:
+def test_one_line_says_what_protects_a_node(tmp_path: Path) -> None:
     kept = {"path": "/p", "measures": ["holds", "swap"], "changes": 3, "error": ""}
     assert protect.text(kept) == "protected: holds, swap (3 change(s), -e gb10_protect=revert takes them back)"
     assert protect.text({**kept, "changes": 0}) == protect.text({}) == ""
     assert protect.text({**kept, "changes": None, "error": "cannot be read"}) == "protection: not known: cannot be read"
 
 
-def test_a_revert_without_findings_shows_no_table() -> None:
-    outcome = judged([], ["remove /etc/x"], revert=True)
-    assert outcome.findings is None and outcome.title == "Taken back" and outcome.stats["gb10_protection"]["reverted"] is True
+def test_the_record_is_read_on_the_node(tmp_path: Path) -> None:
+    assert protection.summary(str(tmp_path))["changes"] == 0
+    path = tmp_path / protection.NAME
+    path.write_text('{"schema": 1, "measures": {"swap": {"changes": ["a", "b"]}, "holds": {"changes": ["c"]}}}')
+    assert protection.summary(str(tmp_path)) == {"measures": ["holds", "swap"], "changes": 3, "path": str(path), "error": ""}
+    for text in ("[]", "{", '{"schema": 2}', '{"schema": 1, "measures": {"swap": []}}'):
+        path.write_text(text)
+        found = protection.summary(str(tmp_path))
+        assert found["changes"] is None and str(path) in found["error"]

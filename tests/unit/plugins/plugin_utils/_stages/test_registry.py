@@ -85,7 +85,13 @@ def test_status_says_what_runs_on_each_node() -> None:
         ],
         "spark-2": ["c running since now from i", "Ray none, Python none"],
     }
-    assert outcome.lines[0] == "spark-1:" and outcome.lines[-1] == "  Ray none, Python none"
+    assert outcome.lines == [
+        "spark-1:",
+        "  c running since now from i; Ray none, Python none; Ray nodes: none; unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+        "  engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
+        "spark-2:",
+        "  c running since now from i; Ray none, Python none",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -454,7 +460,13 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
         "longest: image 20.0 s, proof 10.0 s",
         "proven: 1 of 2",
         "report: /r.json",
+        outcome.lines[-1],
     ]
+    says = f"""-d '{{"model": "{PROFILE['model']['served_names'][0]}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'"""
+    json_is = "-H 'Content-Type: application/json'"
+    sent = f"curl -s -H @- {json_is} {says} http://10.0.0.1:8000/v1/chat/completions"
+    assert outcome.lines[-1] == f"try it: ssh spark-1 sudo cat /k | sed 's/^/Authorization: Bearer /' | {sent}"
+    assert report.request(outcome.stats["gb10_report"], {"key": "none"}) == sent.replace("-H @- ", "")
     assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
     assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}

@@ -59,7 +59,7 @@ def test_its_lease_ends_where_there_is_none_and_names_what_it_cannot_read(progra
 
 
 def test_it_runs_the_modules_that_units_run(program, tmp_path):
-    asked = json.dumps({"ANSIBLE_MODULE_ARGS": {"state_dir": str(tmp_path), "state": "serving", "_ansible_check_mode": False}})
-    done = run(program, "module", "node_guard", input=asked)
+    asked = json.dumps({"ANSIBLE_MODULE_ARGS": {"name": "guard", "state_dir": str(tmp_path), "state": "serving", "_ansible_check_mode": False}})
+    done = run(program, "module", "node_service", input=asked)
     assert done.returncode == 0 and json.loads(done.stdout)["msg"] == "there is no guard on this node"
     assert run(program, "module", "file", input=asked).returncode == run(program, "module").returncode == 2

@@ -1,0 +1,49 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The unit of an engine: set up, kept, or removed. This module util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.cluster.plugins.module_utils._files import private
+from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
+from ansible_collections.gb10.cluster.plugins.module_utils._service import specified
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, place, specification, text, unit_files
+
+Params = dict[str, t.Any]
+
+#: What each state needs.
+NEEDS: dict[str, tuple[str, ...]] = {"present": ("specification",), "kept": (), "absent": ()}
+
+
+def wanted(params: Params, where: Unit) -> dict[str, bytes]:
+    """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
+    given = dict(specification.check({**(params["specification"] or {}), "roots": params["roots"]}))
+    container = specification.step(given, "start", "container") or {"arguments": {}}
+    env, roots = container["arguments"].get("env") or {}, params["roots"]
+    given["seen"] = place.seen(given["address"], env, roots["sysfs_root"], roots["proc_root"])
+    return {
+        os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
+        where.path: text.engine(where.folder, python.of_units("docker"), given).encode(),
+    }
+
+
+def work(module: AnsibleModule) -> dict[str, t.Any]:
+    params = module.params
+    unit = unit_files.of_engine(params["state_dir"], params["cluster_name"], params["roots"]["etc_root"])
+    lock = cluster_locks.path_of(params["state_dir"], params["cluster_name"])
+
+    def begin() -> None:
+        cluster_locks.check_held(lock, params["lock_id"])
+        private.make(os.path.dirname(unit.folder))
+
+    beside = glance.paths_of(params["state_dir"], params["cluster_name"])
+    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), *beside, locks=True, check_held=begin)

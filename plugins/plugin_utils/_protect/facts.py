@@ -1,0 +1,165 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reads what the role protect asked of a node. This plugin util is PRIVATE to the collection.
+
+Each reader raises :class:`UnknownState` with the raw answer of a tool that is missing, hangs, or says what cannot be read.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._protect.protection import SCHEMA
+
+#: What dpkg can be told to do with a package.
+WANTS = ("unknown", "install", "hold", "deinstall", "purge")
+#: The capability that lowers an OOM score (CAP_SYS_RESOURCE, capability.h).
+SYS_RESOURCE = 24
+SWAPPINESS_FILE = "/proc/sys/vm/swappiness"
+
+_ALTERED = re.compile(r"^..5.*/etc/default/earlyoom$", re.MULTILINE)
+_CANDIDATE = re.compile(r"^  Candidate: (?!\(none\))\S+$", re.MULTILINE)
+_OPTION = re.compile(r'^(?P<name>[A-Za-z0-9_:./+-]+) "(?P<value>.*)";$', re.MULTILINE)
+
+
+class Package(t.NamedTuple):
+    """One package as dpkg has it; ``name`` carries its architecture where dpkg needs that, ``plain`` never does."""
+
+    name: str
+    plain: str
+    want: str
+    status: str
+    version: str
+
+
+class Facts:
+    """What one node answered: ``info`` (node_info), ``read`` (tools by the names in the role's variables) and ``files`` (stat)."""
+
+    def __init__(self, answer: t.Mapping[str, t.Any]) -> None:
+        self.info = answer["info"]
+        self._read = {one["item"]["key"]: one for one in answer["read"]["results"]}
+        self.files = {one["item"]: one["stat"] for one in answer["files"]["results"]}
+
+    def said(self, name: str, *fine: int) -> str:
+        """Return what a tool said. ``fine`` are exit codes that mean no more than a missing file, or nothing found."""
+        one = self._read[name]
+        quiet = all(line.endswith("No such file or directory") for line in one.get("stderr_lines", []))
+        if one.get("rc") != 0 and not (one.get("rc") in fine and quiet):
+            raw = f"{one.get('stdout', '')}{one.get('stderr') or one.get('msg', '')}"
+            raise UnknownState(f"{one['item']['value'][0]} ended with {one.get('rc')}: {raw[:200]!r}", remedy="Run it there.", raw=raw[:2000])
+        return one["stdout"]
+
+    def limit(self, name: str) -> dict[str, t.Any]:
+        """Return a part of the section limits of node_info."""
+        if found := (self.info["limits"] or {}).get(name):
+            return found
+        errors = [one for one in self.info["errors"] if one["section"].startswith("limits")]
+        raise UnknownState("; ".join(one["error"] for one in errors) or f"{name} cannot be seen", remedy=errors[0]["remedy"] if errors else "")
+
+    @property
+    def record_path(self) -> str:
+        """Where the record is."""
+        return self._read["record"]["item"]["value"][-1]
+
+    @functools.cached_property
+    def measures(self) -> dict[str, dict[str, t.Any]]:
+        """The record of what was changed, by measure."""
+        text = self.said("record", 1)
+        try:
+            record = json.loads(text) if text or self._read["record"]["rc"] == 0 else {"schema": SCHEMA, "measures": {}}
+            if record["schema"] != SCHEMA or not all(isinstance(entry["changes"], list) for entry in record["measures"].values()):
+                raise ValueError("another shape")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            remedy = "Look at it. Nothing is changed while it is not understood: it alone says what was there before."
+            raise UnknownState(f"{self.record_path} is not the record that this collection writes ({error})", remedy=remedy, raw=text[:2000]) from error
+        return record["measures"]
+
+    @property
+    def recorded(self) -> dict[str, dict[str, t.Any]]:
+        """The record, empty where it cannot be read: nothing is changed then."""
+        try:
+            return self.measures
+        except UnknownState:
+            return {}
+
+    def unit(self, name: str) -> dict[str, str]:
+        """Return the properties of a unit."""
+        blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in self.said("units").split("\n\n")]
+        found = next((one for one in blocks if one.get("Id") == name), None)
+        if not found or not found.get("ActiveState"):
+            raise UnknownState(f"systemctl says nothing of {name}", remedy=f"Run systemctl show {name} there.", raw=self.said("units")[:2000])
+        return found
+
+    @functools.cached_property
+    def packages(self) -> list[Package]:
+        """All packages that dpkg knows."""
+        rows = [line.split("\t") for line in self.said("packages").splitlines()]
+        bad = next((row for row in rows if len(row) != len(Package._fields) or row[2] not in WANTS), None)
+        if bad or not rows:
+            raise UnknownState(f"dpkg-query prints {bad!r}", remedy="Run dpkg-query -W there, and dpkg --audit.")
+        return [Package(*row) for row in rows]
+
+    def package(self, name: str) -> Package | None:
+        """Return a package that dpkg knows."""
+        return next((one for one in self.packages if one.plain == name), None)
+
+    @property
+    def altered(self) -> bool:
+        """Whether /etc/default/earlyoom is not the package's own any more."""
+        found = self.package("earlyoom")
+        return found is not None and found.status == "installed" and bool(_ALTERED.search(self.said("altered", 1)))
+
+    def assigned(self, place: str, own: str, names: t.Collection[str]) -> dict[str, tuple[str, str]]:
+        """Return which of ``names`` files below ``place`` set, each with the last file and value. The collection's ``own`` file does not count."""
+        found = {}
+        lines = [line.partition(":") for line in self.said("settings", 1, 2).splitlines()]
+        for path, _colon, text in sorted(lines, key=lambda parts: parts[0]):
+            name, _sign, value = text.strip().removeprefix("-").partition("=")
+            name = name.strip().replace("/", ".")
+            if path.startswith(place) and path != own and name in names:
+                found[name] = (path, value.strip())
+        return found
+
+    def kernel(self, path: str, name: str = "") -> str:
+        """Return what a file of /proc says after ``name``."""
+        start = f"{path}:{name}"
+        for line in self.said("kernel").splitlines():
+            if line.startswith(start):
+                return line.removeprefix(start).strip()
+        raise UnknownState(f"the kernel does not say {start}", remedy="See whether /proc is mounted.")
+
+    def kib(self, name: str) -> int:
+        """Return a number of meminfo, in KiB."""
+        return int(self.kernel("/proc/meminfo", f"{name}:").split()[0])
+
+    @property
+    def may_lower(self) -> bool:
+        """Whether OOM scores can be lowered here."""
+        return bool(int(self.kernel("/proc/self/status", "CapEff:"), 16) >> SYS_RESOURCE & 1)
+
+    def started(self, pid: int) -> str:
+        """Return when a process was started, in the kernel's ticks."""
+        return self.kernel(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
+
+    @property
+    def candidate(self) -> bool:
+        """Whether the package lists have earlyoom."""
+        return bool(_CANDIDATE.search(self.said("candidate")))
+
+    @property
+    def writable(self) -> bool:
+        """Whether vm.swappiness can be set here."""
+        return self._read["writable"].get("rc") == 0
+
+    def apt(self, *names: str) -> list[str]:
+        """Return the values of options of apt."""
+        options = [(match["name"], match["value"]) for match in _OPTION.finditer(self.said("apt"))]
+        if not options:
+            raise UnknownState("apt-config dump cannot be read", remedy="Run apt-config dump there.", raw=self.said("apt")[:2000])
+        return [value for name, value in options if name in names]

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The numbers of the measures that protect a node; measures.yml has their reasons and sources. This plugin util is PRIVATE to the collection."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import typing as t
+
+from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
+from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
+
+#: What makes the findings of each measure, in the order in which the measures are set up.
+FINDINGS = {
+    "sshd": functools.partial(finding, "protect.sshd"),
+    "journal": functools.partial(finding, "protect.journal"),
+    "earlyoom": functools.partial(finding, "protect.earlyoom"),
+    "swap": functools.partial(finding, "protect.swap"),
+    "holds": functools.partial(finding, "protect.holds"),
+    "unattended": functools.partial(finding, "protect.unattended"),
+}
+NAMES = tuple(FINDINGS)
+#: Ids of findings that are made here.
+IDS = ("protect.earlyoom", "protect.holds", "protect.journal", "protect.sshd", "protect.swap", "protect.unattended")
+
+#: What the kernel never kills; OpenSSH's listener gives itself this (openssh-portable, openbsd-compat/port-linux.c, oom_adjust_setup).
+NEVER_KILLED = -1000
+#: Seconds after which the journal is synced to the disk. Stock are 300 (journald.conf(5)).
+SYNC_SECONDS = 10
+#: vm.swappiness; the remedy of the reports of thrashing. Not 0: with that the kernel does not swap before memory runs out (admin-guide/sysctl/vm.rst).
+SWAPPINESS = "1"
+#: earlyoom acts below the smaller of this (KiB of MemAvailable, 2 GiB) and of MemTotal / :data:`SHARE`: the same share of a node of half the size.
+ACTS_BELOW_KIB = 2097152
+SHARE = 60
+#: KiB of MemAvailable on a healthy node that serves, the least that was reported (one of three Sparks, 2026-09-12); two had 3.9 and 4.1 GiB after 8 h.
+HEALTHY_KIB = 3659708
+#: What its option -p does, as its manual says for its unit: that lacks the capabilities for it, and from 1.8 on is ended for the attempt.
+EARLYOOM_FIRST = "Nice=-20\nOOMScoreAdjust=-100\n"
+#: comm of processes (15 bytes at most) whose end helps nothing; earlyoom takes 300 from their score.
+AVOIDED = (
+    "sshd", "sshd-session", "systemd", "systemd-journal", "systemd-logind", "systemd-udevd", "systemd-network", "systemd-resolve", "dockerd", "containerd",
+    "containerd-shim", "dbus-daemon",
+)  # fmt: skip
+#: What the name of a process is cut to (proc_pid_comm(5)).
+COMM = 15
+
+
+@functools.cache
+def table() -> dict[str, dict[str, t.Any]]:
+    """Return the measures by their names, each as ``{id, does, reason, figures: [[text, why, source]]}``."""
+    return {one["id"]: one for one in yaml_load(pathlib.Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))}
+
+
+def held_patterns() -> list[str]:
+    """Return the patterns of packages that are held: what an update replaces under an engine that runs."""
+    return [pattern for figure in table()["holds"]["figures"] for pattern in figure[0].split(", ")]
+
+
+def preferred() -> tuple[str, ...]:
+    """Return the beginnings of the names of the engines' processes that hold a model, as the kernel cuts them."""
+    kinds = (classify.ENGINE_CORE, classify.RANK)
+    return tuple(title[:COMM] for how, title, kind, _engine in classify.TABLE if how == classify.TITLE and kind in kinds)
+
+
+def earlyoom_arguments(mem_total_kib: int) -> str:
+    """Return earlyoom's arguments for a node; one line, without quotes and with single spaces."""
+    acts = min(ACTS_BELOW_KIB, mem_total_kib // SHARE)
+    return f"-r 3600 -M {acts},{acts // 2} -s 100,100 --prefer ^({'|'.join(preferred())}) --avoid ^({'|'.join(AVOIDED)})$"

@@ -1,0 +1,347 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decides what has to be done so that a measure holds, or is taken back. This plugin util is PRIVATE to the collection.
+
+Each measure is a pure function of what the node answered and of its entry in the record. The role protect carries out the steps. A finding is made for
+what is as it should be and for what is left as it is.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import os
+import typing as t
+
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._protect import limits
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
+from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import SWAPPINESS_FILE, Facts
+
+JOURNALD, EARLYOOM, OOMD, UPGRADES = "systemd-journald.service", "earlyoom.service", "systemd-oomd.service", "apt-daily-upgrade.timer"
+#: Where the drop-ins go.
+FILES = {
+    "journal": "/etc/systemd/journald.conf.d/90-gb10-protect.conf",
+    "earlyoom": "/etc/systemd/system/earlyoom.service.d/90-gb10-protect.conf",
+    "swap": "/etc/sysctl.d/90-gb10-protect.conf",
+}
+CHOOM = ["choom", "-n"]
+APT = ["apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=60", "-o", "Dpkg::Options::=--force-confold"]
+INSTALL = ["install", "--no-install-recommends", "--no-remove"]
+HEADER = "# Written by the playbook protect of gb10.cluster, which also takes it back: -e gb10_protect=revert\n# {}\n"
+
+Entry = dict[str, t.Any]
+Fields = dict[str, t.Any]
+
+
+class Plan(t.NamedTuple):
+    """The steps of tasks/change.yml, each in words, what is said, and the measure's entry in the record before and after the steps."""
+
+    steps: dict[str, t.Any]
+    texts: list[str]
+    findings: list[dict[str, t.Any]]
+    before: Entry | None
+    after: Entry | None
+
+
+class Draft:
+    """What becomes the plan of one measure. ``entry`` is what the record has of it, ``keep`` what is to be recorded beside that."""
+
+    def __init__(self, measure: str, node: str, facts: Facts, revert: bool) -> None:
+        self.measure, self.facts, self.revert = measure, facts, revert
+        source = "" if revert else measures.table()[measure]["figures"][0][2]
+        self._finding = functools.partial(measures.FINDINGS[measure], node, source=source)
+        self.entry: Entry = {}
+        self.keep: Fields = {}
+        self.steps: dict[str, t.Any] = {"commands": [], "unit": {}}
+        self.texts: list[str] = []
+        self.findings: list[dict[str, t.Any]] = []
+
+    def do(self, text: str, *commands: list[str], **steps: t.Any) -> None:
+        """Add a step."""
+        self.steps["commands"].extend(commands)
+        self.steps |= steps
+        self.texts.append(text)
+
+    def say(self, verdict: str, message: str, remedy: str = "", **evidence: t.Any) -> None:
+        """Add a finding."""
+        self.findings.append(self._finding(verdict, message, remedy=remedy, **evidence))
+
+    def restart(self, unit: str, state: str = "restarted", **more: t.Any) -> None:
+        """Add the restart of a unit, or another change of its state."""
+        self.do(f"restart {unit}", unit={"name": unit, "state": state, **more})
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an earlier run did not come to the end of this measure."""
+        return not self.entry.get("done", True)
+
+    def plan(self) -> Plan:
+        """Return the plan. Without a step nothing is recorded, and what is recorded of an earlier change stays; one that is taken back goes."""
+        changes = [*self.entry.get("changes", []), *(text for text in self.texts if not text.startswith("restart "))]
+        before = {**self.entry, **self.keep, "changes": list(dict.fromkeys(changes)), "done": False}
+        if self.revert:
+            return Plan(self.steps, self.texts, self.findings, self.entry or None, None)
+        return Plan(self.steps, self.texts, self.findings, before if self.texts else None, {**before, "done": True, **self.steps.pop("after", {})})
+
+
+def untouched(entry: Entry, found: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a file is as the record says that it was written."""
+    plain = found["exists"] and found["isreg"] and (found["mode"], found["uid"], found["gid"]) == ("0644", 0, 0)
+    return bool(plain and found["checksum"] in entry.get("sha256", []))
+
+
+def _file(draft: Draft, text: str) -> bool:
+    """Put a drop-in in its place. Return whether that can be done, or is so already."""
+    path, content = FILES[draft.measure], HEADER.format(measures.table()[draft.measure]["reason"]) + text
+    found, folder, digest = draft.facts.files[path], os.path.dirname(path), hashlib.sha256(content.encode()).hexdigest()
+    ours, known = untouched(draft.entry, found), draft.entry.get("sha256", [])
+    if found.get("checksum") == digest and (ours or not known):
+        return True
+    if found["exists"] and not ours:
+        whose = "was changed since it was written" if known else "is not this collection's"
+        draft.say("warn", f"{path} {whose}, and is left as it is", "Move it away, and repeat.")
+        return False
+    draft.keep["sha256"] = list(dict.fromkeys([*known, digest]))
+    if not draft.facts.files[folder]["exists"]:
+        draft.keep["directory"] = True
+        draft.do(f"make {folder}", directory=folder)
+    draft.do(f"write {path}", path=path, content=content)
+    return True
+
+
+def sshd(draft: Draft) -> None:
+    """Judge the listener that runs, and lower its score alone."""
+    facts, listener = draft.facts, draft.facts.limit("sshd")
+    pid, found, score = listener["pid"], listener["oom_score_adj"], limits.parse_oom_score_adj(facts.unit("ssh.service")["OOMScoreAdjust"])
+    if score < 0:
+        message = f"ssh.service has OOMScoreAdjust={score}: OpenSSH gives it to every login, which is then as hard to kill as sshd"
+        draft.say("warn", message, "Remove it from the drop-in of ssh.service (systemctl cat ssh).", measured=score, needed=0)
+    if pid is None:
+        message = "no sshd takes connections now; a socket of systemd may start one, whose score is not known before"
+        return draft.say("warn", message, "Run this again over ssh.")
+    process, evidence = [pid, facts.started(pid)], {"measured": found, "needed": measures.NEVER_KILLED}
+    same = draft.entry.get("process") == process
+    if found == measures.NEVER_KILLED:
+        why = "set by this collection, until it ends" if same else "as OpenSSH sets it by itself"
+        return draft.say("pass", f"sshd (pid {pid}) is never killed: {why}", **evidence)
+    if not facts.may_lower:
+        message = f"sshd (pid {pid}) has an OOM score of {found}, and this node does not let it be lowered (CAP_SYS_RESOURCE is missing, as in containers)"
+        return draft.say("warn", message, "Nothing can be done inside a container; a real node has it.", **evidence)
+    draft.keep = {"process": process, "before": draft.entry["before"] if same else found}
+    draft.do(f"set the OOM score of sshd (pid {pid}) from {found} to {measures.NEVER_KILLED}", [*CHOOM, str(measures.NEVER_KILLED), "-p", str(pid)])
+    return None
+
+
+def journal(draft: Draft) -> None:
+    """Keep the journal on the disk, and sync it often. What others' files set stays theirs."""
+    wanted = {"Storage": "persistent", "SyncIntervalSec": f"{measures.SYNC_SECONDS}s"}
+    theirs = draft.facts.assigned("/etc/systemd/journald.conf", FILES["journal"], wanted)
+    for name, (path, value) in theirs.items():
+        if value != wanted[name]:
+            draft.say("warn", f"{path} sets {name}={value}, which stays", f"Take it out of {path}, and repeat.", measured=value, needed=wanted[name])
+    own = "".join(f"{name}={value}\n" for name, value in wanted.items() if name not in theirs)
+    if own and not _file(draft, f"[Journal]\n{own}"):
+        return
+    if draft.texts or draft.interrupted:
+        draft.restart(JOURNALD)
+    elif not draft.findings:
+        draft.say("pass", f"the journal is kept on the disk and synced every {measures.SYNC_SECONDS} s")
+
+
+def _theirs(draft: Draft, live: dict[str, t.Any], unit: dict[str, str]) -> bool:
+    """Return whether the owner set up an earlyoom that acts, or has settings of theirs, and say so."""
+    if live["running"] and live["effective"] and live["acts_below_mb"]["of_total"] * 1024 < measures.HEALTHY_KIB:
+        draft.say("pass", f"an earlyoom of yours acts in time: {live['why']}", measured=live["args"])
+    elif unit["UnitFileState"].startswith("masked") or draft.facts.altered:
+        state = "is masked" if unit["UnitFileState"].startswith("masked") else "has settings of yours in /etc/default/earlyoom"
+        remedy = f"See that it acts in time: {measures.earlyoom_arguments(draft.facts.kib('MemTotal'))}"
+        draft.say("warn", f"earlyoom {state}, which stay; {live['why']}", remedy, measured=live["args"])
+    return bool(draft.findings)
+
+
+def earlyoom(draft: Draft) -> None:
+    """Have an earlyoom that acts in time, unless something else already does, or the owner set one up."""
+    facts, entry = draft.facts, draft.entry
+    package, live, unit = facts.package("earlyoom"), facts.limit("earlyoom"), facts.unit(EARLYOOM)
+    installed = package is not None and package.status == "installed"
+    if facts.unit(OOMD)["ActiveState"] == "active":
+        message = "systemd-oomd is active, and two that end processes are one too many" + (": earlyoom of this collection is there, too" if entry else "")
+        return draft.say("warn", message, "Leave it so, or run systemctl disable --now systemd-oomd there, and repeat.")
+    if installed and not entry and _theirs(draft, live, unit):
+        return None
+    arguments = measures.earlyoom_arguments(facts.kib("MemTotal"))
+    if not _file(draft, f'[Service]\nEnvironmentFile=\nEnvironment="EARLYOOM_ARGS={arguments}"\n{measures.EARLYOOM_FIRST}'):
+        return None
+    # A package that starts without the drop-in would act at 10 % of available memory, under a healthy engine: the drop-in comes first.
+    if not installed:
+        draft.keep["package"] = entry.get("package", package.status if package else "not-installed")
+        draft.do("install the package earlyoom", *([] if facts.candidate else [[*APT, "update"]]), [*APT, *INSTALL, "earlyoom"])
+    elif unit["ActiveState"] != "active" or unit["UnitFileState"] == "disabled":
+        draft.keep["unit"] = entry.get("unit", {"enabled": unit["UnitFileState"], "active": unit["ActiveState"]})
+        draft.do(f"enable and start {EARLYOOM}", unit={"name": EARLYOOM, "state": "started", "enabled": True, "daemon_reload": True})
+    elif draft.texts or draft.interrupted:
+        draft.restart(EARLYOOM, daemon_reload=True)
+    elif live["running"] and live["effective"]:
+        draft.say("pass", f"earlyoom acts below {live['acts_below_mb']['of_total']} MiB of available memory, whatever is in swap", measured=live["args"])
+    else:
+        older = limits.counts_of_user(package.version if package else "")
+        remedy = "Use a version before 1.8, such as that of Ubuntu 24.04." if older else "See journalctl -u earlyoom there."
+        draft.say("warn", f"earlyoom cannot act: {live['why']}", remedy, measured=live["args"])
+    return None
+
+
+def swap(draft: Draft) -> None:
+    """Have the kernel swap late. A value that the owner set in a file stays."""
+    facts, wanted = draft.facts, measures.SWAPPINESS
+    if theirs := facts.assigned("/etc/sysctl", FILES["swap"], ("vm.swappiness",)).get("vm.swappiness"):
+        path, value = theirs
+        remedy = "" if value == wanted else f"Take it out of {path}, and repeat."
+        return draft.say("warn" if remedy else "pass", f"{path} sets vm.swappiness to {value}, which stays", remedy, measured=value, needed=wanted)
+    if not _file(draft, f"vm.swappiness = {wanted}\n"):
+        return None
+    live, none = facts.kernel(SWAPPINESS_FILE), "" if facts.kib("SwapTotal") else "; there is no swap now"
+    if live != wanted and facts.writable:
+        draft.keep["before"] = draft.entry.get("before", live)
+        draft.do(f"set vm.swappiness from {live} to {wanted}", ["sysctl", "-w", f"vm.swappiness={wanted}"])
+    elif live != wanted:
+        message = f"vm.swappiness is still {live}: {SWAPPINESS_FILE} cannot be written here, as in containers. The file counts from the next boot on{none}"
+        draft.say("warn", message, "Set it on the machine underneath.", measured=live, needed=wanted)
+    elif not draft.texts:
+        draft.say("pass", f"vm.swappiness is {live}, also after a boot{none}", measured=live, needed=wanted)
+    return None
+
+
+def _wanted(facts: Facts) -> dict[str, str]:
+    """Return the installed packages that are to be held, with what dpkg is told to do with each."""
+    patterns = measures.held_patterns()
+    return {one.name: one.want for one in facts.packages if one.status == "installed" and any(fnmatch.fnmatchcase(one.plain, each) for each in patterns)}
+
+
+def _free(facts: Facts) -> list[str]:
+    return [name for name, want in _wanted(facts).items() if want == "install"]
+
+
+def holds(draft: Draft) -> None:
+    """Hold what is installed of kernel, driver, Docker and containerd. ``begun`` are names of which it is not known yet whether they were held."""
+    wanted, free, made, begun = _wanted(draft.facts), _free(draft.facts), draft.entry.get("made", []), draft.entry.get("begun", [])
+    if free:
+        draft.keep = {"made": made, "begun": sorted({*begun, *free})}
+        draft.do(f"hold {', '.join(free)}", packages=free, selection="hold", after={"made": sorted({*made, *free}), "begun": sorted({*begun} - {*free})})
+    elif wanted:
+        draft.say("pass", f"{len(wanted)} package(s) are held, {len({*made} & {*wanted})} of them by this collection: {', '.join(wanted)}")
+    else:
+        draft.say("warn", "none of the packages to hold is installed", "See dpkg -l: nothing on this node has such a name.")
+
+
+def unattended(draft: Draft) -> None:
+    """Report whether upgrades come unattended."""
+    facts = draft.facts
+    package, periodic, free = facts.package("unattended-upgrades"), facts.apt("APT::Periodic::Unattended-Upgrade"), _free(facts)
+    reasons = {
+        "the package is not installed": package is None or package.status != "installed",
+        "APT::Periodic::Unattended-Upgrade is 0": not periodic or periodic[-1] in ("", "0"),
+        "the timer apt-daily-upgrade is not enabled": facts.unit(UPGRADES)["UnitFileState"] not in ("enabled", "enabled-runtime"),
+    }
+    if missing := [text for text, lacks in reasons.items() if lacks]:
+        return draft.say("pass", f"no upgrades come unattended: {'; '.join(missing)}", measured=False)
+    origins = facts.apt("Unattended-Upgrade::Allowed-Origins::", "Unattended-Upgrade::Origins-Pattern::")
+    message = f"upgrades come unattended, from {', '.join(origins) or 'no origin that is named'}"
+    if free:
+        message += f", and {len(free)} package(s) that an engine needs are not held: {', '.join(free)}"
+        return draft.say("warn", message, "Set up the measure holds.", measured=True)
+    return draft.say("pass", f"{message}; what an engine needs is held", measured=True)
+
+
+# -- taking back: what the owner changed since stays, and is named ------------------------------------------------------------
+
+
+def _back_score(draft: Draft) -> None:
+    """Give sshd its score back, unless another sshd takes connections by now."""
+    listener, (pid, start), before = draft.facts.limit("sshd"), draft.entry["process"], draft.entry["before"]
+    same, score = listener["pid"] == pid and draft.facts.started(pid) == start, listener["oom_score_adj"]
+    if same and score == measures.NEVER_KILLED:
+        draft.do(f"set the OOM score of sshd (pid {pid}) back to {before}", [*CHOOM, str(before), "-p", str(pid)])
+    elif same and score != before:
+        draft.say("warn", f"the OOM score of sshd is {score} by now, and stays", "It is yours now.")
+
+
+def _back_package(draft: Draft) -> None:
+    """Remove the package; a configuration file that was edited, or was there before, stays."""
+    found, before = draft.facts.package("earlyoom"), draft.entry["package"]
+    if found is None or found.status in ("not-installed", before):
+        return
+    edited = draft.facts.altered
+    how = "--remove" if edited or before == "config-files" else "--purge"
+    draft.do("remove the package earlyoom", ["dpkg", how, "earlyoom"], unit={"daemon_reload": True})
+    if edited:
+        draft.say("warn", "/etc/default/earlyoom was changed since it was installed, and stays", "dpkg --purge earlyoom removes it.")
+
+
+def _back_file(draft: Draft) -> None:
+    """Remove the drop-in, and its directory if it was made for it and is empty."""
+    facts, path, unit = draft.facts, FILES[draft.measure], {"journal": JOURNALD, "earlyoom": EARLYOOM}.get(draft.measure)
+    if facts.files[path]["exists"] and not untouched(draft.entry, facts.files[path]):
+        return draft.say("warn", f"{path} was changed since it was written, and stays", f"It is yours now: rm {path} removes it.")
+    draft.do(f"remove {path}", remove=path)
+    if draft.entry.get("directory") and facts.files[os.path.dirname(path)]["exists"]:
+        draft.do(f"remove {os.path.dirname(path)}, if it is empty", remove_directory=os.path.dirname(path))
+    if unit and "package" not in draft.entry and facts.unit(unit)["ActiveState"] == "active":
+        draft.restart(unit, daemon_reload=True)
+    return None
+
+
+def _back_unit(draft: Draft) -> None:
+    """Give the owner's earlyoom the state that it had."""
+    before = draft.entry["unit"]
+    off = {**({"enabled": False} if before["enabled"] == "disabled" else {}), **({"state": "stopped"} if before["active"] != "active" else {})}
+    if "package" not in draft.entry and off and draft.facts.unit(EARLYOOM)["LoadState"] == "loaded":
+        draft.do(f"bring {EARLYOOM} back to {', '.join(before.values())}", unit={**draft.steps["unit"], "name": EARLYOOM, "daemon_reload": True, **off})
+
+
+def _back_swappiness(draft: Draft) -> None:
+    """Give the kernel its value back."""
+    live, before = draft.facts.kernel(SWAPPINESS_FILE), draft.entry["before"]
+    if live == measures.SWAPPINESS != before:
+        draft.do(f"set vm.swappiness back to {before}", ["sysctl", "-w", f"vm.swappiness={before}"])
+    elif live != before:
+        draft.say("warn", f"vm.swappiness is {live} by now, not {measures.SWAPPINESS}, and stays", "It is yours now.")
+
+
+def _back_holds(draft: Draft) -> None:
+    """Release the holds; those of which it is not known whose they are stay."""
+    held = {one.name for one in draft.facts.packages if one.want == "hold"}
+    made, begun = ([name for name in draft.entry[word] if name in held] for word in ("made", "begun"))
+    if made:
+        draft.do(f"unhold {', '.join(made)}", packages=made, selection="install")
+    if begun:
+        what = f"{', '.join(begun)} stays held: a run ended before it knew whether it held that, and the owner may have"
+        draft.say("warn", what, f"apt-mark unhold {' '.join(begun)} ends that.")
+
+
+SET_UP = {"sshd": sshd, "journal": journal, "earlyoom": earlyoom, "swap": swap, "holds": holds, "unattended": unattended}
+#: What an entry of a measure may have, and what takes that back, in this order.
+TAKE_BACK = {
+    "sshd": {"process": _back_score},
+    "journal": {"sha256": _back_file},
+    "earlyoom": {"package": _back_package, "sha256": _back_file, "unit": _back_unit},
+    "swap": {"before": _back_swappiness, "sha256": _back_file},
+    "holds": {"made": _back_holds},
+}  # fmt: skip
+
+
+def plan(measure: str, node: str, facts: Facts, *, revert: bool) -> Plan:
+    """Decide one measure. What cannot be read is an unknown finding, and nothing is done then."""
+    draft = Draft(measure, node, facts, revert)
+    try:
+        draft.entry = facts.measures.get(measure, {})
+        undo = [back for word, back in TAKE_BACK.get(measure, {}).items() if word in draft.entry]
+        for step in undo if revert else [SET_UP[measure]]:
+            step(draft)
+    except ClusterError as error:
+        draft = Draft(measure, node, facts, revert)
+        draft.say(error.verdict, str(error), error.remedy, measured=error.details.get("raw"))
+    return draft.plan()

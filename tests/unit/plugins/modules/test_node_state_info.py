@@ -1,0 +1,170 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node shows to everybody, and what status makes of it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pathlib
+import types
+
+import pytest
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweep_look
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
+from ansible_collections.gb10.cluster.plugins.modules import node_state_info
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import glance as glancing
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Run
+
+BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
+GLANCE = {
+    "cluster": "spark-1", "role": "head", "state": "running", "reason": "", "boot_id": BOOT, "at": "2026-11-24T02:09:12Z", "model": "tiny",
+    "endpoint": "http://192.168.100.10:8000/v1", "token": {"seconds": 0.41, "at": "2026-11-24T02:09:12Z"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def node(tmp_path):
+    proc = tmp_path / "proc"
+    (proc / "sys" / "kernel" / "random").mkdir(parents=True)
+    (proc / "sys" / "kernel" / "random" / "boot_id").write_text(f"{BOOT}\n", encoding="ascii")
+    text = "MemTotal: 127600640 kB\nMemFree: 2048 kB\nMemAvailable: 44142592 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+    (proc / "meminfo").write_text(text, encoding="ascii")
+    (tmp_path / "state" / "spark-1").mkdir(parents=True)
+    return tmp_path
+
+
+def look(node):
+    roots = {"proc_root": str(node / "proc"), "meminfo": str(node / "proc" / "meminfo"), "etc_root": str(node / "etc")}
+    params = {"want": ["mode", "lease", "engines", "sweep", "memory"], "strict": False, "state_dir": str(node / "state"), "roots": roots}
+    return node_state_info.work(types.SimpleNamespace(params=params, check_mode=False))
+
+
+def show(node, **more):
+    glance.write(str(node / "state"), {**GLANCE, **more})
+
+
+def test_what_a_unit_shows_is_for_everybody_whatever_the_umask(node):
+    before = os.umask(0o077)
+    try:
+        show(node)
+    finally:
+        os.umask(before)
+    assert os.stat(glance.path_of(str(node / "state"), "spark-1")).st_mode & 0o777 == 0o644
+    (one,) = look(node)["engines"]
+    assert one == {key: value for key, value in GLANCE.items() if key != "boot_id"}
+
+
+def test_what_ran_before_the_last_boot_is_unknown_and_what_was_refused_stays(node):
+    show(node, boot_id="another")
+    (one,) = look(node)["engines"]
+    assert (one["state"], one["reason"], one["token"]) == ("unknown", "it was running before the last boot", {})
+    show(node, boot_id="another", state="refused", reason="the node did not shut down cleanly", token={})
+    assert look(node)["engines"][0]["state"] == "refused"
+
+
+def test_a_node_that_shows_nothing_still_says_its_memory(node):
+    found = look(node)
+    assert (found["mode"], found["engines"], found["errors"]) == (None, [], [])
+    assert found["memory"] == {"total_mb": 124610, "available_mb": 43108}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "cluster": "spark-1"}'])
+def test_a_glance_that_is_none_is_an_error_and_hides_nothing_else(node, text):
+    path = glance.path_of(str(node / "state"), "spark-1")
+    (node / "state" / "glance-spark-1.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UnknownState, match="glance"):
+        glance.read(path)
+    found = look(node)
+    assert found["engines"] == [] and path in found["errors"][0] and found["memory"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
+def test_every_account_sees_it_though_root_alone_enters_the_clusters_directory(node, monkeypatch):
+    show(node)
+    (node / "state" / "spark-1").chmod(0o700)
+    seen_by_nobody(node, monkeypatch)
+    assert (look(node)["engines"], look(node)["errors"]) == ([{key: value for key, value in GLANCE.items() if key != "boot_id"}], [])
+
+
+def seen_by_nobody(node, monkeypatch):
+    """Have directories that root alone may enter be closed to this process, which is root."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and bool(os.stat(path).st_mode & 0o001))
+
+
+def test_what_a_unit_of_an_older_version_shows_is_seen_where_it_writes_it(node):
+    show(node)
+    os.unlink(glance.path_of(str(node / "state"), "spark-1"))
+    assert look(node)["engines"][0]["cluster"] == "spark-1" and look(node)["errors"] == []
+    # What it shows now counts, whatever it left there.
+    glance.DOCUMENT.write(glance.path_of(str(node / "state"), "spark-1"), {**GLANCE, "state": "stopped", "token": {}})
+    assert [one["state"] for one in look(node)["engines"]] == ["stopped"]
+
+
+def test_a_unit_of_an_older_version_in_a_directory_that_was_closed_is_named_with_what_renews_it(node, monkeypatch):
+    (node / "state" / "spark-1" / "glance.json").write_text("{}", encoding="utf-8")
+    seen_by_nobody(node, monkeypatch)
+    (node / "state" / "spark-1").chmod(0o700)
+    assert look(node)["errors"] == []
+    unit = unit_look.of_engine(str(node / "state"), "spark-1", str(node / "etc")).path
+    os.makedirs(os.path.dirname(unit))
+    pathlib.Path(unit).write_text("", encoding="utf-8")
+    assert "until a bring-up of spark-1 renews it" in look(node)["errors"][0] and look(node)["engines"] == []
+
+
+def screen(**answers):
+    run = Run({}, [], "", ["all"], [], datetime.datetime.now(datetime.timezone.utc), False)
+    return glancing.judge({name: {"seen": answer} for name, answer in answers.items()}, run)
+
+
+def test_one_screen_says_mode_models_tokens_memory_and_events(node):
+    show(node)
+    events = [{"at": f"2026-11-24T02:1{number}:00Z", "text": f"event {number}"} for number in range(5)]
+    record = {"mode": "singles", "phase": "settled", "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": events}
+    modes.write(str(node / "state"), record)
+    said = screen(one={**look(node), "reached": True}, two={"reached": False, "what": "no route to host", "msg": ""}).lines
+    assert said[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
+    assert said[1].startswith("one: 42.1 of 121.7 GiB available")
+    assert said[-3].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
+    assert said[-2] == "two: not reached: no route to host"
+    assert said[-1] == "2026-11-24T02:12:00Z event 2; 2026-11-24T02:13:00Z event 3; 2026-11-24T02:14:00Z event 4"
+
+
+def test_a_node_that_went_away_while_it_was_read_is_named():
+    assert screen(two={"unreachable": True, "msg": "no route to host"}).lines[1:] == ["two: not reached: no route to host"]
+
+
+def test_nothing_declared_and_nothing_served_is_said():
+    quiet = {"mode": None, "lease": {}, "engines": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
+    assert screen(one=quiet).lines == ["Mode: none is declared", "one: memory unknown; no unit of an engine", "  mode.json cannot be read"]
+
+
+def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):
+    holder = {"user": "ada", "hostname": "workbench", "pid": 7}
+    lease = {"holder": holder, "program": "judge.sh", "began_at": "2026-11-24T02:00:00Z", "state": "live", "reason": ""}
+    assert look(node)["lease"] == {}
+    said = screen(one={**look(node), "lease": {**lease, "left_seconds": 270}}).lines
+    leased = "leased to ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z; ends by itself in 270 s unless it is renewed"
+    assert leased in "\n".join(said)
+    over = screen(one={**look(node), "lease": {**lease, "state": "ended", "reason": "nobody renewed it", "left_seconds": 0}}).lines
+    assert "lease of ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z: ended: nobody renewed it" in "\n".join(over)
+
+
+def test_the_last_sweep_is_seen_without_rights(node):
+    assert look(node)["sweep"] == {}
+    folder = node / "state" / "_sweep"
+    folder.mkdir()
+    trouble = {"id": "memory", "text": "1.2 GiB are available, and 2 should be"}
+    kept = {"quiet": "", "since": {}, "problems": [trouble], "told": {}, "last": {}, "undelivered": {}}
+    sweep_look.write_state(str(folder), {"at": 1795500000.0, **kept})
+    assert look(node)["sweep"]["problems"] == [trouble]
+    screen_of_node = "\n".join(glancing.node_lines("spark-1", look(node)))
+    assert "sweep: last 2026-11-24T06:00:00Z: memory: 1.2 GiB are available, and 2 should be" in screen_of_node
+    (folder / "state.json").write_text("{", encoding="utf-8")
+    assert look(node)["sweep"] == {} and "state.json is not JSON" in look(node)["errors"][-1]
