@@ -79,7 +79,8 @@ class ActionModule(ActionBase):
         """The settings of this host, with the profile where that is wanted, and how Ansible reaches it."""
         missing = sorted(set(settings.settings()) - set(task_vars))
         if missing:
-            raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: include the role gb10.cluster.gb10 before, or gb10.cluster.engine with tasks_from: validate")
+            remedy = "include the role gb10.cluster.gb10 before, or gb10.cluster.engine with tasks_from: validate"
+            raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: {remedy}")
         host = task_vars["inventory_hostname"]
         evaluated, failures = self._evaluate(task_vars, settings.settings())
         # A default that is made from another setting fails with it; the one that was set is the one to correct.

@@ -178,7 +178,10 @@ def accepted(template: dict[str, t.Any], answers: Variables) -> Variables:
 
 
 def tagged(template: dict[str, t.Any], tags: str) -> dict[str, t.Any]:
-    """A template with the tags of a launch, or of a workflow's node (ask_mapping in awx/main/models/mixins.py). Raises :class:`Refused` where it asks for none."""
+    """A template with the tags of a launch, or of a workflow's node (ask_mapping in awx/main/models/mixins.py).
+
+    Raises :class:`Refused` where it asks for none.
+    """
     if tags and not template.get("ask_tags_on_launch"):
         raise Refused("job_tags: Field is not configured to prompt on launch.")
     return {**template, "job_tags": tags} if tags else template

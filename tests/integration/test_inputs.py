@@ -349,7 +349,8 @@ def sweep(plays: Plays) -> Run:
         {"type": "mail", "name": "curl", "command": ["curl", "--password", "planted-24", "https://mail.lan"]},
     ]
     endpoints = [{"url": "https://gateway.lan/v1/models"}, {"name": "alias", "url": "ftp://gateway.lan"}, {"name": "other", "url": "http://x", "status": 99}]
-    return plays.play(inventory(gb10_sweep_alerts=channels, gb10_sweep_endpoints=endpoints, gb10_sweep_minutes=0), "-vvv", "--tags", "sweep", playbook="protect.yml")
+    given = inventory(gb10_sweep_alerts=channels, gb10_sweep_endpoints=endpoints, gb10_sweep_minutes=0)
+    return plays.play(given, "-vvv", "--tags", "sweep", playbook="protect.yml")
 
 
 def no_channel(plays: Plays) -> Run:

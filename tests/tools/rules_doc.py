@@ -110,7 +110,7 @@ What is wrong on these machines? It reads, prints verdicts, changes nothing and 
 | `ansible-playbook gb10.cluster.doctor -i spark1,spark2,` | [What runs there](#what-runs), whoever started it. |
 | `ansible-playbook -i inventories/mine gb10.cluster.doctor` | May this cluster start its profile? [The preflight](preflight.md): it fails where a rule stops. |
 | `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags stacks` | What runs on the nodes of the cluster, whoever started it. |
-| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network for at most 10 seconds a pair. |
+| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network, 10 seconds a pair at most. |
 | `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags baseline` | Nothing: it records [the memory after a boot](#baseline). |
 
 `--tags all,fabric` judges the cluster and its links. With an inventory, `-e gb10_single=spark-2` is about that node's own service ([serve](serve.md#one-node)).
@@ -127,8 +127,8 @@ $ ansible-playbook -i inventories/mine gb10.cluster.doctor --tags baseline
 ```
 
 - A baseline counts for its own boot. A second run in the same boot keeps the first one.
-- It refuses when an engine or a container of the collection runs, a GPU process computes, or the boot was more than `gb10_baseline_max_uptime` seconds (1800) ago.
-  `-e gb10_baseline_force=true` records anyway, and the file lists the reasons against it.
+- It refuses when an engine or a container of the collection runs, a GPU process computes, or the boot was more than `gb10_baseline_max_uptime` seconds
+  (1800) ago. `-e gb10_baseline_force=true` records anyway, and the file lists the reasons against it.
 - One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), one comes to `gb10_baseline_dir` on the controller. It names no
   machine and no user. The account is uncalibrated: no such files from real Sparks have been sent yet, and they would be welcome.
 

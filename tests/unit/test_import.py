@@ -38,7 +38,8 @@ def test_a_recipe_becomes_a_file_that_the_collection_takes_and_a_second_run_chan
     assert (content["schema"], content["kind"], content["id"]) == (1, "gb10.cluster.import", "dspark_pinned")
     assert {row["outcome"] for row in content["rows"]} == {"taken", "changed", "dropped"}
     assert content["profile"] == yaml.safe_load(profile.read_text())
-    listed = through_ansible.run("playbook", str(ROOT / "playbooks" / "plan.yml"), "--tags", "profiles", "-e", "gb10_profile=profiles/dspark_pinned.yml", cwd=tmp_path)
+    words = (str(ROOT / "playbooks" / "plan.yml"), "--tags", "profiles", "-e", "gb10_profile=profiles/dspark_pinned.yml")
+    listed = through_ansible.run("playbook", *words, cwd=tmp_path)
     assert listed.rc == 0 and "0xSero/DeepSeek-V4-Flash-0731-REAP" in listed.out and "untested" in listed.out, listed.out
     code, text = run(PINNED, cwd=tmp_path, gb10_import_to="profiles")
     assert code == 0 and "changed=0" in text, text

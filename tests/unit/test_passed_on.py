@@ -90,7 +90,8 @@ def secret(place: Path, content: str) -> str:
 @pytest.mark.parametrize("content", [KEY, f"{KEY}\n"])
 def test_a_key_that_is_given_is_the_heads_key(book: Book, tmp_path: Path, content: str) -> None:
     settings = {"gb10_secrets_dir": str(tmp_path / "secrets"), "gb10_api_key_file": secret(tmp_path, content)}
-    role = {"ansible.builtin.include_role": {"name": "gb10.cluster.engine", "tasks_from": "secrets", "public": True}, "when": "inventory_hostname == gb10_head_host"}
+    include = {"name": "gb10.cluster.engine", "tasks_from": "secrets", "public": True}
+    role = {"ansible.builtin.include_role": include, "when": "inventory_hostname == gb10_head_host"}
     digest = {"ansible.builtin.debug": {"msg": "{{ __engine_secrets_given_key | hash('sha256') }}"}, "run_once": True}
     tasks = [{"ansible.builtin.include_role": {"name": "gb10.cluster.gb10", "public": True}}, role, digest]
     # In check mode: besides the secret, the module makes a link in the node's usual place, which here is this machine's.

@@ -27,4 +27,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Print where the logs of every node are. The answers are ``logs`` (node_logs) and ``end``, the last lines of its engine's log."""
     failure = "" if any(answered(answer["logs"]) for answer in answers.values()) else "no node sent its logs"
     lines = [line for node, answer in answers.items() for line in node_lines(node, answer)]
-    return Outcome("Logs", lines=lines, failure=failure, stats={"gb10_logs": {node: (answer["logs"] or {}).get("dest", "") for node, answer in answers.items()}})
+    places = {node: (answer["logs"] or {}).get("dest", "") for node, answer in answers.items()}
+    return Outcome("Logs", lines=lines, failure=failure, stats={"gb10_logs": places})
