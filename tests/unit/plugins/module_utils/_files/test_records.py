@@ -32,7 +32,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._records import start
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_files as sweeps
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup, unit
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, glance, record, specification
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
 from ansible_collections.gb10.cluster.plugins.modules import cluster_secrets
 from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history
 
@@ -172,15 +172,6 @@ def sent_program(place: str, word: str) -> None:
     install.bring_program({"program_file": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"))
 
 
-def left_out(place: str, word: str) -> None:
-    path = Path(beside.path_of(place))
-    path.parent.mkdir(exist_ok=True)
-    if not path.exists():
-        companions = [{"name": name, "image": "i", "health_timeout": 1, "stop_timeout": 1} for name in ("before", "after", "stays")]
-        path.write_text(specification.dump({"companions": companions, "state_dir": place, "roots": {}}))
-    beside.leave_out(place, word)
-
-
 def secret(place: str, word: str) -> None:
     params = {"cluster_name": "c", "secrets_dir": place, "make": [], "ray_token": word, "api_key": None}
     cluster_secrets.work(t.cast(t.Any, types.SimpleNamespace(params=params, check_mode=False)))
@@ -204,7 +195,6 @@ WRITERS: dict[str, t.Callable[[str, str], t.Any]] = {
     "a secret": secret,
     "a unit file": unit_file,
     "a unit's program": sent_program,
-    "a unit's specification": left_out,
     "a bundle's list": bundle_list,
     "the rows of a bench": lambda place, word: files.write_text(f"{place}/{history.JSON}", word, history.MODE),
     "a note in the container": lambda place, word: launcher.write_text(f"{place}/run.json", word),

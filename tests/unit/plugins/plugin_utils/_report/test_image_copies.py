@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies
+from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_copies, model_copies
 
 WANTED = {"layered": True, "recipe": "r", "ray": "2.60.0", "rebuild": False, "made": [], "live": False}
 
@@ -110,9 +110,9 @@ def test_a_rebuilt_image_replaces_all_that_were_there() -> None:
     assert (after["makes"], pairs(after)) == ([], [["n1>n0"]])
 
 
-def test_what_a_copy_was_is_told() -> None:
+def test_what_a_copy_reports() -> None:
     copied = {"changed": True, "msg": "copied", "how": "layers", "layers_sent": 1, "bytes": 5, "seconds": 0.1, "more": 1}
     answers = {"n0": {}, "n1": {"image_copied": copied}, "n2": {"image_copied": {"changed": False}}, "n3": {"image_copied": {"skipped": True}}}
-    assert image_copies.lines(image_copies.told(answers)) == ["n1: copied"]
-    assert image_copies.reported(copied) == {"how": "layers", "layers_sent": 1, "bytes": 5, "seconds": 0.1}
-    assert image_copies.reported(None) is image_copies.reported({"changed": False}) is None
+    assert image_copies.lines(model_copies.told(answers, "image_copied")) == ["n1: copied"]
+    assert model_copies.reported(copied, image_copies.OF_COPY) == {"how": "layers", "layers_sent": 1, "bytes": 5, "seconds": 0.1}
+    assert model_copies.reported(None, image_copies.OF_COPY) is model_copies.reported({"changed": False}, image_copies.OF_COPY) is None
