@@ -39,13 +39,16 @@ STAGES = ("image", "model", "memory", "ray", "native", "serve")
 #: Tags that choose preflight alone: the question is then whether the whole play may run.
 ONLY_PREFLIGHT = {"preflight", "always"}
 
+#: Tags that have every stage run: a climb starts the engine once a rung.
+EVERY_STAGE = {"all", "ladder"}
+
 
 # --- judging ----------------------------------------------------------------------------------------------------------------
 
 
 def stages_of_run(run_tags: t.Collection[str], skip_tags: t.Collection[str]) -> list[str]:
     """Return the stages after preflight that a run with these tags has. Preflight alone asks for the whole play."""
-    everything = "all" in run_tags or set(run_tags) <= ONLY_PREFLIGHT
+    everything = not EVERY_STAGE.isdisjoint(run_tags) or set(run_tags) <= ONLY_PREFLIGHT
     return [stage for stage in STAGES if (everything or stage in run_tags) and stage not in skip_tags]
 
 

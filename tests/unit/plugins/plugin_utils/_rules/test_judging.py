@@ -666,6 +666,7 @@ def test_every_shipped_limit_fits_itself():
         (["preflight"], [], list(judging.STAGES)),
         (["preflight", "always"], [], list(judging.STAGES)),
         (["preflight", "serve"], [], ["serve"]),
+        (["ladder"], [], list(judging.STAGES)),
         (["all"], ["image", "model"], ["memory", "ray", "native", "serve"]),
     ],
 )
