@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -167,20 +166,45 @@ class Record:
 
     @functools.cached_property
     def plan(self) -> dict[str, Any]:
-        node = components.Node("gpu", self.said["total"], free_at_start=self.said["free"])
+        total = self.said.get("total", 79.18)
+        node = components.Node("gpu", total, free_at_start=self.said.get("free", total))
         return plan.node_plan(self.facts, self.use, node, None, 1)
 
     def part(self, name: str) -> tuple[float, float]:
         """Return a component's GiB and by how much it may be wrong."""
         return next(((one["gib"], one["within"]) for one in self.plan["components"] if one["id"] == name), (0.0, 0.0))
 
+    def tokens(self, gib: float) -> float:
+        """Return how many tokens a cache of so many GiB holds by the plan's arithmetic: whole sequences, times their length."""
+        state = components.state_bytes(self.facts, self.use)
+        page = components.CONSTANTS["page"].value if state else 1.0
+        return gib * GIB / ((components.kv_bytes(self.facts, self.use) + state) * page) * self.use.context
+
+    @property
+    def gpu(self) -> str:
+        return self.directory.name.split("-")[0].upper()
+
 
 def records() -> list[Record]:
     return [Record(path.parent, path.stem) for path in sorted(GPU.glob("*/*.json")) if path.stem != "machine"]
 
 
-if __name__ == "__main__":
+def markdown() -> list[str]:
+    """The rows of the table in docs/plan.md: measured beside planned."""
+    rows = ["| Start | Weights | Peak of activations | Not torch's | Graphs | Cache | Tokens, of the cache measured | Ready after |", "|---|---|---|---|---|---|---|---|"]
     for record in records():
-        print(record.name, record.found.get("ready_seconds"), record.said, shlex.join(record.shape["serve"]))
-        if record.healthy:
-            print({name: record.part(name) for name in ("weights", "drafter", "activation", "workspaces", "graphs")}, record.plan["pool_gib"])
+        if "peak" not in record.said:
+            continue
+        planned = {one: record.part(one) for one in ("weights", "activation", "workspaces", "graphs")}
+        cells = [f"{record.said['weights']:.2f} / {planned['weights'][0]:.2f}"]
+        for measured, part in {"peak": "activation", "other": "workspaces", "graphs": "graphs"}.items():
+            cells.append(f"{record.said[measured]:.2f} / {planned[part][0]:.2f} ± {planned[part][1]:.2f}")
+        cells.append(f"{record.said['available']:.2f} / {record.plan['pool_gib']:.2f}")
+        cells.append(f"{record.said['tokens']:.0f} / {record.tokens(record.said['available']):.0f}")
+        cut = f", {record.shape['cut']}" if "cut" in record.shape else ""
+        rows.append(f"| {record.name}{cut} ({record.gpu}) | {' | '.join(cells)} | {record.found['ready_seconds']:.0f} s |")
+    return rows
+
+
+if __name__ == "__main__":
+    print("\n".join(markdown()))
