@@ -275,7 +275,8 @@ def machine() -> dict[str, t.Any]:
     gpu = output_of(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]).strip()
     code = "import torch, vllm, json; print(json.dumps({'vllm': vllm.__version__, 'torch': torch.__version__, 'cuda': torch.version.cuda}))"
     text = output_of([sys.executable, "-c", code], 120).strip().splitlines()
-    return {"gpu": gpu, "kernel": platform.release(), "python": platform.python_version(), "processors": os.cpu_count(), **(json.loads(text[-1]) if text else {})}
+    releases = json.loads(text[-1]) if text else {}
+    return {"gpu": gpu, "kernel": platform.release(), "python": platform.python_version(), "processors": os.cpu_count(), **releases}
 
 
 def clean(text: str, work: pathlib.Path) -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Starts of a real engine on a GPU, as tests/tools/record_engine.py recorded them, beside what the memory plan says. As a program: the table of docs/plan.md."""
+"""Starts of a real engine on a GPU, of tests/tools/record_engine.py, beside what the memory plan says. Run as a program it prints the table of docs/plan.md."""
 
 from __future__ import annotations
 
@@ -191,7 +191,8 @@ def records() -> list[Record]:
 
 def markdown() -> list[str]:
     """The rows of the table in docs/plan.md: measured beside planned."""
-    rows = ["| Start | Weights | Peak of activations | Not torch's | Graphs | Cache | Tokens, of the cache measured | Ready after |", "|---|---|---|---|---|---|---|---|"]
+    rows = ["| Start | Weights | Peak of activations | Not torch's | Graphs | Cache | Tokens, of the cache measured | Ready after |"]
+    rows.append("|---|---|---|---|---|---|---|---|")
     for record in records():
         if "peak" not in record.said:
             continue
