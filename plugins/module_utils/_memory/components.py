@@ -41,19 +41,26 @@ CONSTANTS = {
         "on each of two nodes 75.86 of 74.33 and 62.7 to 64.5 of 61.75 (logs of djangodevreng/dgx-spark-benchmarks; MiaAI-Lab)",
     ),
     "workspaces": Constant(
-        1.7, 1.0, "a share's rest on small models: 2.2 GiB (Nemotron Nano 4B), 3.0 (Qwen2.5 14B), 3.4 (Qwen3 30B), NGC 26.01 (guardkit/guardkit)"
+        1.7,
+        1.5,
+        "a share's rest on small models: 2.2 GiB (Nemotron Nano 4B), 3.0 (Qwen2.5 14B), 3.4 (Qwen3 30B), NGC 26.01 (guardkit/guardkit); what is not torch's "
+        "took 0.22 to 0.24 in seven starts on an H100, which has memory of its own",
     ),
     "fabric": Constant(1.0, 0.5, "NCCL's buffers: budget's rest of two-node starts 5.1 to 6.9 GiB against 4.3 to 6.6 on one node (MiaAI-Lab, tonyd2wild)"),
     "vision": Constant(
         2.5, 1.5, "a share's rest of gemma-4-26B at 4096 tokens 8.2 GiB, of its text alone about 4 (djangodevreng/dgx-spark-benchmarks, 2026-06)"
     ),
     "allocator": Constant(
-        1.5, 0.5, "activations on record against the arithmetic here: 17.8 GiB at 65536 tokens (Qwen3.6 35B), 14.9 at 32768 (gemma-4-26B), djangodevreng"
+        1.5,
+        0.7,
+        "activations on record against the arithmetic here: 17.8 GiB at 65536 tokens (Qwen3.6 35B), 14.9 at 32768 (gemma-4-26B), djangodevreng; 0.82 to 1.04 "
+        "times it at 8192 tokens in seven starts on an H100",
     ),
     "graphs": Constant(
         1.0,
-        0.7,
-        "captured graphs of seven starts took 0.10 to 1.64 GiB (djangodevreng, guardkit). The engine's own estimate, which since 0.21 comes off the cache, was "
+        0.9,
+        "captured graphs of seven starts took 0.10 to 1.64 GiB (djangodevreng, guardkit), of seven on an H100 0.14 to 0.42. "
+        "The engine's own estimate, which since 0.21 comes off the cache, was "
         "0.34 to 1.7, and 5.1 where 0.80 was reported to act as 0.758",
     ),
     "graphs_drafter": Constant(0.6, 0.4, "the same starts with a drafter: 1.62 and 1.64 GiB"),
@@ -126,7 +133,7 @@ def kv_parts(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> list[tuple[s
     """Return (kind, bytes of one sequence of ``use.context`` tokens on one rank, arithmetic) for each kind of layer.
 
     Heads are split over tensor ranks, but each rank has one at least. Latent rows are on every rank. Both are split over ranks of a context group. A sliding
-    layer keeps its window and what one step brings, never more than the sequence. The draft layer of MTP is one of full attention (or latent) more.
+    layer keeps its window and what the steps under way bring, never more than the sequence. The draft layer of MTP is one of full attention (or latent) more.
     """
     tokens, value, stages = use.context, use.kv_value, use.pipeline
     if facts.get("kv_bytes_per_token"):
@@ -144,9 +151,10 @@ def kv_parts(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> list[tuple[s
         parts.append(("full", size, f"2 x {amount} layers x {mine} head(s) x {of_width} x {value:g} B x {tokens} tokens{_over(use)}"))
     sliding = facts.get("sliding_layers") or 0
     if sliding:
-        kept, mine = min(tokens, (facts.get("sliding_window") or 0) + use.batched), max(1, -(-heads // use.tensor))
+        step, mine = use.steps * use.batched, max(1, -(-heads // use.tensor))
+        kept = min(tokens, (facts.get("sliding_window") or 0) + step)
         layers = -(-sliding // stages)
-        window = f"{kept} tokens (window {facts.get('sliding_window')} + {use.batched} of a step)"
+        window = f"{kept} tokens (window {facts.get('sliding_window')} + {step} of {use.steps} step(s))"
         arithmetic = f"2 x {layers} layers x {mine} head(s) x {width} x {value:g} B x {window}"
         parts.append(("sliding", 2 * layers * mine * width * value * kept, arithmetic))
     for row in model_facts.latent(facts):

@@ -14,6 +14,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 #: What vLLM takes where a recipe says nothing (vllm/engine/arg_utils.py, 70 GiB and more): releases differ, and some take fewer sequences where the cache holds
 #: fewer, so a plan counts with these and never says no for a number of sequences that nobody asked for.
 DEFAULTS = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}
+#: Steps under way at once: with asynchronous scheduling, vLLM's default, the next one is scheduled while one runs, and a sliding layer keeps room for both
+#: (VllmConfig.max_in_flight_tokens of 0.26.0; a start of gpt-oss with it). Earlier releases kept room for one, so this errs to the safe side there.
+STEPS = 2
 #: The default of gpu_memory_utilization by the first release that has it (vllm/config/cache.py of 0.19.0 and 0.20.0).
 DEFAULT_SHARES = {(0,): 0.9, (0, 20): 0.92}
 
@@ -50,6 +53,7 @@ class Settings(t.NamedTuple):
     pinned_gib: float
     recorded: bool
     unread: tuple[str, ...]
+    steps: int = STEPS
 
     @property
     def share(self) -> float:
@@ -136,6 +140,7 @@ def settings_of(
         pinned_gib=said.get("cpu_offload_gb", 0.0) + said.get("kv_offloading_size", 0.0),
         recorded=recorded,
         unread=unread,
+        steps=1 if serve.get("async_scheduling") is False or serve.get("no_async_scheduling") else STEPS,
     )
 
 

@@ -153,7 +153,7 @@ def test_windows_and_latent_rows_are_counted():
     found = components.kv_parts(facts, use(facts, tensor=2, pipeline=2, max_model_len=50000, max_num_batched_tokens=400))
     assert found == [
         ("full", 2 * 1 * 2 * 256 * 2 * 50000, "2 x 1 layers x 2 head(s) x 256 x 2 B x 50000 tokens"),
-        ("sliding", 2 * 16 * 4 * 128 * 2 * 500, "2 x 16 layers x 4 head(s) x 128 x 2 B x 500 tokens (window 100 + 400 of a step)"),
+        ("sliding", 2 * 16 * 4 * 128 * 2 * 900, "2 x 16 layers x 4 head(s) x 128 x 2 B x 900 tokens (window 100 + 800 of 2 step(s))"),
     ]
     latent = [{"layers": 9, "width": 512, "ratio": 4}, {"layers": 5, "width": 64, "window": 128}, {"layers": 1, "width": 8}]
     rows = {"num_hidden_layers": 9, "latent_layers": latent}
@@ -189,9 +189,9 @@ def test_every_part_of_a_plain_start():
         "os": (4.0, 2.0, "loading+serving", False),
         "engine_host": (5.5, 3.5, "loading+serving", False),
         "weights": (round(weights, 3), round(weights * 0.03, 3), "loading+serving", True),
-        "activation": (round(activations, 3), round(step * 0.5 + logits / 2, 3), "serving", True),
-        "workspaces": (1.7, 1.0, "serving", True),
-        "graphs": (1.0, 0.7, "serving", True),
+        "activation": (round(activations, 3), round(step * 0.7 + logits / 2, 3), "serving", True),
+        "workspaces": (1.7, 1.5, "serving", True),
+        "graphs": (1.0, 0.9, "serving", True),
         "kv": (kv, 0.0, "serving", True),
         "pool": (round(pool - kv, 3), 0.0, "serving", True),
         "staging": (1.0, 1.0, "loading", True),
@@ -244,11 +244,11 @@ def test_every_part_of_a_start_with_all_there_is():
         "weights": (later, whole * 0.03, "loading+serving", True),
         "weights_read": (whole - later, whole * 0.03 / 2, "loading", True),
         "drafter": (1.5 * 1.015, 1.5 * 1.015 * 0.03, "loading+serving", True),
-        "activation": (step * 1.5 + logits, step * 0.5 + logits / 2, "serving", True),
-        "workspaces": (1.7, 1.0, "serving", True),
+        "activation": (step * 1.5 + logits, step * 0.7 + logits / 2, "serving", True),
+        "workspaces": (1.7, 1.5, "serving", True),
         "fabric": (1.0, 0.5, "loading+serving", True),
         "vision": (2.5, 1.5, "serving", True),
-        "graphs": (1.6, root(0.7, 0.4), "serving", True),
+        "graphs": (1.6, root(0.9, 0.4), "serving", True),
         "kv": (kv, kv * 0.05, "serving", True),
         "state": (4 * state, 4 * state * 0.05, "serving", True),
         "pool": (pool - kv - 4 * state, 0.0, "serving", True),
@@ -310,7 +310,7 @@ def test_a_model_that_says_little_is_counted_with_usual_numbers():
     little = {"num_hidden_layers": 2, "hidden_size": 1000, "latent_layers": [{"layers": 2, "width": 64}], "checkpoint_gb": 1}
     found = components.activation(little, use(little, max_num_batched_tokens=1000))
     assert found.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5 + 1024 rows of logits"
-    assert found.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and found.within == pytest.approx(1000 * 2 * 20000 * 0.5 / GIB)
+    assert found.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and found.within == pytest.approx(1000 * 2 * 20000 * 0.7 / GIB)
     mixed = {**little, "num_experts": 4, "num_attention_heads": 3}
     experts = components.activation(mixed, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
     assert experts.arithmetic == "1000 tokens x 2 B x (12000 + 16000 + 384) values x 1.5 + 1024 rows of logits"
@@ -325,7 +325,7 @@ def test_a_cache_in_bytes_is_what_it_says():
     step = 8192 * 2 * (12 * 4096 + 4 * (2 * 2048 + 512) + 2 * 48 * 128) / GIB
     logits = 2 * 4 * 4 * 131072 / GIB
     inner = 32.48 + step * 1.5 + logits + 1.7 + 1 + 3
-    within = root(2, 3.5, 32.48 * 0.03, step * 0.5 + logits / 2, 1, 0.7, 3)
+    within = root(2, 3.5, 32.48 * 0.03, step * 0.7 + logits / 2, 1.5, 0.9, 3)
     assert sheet(found)["unprofiled"] == (3.0, 3.0, "serving", True) and one["pool_gib"] == 8.0
     assert one["serving"]["used_gib"] == round(9.5 + inner + 8, 2) and one["serving"]["within_gib"] == round(within, 2)
     assert found["reasons"] == [
@@ -345,7 +345,7 @@ def test_a_share_is_proposed_a_cache_that_leaves_what_is_not_profiled():
     step = 8192 * 2 * (12 * 4096 + 2 * 16384 + 2 * 48 * 128) / GIB
     logits = 2 * 4 * 131072 / GIB
     inner = 32.48 + step * 1.5 + logits + 2.7
-    within = root(2, 3.5, 32.48 * 0.03, step * 0.5 + logits / 2, 1, 0.7)
+    within = root(2, 3.5, 32.48 * 0.03, step * 0.7 + logits / 2, 1.5, 0.9)
     room = TOTAL - 6 - within - 9.5 - inner - 3
     assert found["propose_kv_cache_memory_bytes"] == math.floor(room * 4) * GIB // 4
 

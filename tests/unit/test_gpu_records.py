@@ -1,0 +1,132 @@
+# Copyright (c) 2026, gb10.cluster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Real starts on a GPU: what the plan, the stages of a start, the signatures and the reader of metrics say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gpu_records
+import pytest
+
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_log
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import components
+from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures
+
+RECORDS = gpu_records.records()
+LOADED = [record for record in RECORDS if "tokens" in record.said]
+MEASURED = [record for record in RECORDS if "peak" in record.said]
+HEALTHY = [record for record in RECORDS if record.healthy]
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text(encoding="utf-8")
+
+#: What is said of each start that something was done to, the cause or the echo of one. A killed core writes nothing, so its front end's echo is all there is.
+NAMED = {
+    "wrong-flag": "engine-unknown-argument",
+    "missing-shard": "model-files-missing",
+    "share-beside": "memory-not-free",
+    "core-killed": "engine-dead",
+}
+STAGES = ["initializing engine", "joining ranks", "loading model", "weights loaded", "compiling", "allocating KV cache"]
+STAGES += ["tuning kernels", "capturing graphs", "starting API", engine_log.API_IS_UP]
+
+
+def name(record):
+    return f"{record.directory.name}/{record.name}"
+
+
+def lines(record):
+    return engine_log.plain_lines(record.log)
+
+
+def test_models_of_five_kinds_are_on_record():
+    kinds = {record.shape["config"]["model_type"] for record in LOADED}
+    assert {"qwen3", "qwen3_moe", "gpt_oss", "nemotron_h", "deepseek_v2"} <= kinds
+    assert any(record.directory.name.endswith("2026-11-24") for record in MEASURED)
+
+
+@pytest.mark.parametrize("record", LOADED, ids=name)
+def test_weights_are_as_planned(record):
+    assert record.part("weights")[0] == pytest.approx(record.said["weights"], rel=0.02)
+
+
+@pytest.mark.parametrize("record", LOADED, ids=name)
+def test_the_tokens_of_a_cache_are_as_planned(record):
+    """The cache of the size that the engine found holds as many tokens as the engine says."""
+    assert record.tokens(record.said["available"]) == pytest.approx(record.said["tokens"], rel=0.03)
+
+
+@pytest.mark.parametrize("record", MEASURED, ids=name)
+def test_the_rest_is_within_its_band(record):
+    for part, measured in {"activation": "peak", "workspaces": "other", "graphs": "graphs"}.items():
+        planned, within = record.part(part)
+        assert abs(planned - record.said[measured]) <= within <= 2, (part, planned, within, record.said[measured])
+
+
+@pytest.mark.parametrize("record", MEASURED, ids=name)
+def test_a_cache_is_never_planned_larger_than_it_is(record):
+    assert 0 <= record.said["available"] - record.plan["pool_gib"] <= 4
+
+
+@pytest.mark.parametrize("record", MEASURED, ids=name)
+def test_what_the_engine_says_adds_up(record):
+    """The share less weights, peak and what is not torch's is the cache, but for graphs that one of its two model runners estimates before."""
+    rest = record.use.share * record.said["total"] - sum(record.said[part] for part in ("weights", "peak", "other", "available"))
+    assert -0.02 <= rest <= 0.4
+
+
+@pytest.mark.parametrize("record", HEALTHY, ids=name)
+def test_a_healthy_start_is_clean_at_every_line(record):
+    found = failures.Diagnosis()
+    for line in lines(record):
+        if "[shutdown] API server: shutdown triggered" in line:
+            break
+        found.feed([line])
+        assert (found.fatal, found.first_error, found.warnings) == (None, "", []), line
+
+
+@pytest.mark.parametrize("record", HEALTHY, ids=name)
+def test_a_healthy_start_shows_its_stages_in_order(record):
+    seen = []
+    for line in lines(record):
+        stage = engine_log.stage_of([line])
+        if stage and seen[-1:] != [stage.name]:
+            seen.append(stage.name)
+    assert seen == STAGES
+
+
+def test_a_long_warm_up_is_a_stage():
+    record = next(one for one in RECORDS if one.name == "qwen3-8b-fp8")
+    shown = [engine_log.stage_of([line]) for line in lines(record) if line.startswith("DeepGEMM warmup")]
+    assert record.found["not_ready"].startswith("no answer") and shown[-1] == ("tuning kernels", 1167, 1167)
+
+
+@pytest.mark.parametrize("record", [one for one in RECORDS if "inject" in one.found], ids=name)
+def test_a_failure_is_named(record):
+    found = failures.Diagnosis()
+    found.feed(lines(record))
+    assert found.fatal.signature.id == NAMED[record.name]
+
+
+def test_what_is_left_of_an_engine_whose_core_was_killed():
+    record = next(one for one in RECORDS if one.name == "core-killed").found
+    assert (record["asked_after"]["status"], record["health_after"][0], record["ended_by_itself"]) == (500, 503, True)
+    assert not [one for one in record["processes_after"] if "EngineCore" in one["command"]]
+
+
+@pytest.mark.parametrize(("when", "running"), [("idle", 0.0), ("load", 8.0)])
+def test_metrics_tell_whether_it_works(when, running):
+    text = (gpu_records.GPU / "h100-vllm-0.26.0-2026-11-26" / f"qwen3-30b-a3b.{when}.prom").read_text(encoding="utf-8")
+    found = api_probe.parse_progress(text)
+    assert found[0] == running and found.kv_use is not None and (found.kv_use > 0) == (running > 0)
+
+
+def test_two_steps_are_under_way_in_a_sliding_window():
+    record = next(one for one in RECORDS if one.name == "gpt-oss-120b")
+    found = {kind: words for kind, _size, words in components.kv_parts(record.facts, record.use)}
+    assert found["sliding"].endswith("x 16512 tokens (window 128 + 16384 of 2 step(s))")
+
+
+def test_the_documentation_has_the_table_as_it_is():
+    assert "\n".join(gpu_records.markdown()) in GUIDE, "run python tests/unit/gpu_records.py and put its table into docs/plan.md"
