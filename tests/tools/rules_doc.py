@@ -110,7 +110,7 @@ What is wrong on these machines? It reads, prints verdicts, changes nothing and 
 | `ansible-playbook gb10.cluster.doctor -i spark1,spark2,` | [What runs there](#what-runs), whoever started it. |
 | `ansible-playbook -i inventories/mine gb10.cluster.doctor` | May this cluster start its profile? [The preflight](preflight.md): it fails where a rule stops. |
 | `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags stacks` | What runs on the nodes of the cluster, whoever started it. |
-| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network, 10 seconds a pair at most. |
+| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network, 10 seconds a pair. |
 | `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags baseline` | Nothing: it records [the memory after a boot](#baseline). |
 
 `--tags all,fabric` judges the cluster and its links. With an inventory, `-e gb10_single=spark-2` is about that node's own service ([serve](serve.md#one-node)).
