@@ -90,8 +90,8 @@ place = pathlib.Path("sys/class/hwmon/hwmon0")
 place.mkdir(parents=True)
 (place / "fan1_input").write_text("0\\n")
 assert fans.speeds("sys") == [0]
-turning = node(**{"kernel.fans_rpm": [1200]})
-assert "host.fans" in ids(judged(asked(node(**{"kernel.fans_rpm": fans.speeds("sys")})), second(turning)))
+turning = node(kernel__fans_rpm=[1200])
+assert "host.fans" in ids(judged(asked(node(kernel__fans_rpm=fans.speeds("sys"))), second(turning)))
 assert "host.fans" not in ids(judged(asked(turning), second(turning)))
 """
 
