@@ -103,36 +103,36 @@ gets them, on this node alone.
 DOCTOR_HEAD = """<!-- Made from plugins/plugin_utils/_rules/doctor.yml by tests/tools/rules_doc.py; change the rules there. -->
 # The doctor
 
-What is wrong on these machines? It reads, prints verdicts, changes nothing and installs nothing.
+What is wrong on these machines? The doctor reads, prints verdicts, changes nothing and installs nothing.
 
-| Typed | What it judges |
+| Command | What it judges |
 |---|---|
-| `ansible-playbook gb10.cluster.doctor -i spark1,spark2,` | [What runs there](#what-runs), whoever started it. |
-| `ansible-playbook -i inventories/mine gb10.cluster.doctor` | May this cluster start its profile? [The preflight](preflight.md): it fails where a rule stops. |
-| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags stacks` | What runs on the nodes of the cluster, whoever started it. |
-| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network, 10 seconds a pair. |
-| `ansible-playbook -i inventories/mine gb10.cluster.doctor --tags baseline` | Nothing: it records [the memory after a boot](#baseline). |
+| `ansible-playbook gb10.cluster.doctor -i spark1,spark2,` | [All engines on these machines](#what-runs), no matter who started them. |
+| `ansible-playbook -i ./gb10-inventory gb10.cluster.doctor` | May this cluster start its profile? [The preflight](preflight.md): it fails if a rule blocks. |
+| `ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags stacks` | All engines on the cluster's nodes, no matter who started them. |
+| `ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network for 10 seconds per pair. |
+| `ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline` | Nothing: it records [the memory after a boot](#baseline). |
 
-`--tags all,fabric` judges the cluster and its links. With an inventory, `-e gb10_single=spark-2` is about that node's own service ([serve](serve.md#one-node)).
+`--tags all,fabric` judges the cluster and its links. With an inventory, `-e gb10_single=spark-2` judges that node's own service ([serve](serve.md#one-node)).
 
 ## Baseline
 
-On unified memory a leak of the driver's shows in no process. It is found by an account: what is used, less what the kernel explains, less what GPU processes
-hold, less what was unexplained already when this boot began. The tag baseline records the last figure.
+On unified memory, a driver leak does not show in any process. The doctor calculates it: used memory, minus the kernel's share, minus the memory of GPU
+processes, minus the memory that was already unexplained when this boot began. The tag `baseline` records the last figure.
 
 Run it right after a boot, before anything uses the GPU:
 
 ```console
-$ ansible-playbook -i inventories/mine gb10.cluster.doctor --tags baseline
+$ ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline
 ```
 
-- A baseline counts for its own boot. A second run in the same boot keeps the first one.
-- It refuses when an engine or a container of the collection runs, a GPU process computes, or the boot was more than `gb10_baseline_max_uptime` seconds
+- A baseline is valid for its own boot. A second run in the same boot keeps the first one.
+- It refuses if an engine or a container of the collection runs, if a GPU process computes, or if the boot was more than `gb10_baseline_max_uptime` seconds
   (1800) ago. `-e gb10_baseline_force=true` records anyway, and the file lists the reasons against it.
-- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), one comes to `gb10_baseline_dir` on the controller. It names no
-  machine and no user. The account is uncalibrated: no such files from real Sparks have been sent yet, and they would be welcome.
+- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `gb10_baseline_dir` on the controller. It contains
+  no machine name and no user name. The calculation is uncalibrated: no baseline files from real Sparks have been sent yet, and they would be welcome.
 
-It says one line a node (composed from the texts of the module and the role, no real hardware):
+It prints one line per node (composed from the texts of the module and the role, no real hardware):
 
 ```
 536 MiB are unexplained 100 s after the boot; on the controller: /home/me/.cache/gb10/gb10-baseline/baseline-spark-1.json
@@ -144,25 +144,25 @@ It says one line a node (composed from the texts of the module and the role, no 
 ansible-playbook gb10.cluster.doctor -i spark1,spark2,
 ```
 
-looks at what runs on these machines, whoever started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, a bare `vllm serve`. No
-inventory file, group, profile or setting is needed. It reads (two module calls a node, some seconds), installs nothing, changes nothing, and does
-not fail for what it finds unless asked (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
+judges every engine on these machines, no matter who started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, a bare `vllm serve`.
+It needs no inventory file, group, profile or setting. It reads (two module calls per node, some seconds), installs nothing and changes nothing. Findings do not
+fail the play unless you ask for it (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
 
-- Give it all nodes of a stack: ranks are compared with each other.
-- Another account: `-u NAME`. With sudo's password: `-K`. Without sudo: `-e gb10_become=false`; then it says what it could not see, and rules
-  that need that are **unknown**.
-- A node that can't be reached is reported, and the others are judged.
-- It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=false`: none). It sends no request that would make a token.
-- Whether a stack makes progress is told from two looks, two seconds apart: `-e doctor_sample_s=30` tells better.
-- Settings of an inventory count where there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group`.
+- List all nodes of a stack: the doctor compares the ranks with each other.
+- Another account: `-u NAME`. With sudo's password: `-K`. Without sudo: `-e gb10_become=false`; the doctor then reports what it could not read, and rules that
+  need it are **unknown**.
+- It reports a node that it cannot reach, and judges the others.
+- It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=false`: none). It sends no request that would generate a token.
+- It reads the counters of a stack twice, two seconds apart, to see whether the stack makes progress. `-e doctor_sample_s=30` makes this more reliable.
+- It applies these settings of an inventory, if there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group`.
 - Rules are tuned and silenced by id, as with the preflight ([rules.md](rules.md#tuning)): `-e '{{"gb10_silenced": ["ray.open"]}}'`.
-- The verdict is also written as JSON to `~/.cache/gb10/doctor.json` on the controller (`gb10_doctor_path`), by the schema of the preflight's.
+- The verdict is also written as JSON to `~/.cache/gb10/doctor.json` on the controller (`gb10_doctor_path`), in the preflight's schema.
 
-What is found, without the judgement, is the module [stack_info](../plugins/modules/stack_info.py): `ansible -i spark1, all -b -m gb10.cluster.stack_info`.
+The module [stack_info](../plugins/modules/stack_info.py) returns the same facts without a verdict: `ansible -i spark1, all -b -m gb10.cluster.stack_info`.
 
-## What it says
+## Output
 
-From the lab, shortened: two nodes that serve with Ray, looked at by an account without root's rights and outside the group docker.
+From the lab, shortened: two nodes that serve with Ray, read by an account without root's rights and outside the group docker.
 
 ```
 {example}
@@ -170,7 +170,7 @@ From the lab, shortened: two nodes that serve with Ray, looked at by an account 
 
 ## Its own rules
 
-{number} rules look at what runs; {shared} of the [preflight's](rules.md) that ask for no profile (tag `doctor`) look at the nodes below it: {shared_ids}.
+{number} rules judge the engines. {shared} of the [preflight's rules](rules.md) that need no profile (tag `doctor`) judge the nodes: {shared_ids}.
 
 """
 
