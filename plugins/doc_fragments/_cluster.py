@@ -21,7 +21,7 @@ options:
 options:
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters.
+      - Directory on the node for the state of the collection's clusters.
     type: path
     default: /var/lib/gb10
 """

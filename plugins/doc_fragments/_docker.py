@@ -17,7 +17,7 @@ options:
     default: /var/run/docker.sock
   docker_timeout:
     description:
-      - Seconds to wait for one answer of the Docker engine.
+      - Seconds to wait for one answer from the Docker engine.
     type: int
     default: 60
 """

@@ -12,15 +12,15 @@ class ModuleDocFragment:
 options:
   repositories:
     description:
-      - The repositories whose files the engine loads, that of the model first, then those beside it.
-      - As P(gb10.cluster.repositories#filter) makes them of a profile.
+      - The repositories whose files the engine loads. The model's is first, then the additional ones.
+      - In the format that P(gb10.cluster.repositories#filter) makes from a profile.
     type: list
     elements: dict
     version_added: 0.2.0
     suboptions:
       name:
         description:
-          - What the profile calls it.
+          - Its name in the profile.
         type: str
         default: model
       repo:
@@ -30,24 +30,24 @@ options:
         required: true
       revision:
         description:
-          - The commit, or the name of a ref. Without it, the cache's ref C(main) decides.
+          - The commit, or the name of a ref. Without it, the cache's ref C(main) is used.
         type: str
       purpose:
         description:
-          - What the repository is for. V(model) needs C(config.json), weights and a tokenizer, V(drafter) and V(assistant) need no tokenizer,
-            V(tokenizer) needs that alone, V(adapter) needs its own configuration and weights, V(files) needs O(repositories[].files) alone.
+          - The purpose of the repository. V(model) needs C(config.json), weights and a tokenizer, V(drafter) and V(assistant) need no tokenizer,
+            V(tokenizer) needs only a tokenizer, V(adapter) needs its own configuration and weights, V(files) needs only O(repositories[].files).
         type: str
         choices: [model, drafter, assistant, tokenizer, adapter, files]
         default: model
       files:
         description:
-          - Names of files that must be there. Patterns (C(*), C(?), C([)), and those that begin with C(!), say what a download fetches, and nothing here.
+          - Names of files that must exist. Patterns (C(*), C(?), C([)), and those that begin with C(!), only select files for a download.
         type: list
         elements: str
         default: []
       side_files:
         description:
-          - Further files that must be there, and that a person may have put there, so that the hub has no id of them.
+          - Further files that must exist. They may have been added by hand, so that the hub has no id of them.
         type: list
         elements: str
         default: []

@@ -11,12 +11,12 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 requirements:
   - systemd.
-  - Python 3.10 or newer on the node. The unit runs that of the module where root alone can change it, the directories that it imports
-    from, and all that leads to them, else C(/usr/bin/python3).
+  - Python 3.10 or newer on the node. The unit runs the module's Python if only root can change it, the directories that it imports
+    from, and all paths to them. Otherwise it runs C(/usr/bin/python3).
 options:
   tool_timeout:
     description:
-      - Seconds that systemd gets for one answer.
+      - Seconds to wait for one answer from systemd.
     type: int
     default: 60
 """
@@ -30,7 +30,7 @@ options:
     default: false
   start_timeout:
     description:
-      - Seconds that the unit gets to find everything as specified, or to start it.
+      - Seconds for the unit to verify that everything is as specified, or to start it.
     type: int
     default: 300
 """
@@ -38,16 +38,16 @@ options:
     PROGRAM = r"""
 attributes:
   action:
-    description: Runs partly on the controller, which makes the program and sends it to the node where that has another.
+    description: Runs partly on the controller, which builds the program and sends it to the node if that has a different one.
     support: full
 options:
   program_digest:
     description:
-      - SHA-256 of the program that the node shall have. Set by the action plugin.
+      - SHA-256 of the required program. Set by the action plugin.
     type: str
     default: ""
   program_file:
     description:
-      - Where that program lies on the node. Set by the action plugin, where the node has another one.
+      - Path of that program on the node. Set by the action plugin if the node has a different one.
     type: path
 """

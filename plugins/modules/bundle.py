@@ -7,24 +7,24 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: bundle
-short_description: Carry a node's image and models to a cluster without Internet in a directory
+short_description: Transfer a node's image and models to a cluster without Internet in a directory
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - With O(state=exported) a directory gets all that a profile needs of this node. Those are the engine's own export of the node image with the base below it,
-    the repositories that the engine loads, in the hub's layout, the packages that pip added to the image, C(SHA256SUMS), and a C(README.md) that says how to
-    check and load it by hand.
-  - With O(state=imported) this node gets from such a directory what it lacks, and the other nodes of its cluster copy that from here at the next bring-up.
-    With O(state=verified) all of a bundle is read and compared.
-  - A bundle is made of plain files, so a disk with any file system but FAT32 carries it. C(sha256sum --check SHA256SUMS) checks it.
-  - It is written and read with C(docker), C(rsync) and C(sha256sum). Each file gets its name once it is whole. An export or import that was killed goes on with
-    what is whole. As long as an export has not ended C(bundle.unfinished) is there, and nobody imports that.
-  - The image moves between both kinds of Docker's image stores. The classic one calls an image by the sha256 of its configuration, that of containerd by the
-    sha256 of its manifest. So the ids differ, and an image is the same one when its layers and its configuration are.
-  - Of a bundle nothing is imported but what O(image), O(base_image) and O(repositories) name. One with links, with files that C(SHA256SUMS) does not list, with
-    names that lead out of it, or with images of other names is refused.
-  - Files that are there with other content are never replaced, on either side. What is here by name and size is not read again, nor is the file of the bundle.
-  - What was read and written leaves the page cache.
+  - With O(state=exported) the module writes everything that a profile needs from this node into a directory. That is the engine's own export of the node
+    image with its base, the repositories that the engine loads, in the hub's layout, the packages that pip added to the image, C(SHA256SUMS), and a
+    C(README.md) with instructions to check and load it by hand.
+  - With O(state=imported) this node loads what it lacks from such a directory, and the other nodes of its cluster copy that from here at the next bring-up.
+    With O(state=verified) the whole bundle is read and compared.
+  - A bundle consists of plain files, so a disk with any file system but FAT32 can store it. C(sha256sum --check SHA256SUMS) checks it.
+  - It is written and read with C(docker), C(rsync) and C(sha256sum). Each file gets its name once it is complete. A killed export or import continues from
+    the complete files. Until an export has finished C(bundle.unfinished) exists, and the bundle cannot be imported.
+  - The image can move between both kinds of Docker's image stores. The classic one identifies an image by the sha256 of its configuration, containerd's by
+    the sha256 of its manifest. The ids therefore differ, and two images are the same if their layers and their configuration are.
+  - Only the objects that O(image), O(base_image) and O(repositories) name are imported. A bundle with links, with files that C(SHA256SUMS) does not list, with
+    names that point out of it, or with images of other names is refused.
+  - Existing files with other content are never replaced, on either side. A file that exists with the same name and size is not read again on either side.
+  - The files read and written are dropped from the page cache.
 requirements:
   - A Docker engine 20.10 or newer, and its program C(docker).
   - C(rsync) (Debian's package of that name), and C(ssh-keygen) (openssh-client) with O(signers).
@@ -36,21 +36,21 @@ attributes:
   check_mode:
     support: full
     details:
-      - Nothing is written. RV(bytes) and C(msg) say what would be, or the failure says why it could not. O(state=verified) reads the bundle all the same.
+      - Nothing is written. RV(bytes) and C(msg) show what would be, or the failure shows why it could not. O(state=verified) still reads the bundle.
   diff_mode:
     support: full
 options:
   state:
     description:
-      - V(exported) writes what the bundle lacks of this node's image and models.
-      - V(imported) brings what this node lacks of the bundle, and reads nothing else of it.
-      - V(verified) reads all of the bundle, and fails with the names of the files that are not what was exported.
+      - V(exported) writes the part of this node's image and models that the bundle lacks.
+      - V(imported) loads the part of the bundle that this node lacks, and reads nothing else of it.
+      - V(verified) reads the whole bundle, and fails with the names of the files that differ from the export.
     type: str
     choices: [exported, imported, verified]
     required: true
   path:
     description:
-      - The bundle's directory on this node. For an export it may be absent or empty, and the directory above it must be there, such as a mounted disk.
+      - The bundle's directory on this node. For an export it may be absent or empty. Its parent directory must exist, such as a mounted disk.
     type: path
     required: true
   profile:
@@ -60,29 +60,29 @@ options:
     required: true
   image:
     description:
-      - The node image by its tag.
+      - The node image's tag.
     type: str
     required: true
   base_image:
     description:
-      - The image that it was built on, by its tag. It comes along where it is there. One that is named by a digest does not, since an engine gives no such
+      - The tag of the image that it was built on. It is included if it exists. An image named by a digest is not, because an engine does not export such a
         name.
     type: str
   repositories:
     description:
-      - What the engine loads, from the hub cache or, for an absolute path, from that plain directory.
+      - The repositories that the engine loads, from the hub cache or, for an absolute path, from that plain directory.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
         description:
-          - What the profile calls it.
+          - Its name in the profile.
         type: str
         default: model
       repo:
         description:
-          - The repository as the hub names it, or a directory of the node.
+          - The repository's hub name, or a directory on the node.
         type: str
         required: true
       revision:
@@ -91,19 +91,19 @@ options:
         type: str
       purpose:
         description:
-          - What it is for.
+          - Its purpose.
         type: str
         choices: [model, drafter, assistant, tokenizer, adapter, files]
         default: model
       files:
         description:
-          - Names and patterns of the files that are needed, all of them when empty.
+          - Names and patterns of the required files. Empty for all of them.
         type: list
         elements: str
         default: []
       side_files:
         description:
-          - Files that must be there beside the model's own, relative to the repository.
+          - Additional files that must exist, relative to the repository.
         type: list
         elements: str
         default: []
@@ -115,13 +115,13 @@ options:
   texts:
     description:
       - Small files that an export adds, by their names below C(profile), such as the profile and its patches. An import compares them with those of the bundle,
-        and RV(other_texts) names those that differ.
+        and RV(other_texts) lists those that differ.
     type: dict
     default: {}
   wheels:
     description:
       - Whether an export adds the packages that pip added to the image, as its label C(io.gb10.lock) names them by their hashes, and whether an import puts
-        those of the bundle into C(wheels) below O(state_dir). The image has them; as files they are for a build without Internet.
+        the bundle's packages into C(wheels) below O(state_dir). The image has them. As files they are for a build without Internet.
       - An export has the image's own pip download those that the bundle lacks, in a throw-away container with network.
     type: bool
     default: true
@@ -136,40 +136,40 @@ options:
     type: path
   replace:
     description:
-      - Whether the bundle's images get their names where another image of this node has them. That one stays without the name.
+      - Whether the bundle's images get their names even if another image of this node has them. That image stays without the name.
     type: bool
     default: false
   signers:
     description:
-      - Who may have signed the bundle, as the content of a file of allowed signers (C(ssh-keygen -Y)). An import and a verification fail for a bundle that none
-        of them signed, in C(SHA256SUMS.sig) with the namespace C(file). Empty, no signature is looked at.
+      - The accepted signers of the bundle, as the content of an allowed signers file (C(ssh-keygen -Y)). An import and a verification fail for a bundle without
+        a signature by one of them, in C(SHA256SUMS.sig) with the namespace C(file). If empty, no signature is checked.
     type: str
     default: ""
   disk_floor_gib:
     description:
-      - GiB that stay free on the disks of the hub cache and of the Docker engine, from 0. A disk that carries the bundle alone may become full.
+      - GiB to keep free on the disks of the hub cache and of the Docker engine, from 0. A disk with only the bundle may become full.
     type: int
     default: 20
   timeout:
     description:
-      - Seconds after which it is given up. The next run goes on.
+      - Seconds after which the module aborts. The next run continues.
     type: int
     default: 14400
   made_by:
     description:
-      - What an export notes as its maker. The action plugin fills in the collection's version.
+      - The maker that an export records. The action plugin sets it to the collection's version.
     type: str
     default: gb10.cluster
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. How far it is stands there while it runs, and the locks that keep others out
-        of the same directory, cache and engine.
+      - Directory on the node for the state of the collection's clusters. It contains the progress of a run, and locks on the directory, the cache and the
+        engine.
     type: path
     default: /var/lib/gb10
   lock_id:
     description:
-      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it writes anything, the module makes sure that the lock
-        on this node still is that one. With an empty one nothing is checked.
+      - Id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it writes anything, the module verifies that the lock
+        on this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
 seealso:
@@ -204,7 +204,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 bundle:
-  description: What the bundle is, or would be.
+  description: The existing or future bundle.
   returned: success
   type: dict
   contains:
@@ -214,12 +214,12 @@ bundle:
       sample: /mnt/ssd/nemotron
     digest:
       description:
-        - The sha256 of its list, C(SHA256SUMS), which has the sha256 of every file. Who exported it can tell it to who imports, by another way than the disk.
-          Empty in check mode for one that is not whole.
+        - The sha256 of its list, C(SHA256SUMS), which has the sha256 of every file. The exporting person can send it to the importing one separately from the
+          disk. Empty in check mode for an incomplete bundle.
       type: str
       sample: 5b1f0c3a9d2e4f60718293a4b5c6d7e8f901234567890abcdef0123456789abc
     profile:
-      description: Id of the profile that it is for.
+      description: Id of its profile.
       type: str
       sample: nemotron_3_super_tp2
     made_by:
@@ -227,23 +227,23 @@ bundle:
       type: str
       sample: gb10.cluster 0.2.0
     made_at:
-      description: When it became whole, in UTC. Empty in check mode for one that is not.
+      description: When it was completed, in UTC. Empty in check mode for an incomplete bundle.
       type: str
       sample: "2026-11-23T18:00:00Z"
     image:
-      description: The node image by its tag.
+      description: The node image's tag.
       type: str
       sample: gb10/engine:ray
     image_config:
-      description: The sha256 of its configuration, which is its id in an engine with the classic image store. Empty in check mode for one that is not whole.
+      description: The sha256 of its configuration, which is its id in an engine with the classic image store. Empty in check mode for an incomplete bundle.
       type: str
       sample: sha256:8f1e0b5d0f4c4a5e
     base_digest:
-      description: The base by the digest under which the exporting node's engine pulled it, empty where that is not known.
+      description: The digest by which the exporting node's engine pulled the base. Empty if unknown.
       type: str
       sample: nvcr.io/nvidia/vllm@sha256:4a1c
     recipe:
-      description: The digest of the recipe that the image was built by, empty for one that was not built by this collection.
+      description: The digest of the image's recipe. Empty for an image not built by this collection.
       type: str
       sample: 1f0c3f3d
     models:
@@ -252,11 +252,11 @@ bundle:
       elements: str
       sample: [nvidia/Qwen3.8-27B-NVFP4@50307d4c4cde]
     wheels:
-      description: How many packages of the image's own layer it has.
+      description: Number of packages of the image's own layer.
       type: int
       sample: 14
     files:
-      description: How many files it has.
+      description: Number of files.
       type: int
       sample: 61
     bytes:
@@ -264,18 +264,18 @@ bundle:
       type: int
       sample: 104371298048
 written:
-  description: The files that were written into the bundle, or would be; with O(state=imported) those that were read of it.
+  description: The files that were written into the bundle, or would be. With O(state=imported) the files that were read from it.
   returned: success
   type: list
   elements: str
   sample: [hub/models--nvidia--Qwen3.8-27B-NVFP4/snapshots/50307d4c4cde/config.json]
 bytes:
-  description: The bytes of RV(written), or those that were read with O(state=verified).
+  description: The bytes of RV(written), or the bytes read with O(state=verified).
   returned: success
   type: int
   sample: 80371298048
 signed_by:
-  description: Who of O(signers) signed the bundle, empty without any.
+  description: The one of O(signers) who signed the bundle. Empty if none.
   returned: success
   type: str
   sample: maker@example.org
@@ -285,24 +285,24 @@ seconds:
   type: float
   sample: 412.5
 image_id:
-  description: The id of the node image in this node's engine, null when it is not there.
+  description: The id of the node image in this node's engine. Null if it does not exist.
   returned: success
   type: str
   sample: sha256:8f1e0b5d0f4c4a5e
 left_out:
-  description: Names of images of the bundle that do not come, since this node's kind of image store would take them for other ones than the base.
+  description: Names of images that are not imported, because this node's kind of image store would treat them as images other than the base.
   returned: O(state=imported)
   type: list
   elements: str
   sample: []
 other_texts:
-  description: Names of O(texts) that differ from those of the bundle, or that one of both lacks.
+  description: Names of O(texts) that differ from the bundle's, or are missing on one side.
   returned: O(state=imported)
   type: list
   elements: str
   sample: []
 unlisted:
-  description: Files of an earlier export into the directory that this bundle does not need any more. They stay, and C(SHA256SUMS) lists them.
+  description: Files from an earlier export into the directory that this bundle no longer needs. They stay, and C(SHA256SUMS) lists them.
   returned: O(state=exported)
   type: list
   elements: str

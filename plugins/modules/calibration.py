@@ -7,16 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: calibration
-short_description: Write what nodes answered as one archive that names nobody (internal)
+short_description: Write the nodes' answers as one anonymized archive (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - With O(state=planned) prints what a calibration takes, and refuses a path that exists, before any node is contacted.
-  - With O(state=written) collects what the tasks of the role P(gb10.cluster.calibrate#role) registered on all nodes, and writes it as one
+  - With O(state=planned) prints the content of a calibration, and refuses a path that exists, before any node is contacted.
+  - With O(state=written) collects the results that the tasks of the role P(gb10.cluster.calibrate#role) registered on all nodes, and writes them as one
     compressed archive with the verdicts of this collection.
-  - Secrets are left out. Names of hosts and users, addresses, serial numbers, MAC addresses, GUIDs and UUIDs are replaced by pseudonyms, the
-    same ones in every file, so that what the rules judge by stays.
-  - What a node did not answer is listed as missing, and is not a failure.
+  - Secrets are left out. Host and user names, addresses, serial numbers, MAC addresses, GUIDs and UUIDs are replaced by pseudonyms, the
+    same ones in every file, so that the facts that the rules judge are kept.
+  - Missing answers of a node are listed as missing, and are not a failure.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
   - gb10.cluster._attributes.internal
@@ -34,7 +34,7 @@ options:
     required: true
   path:
     description:
-      - The archive, a file that does not exist yet. Its directory has to exist. Not written in check mode.
+      - The archive, a file that does not exist yet. Its directory must exist. Not written in check mode.
     type: path
     default: ""
   profile:
@@ -44,7 +44,7 @@ options:
     default: {}
   executor:
     description:
-      - What spreads the ranks, empty where only the image can tell.
+      - The program that distributes the ranks. Empty if only the image can show it.
     type: str
     default: ""
   logs:
@@ -64,11 +64,11 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Say what would be taken
+- name: Show the content of a calibration
   gb10.cluster.calibration:
     state: planned
 
-- name: Write it
+- name: Write the archive
   gb10.cluster.calibration:
     state: written
     path: /home/me/spark.tar.gz
@@ -89,17 +89,17 @@ bytes:
   type: int
   sample: 482113
 files:
-  description: How many files are in it. In check mode their names.
+  description: Number of files in it. In check mode their names.
   returned: with O(state=written)
   type: raw
   sample: 214
 nodes:
-  description: How many nodes it is of.
+  description: Number of nodes in it.
   returned: when it was written
   type: int
   sample: 2
 missing:
-  description: How many things could not be read. The archive lists them with the reasons.
+  description: Number of facts that could not be read. The archive lists them with the reasons.
   returned: when it was written
   type: int
   sample: 0

@@ -7,42 +7,42 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_lock
-short_description: Let one run at a time work on a cluster
+short_description: Allow one run at a time on a cluster
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Takes or releases the lock of a cluster, one file on each node. Run it on all nodes of the cluster at once, so that two inventories that
-    call different nodes the head exclude each other.
-  - The nodes are locked one after the other, in the order of O(order), whatever the play's own order is. So of two runs that begin at the same moment
-    one gets all nodes; the other is refused at the first one, and holds none.
+  - Acquires or releases the lock of a cluster, one file on each node. Run it on all nodes of the cluster at once, so that two inventories
+    with different heads exclude each other.
+  - The nodes are locked one after the other, in the order of O(order), independent of the play's order. If two runs begin at the same moment,
+    one gets all nodes. The other is refused at the first node, and has no lock.
   - Every task of one ansible-playbook run is the same holder. The run is recognized by its user, machine and process on the controller. A service on a
-    node can be a holder as well.
-  - A lock whose holder is known to have ended is taken over automatically, that is one whose process number was given in this same boot and pid
-    namespace, of the controller or of the node, and is free or has another process now. A holder that cannot be seen (C(hidepid), another controller, a
-    container, an earlier boot or a clone of this machine) lives for all that is known, so there a person names the lock in O(break_lock).
-  - A lock is a record of who works here, not a state of the machine. So taking and releasing it is no change.
-  - With O(state=acquired), the cluster's directories of state and of logs, below which its containers write, are closed to all accounts of the node but
-    root. That is a change where an older version of the collection left one open. One that cannot be closed is a warning.
+    node can also be a holder.
+  - A lock whose holder is known to have ended is taken over automatically. That requires that its pid was assigned in this same boot and pid
+    namespace, of the controller or of the node, and is now free or belongs to another process. A holder that cannot be seen (C(hidepid), another
+    controller, a container, an earlier boot or a clone of this machine) counts as alive. Then a person must name the lock in O(break_lock).
+  - A lock is a record of who works here, not a state of the machine. Acquiring and releasing it is therefore not a change.
+  - With O(state=acquired), the cluster's directories for state and logs, below which its containers write, are closed to all accounts on the node except
+    root. That is a change if an older version of the collection left one open. One that cannot be closed gives a warning.
 extends_documentation_fragment:
   - gb10.cluster._attributes
 attributes:
   check_mode:
     support: full
     details:
-      - Reads and reports only. A lock that another run holds is the verdict V(warn) then, and not a failure.
+      - Only reads and reports. A lock of another run then gives the verdict V(warn), and is not a failure.
   diff_mode:
     support: partial
     details:
-      - A lock is a record, not state. The modes of the cluster's directories are shown where they change.
+      - A lock is a record, not state. The modes of the cluster's directories are shown if they change.
   action:
     description: Has a corresponding action plugin, so that parts of it run on the controller.
     support: full
 options:
   state:
     description:
-      - With V(acquired), this run holds the lock afterwards, or the module fails and names the holder.
-      - With V(held), the module fails unless the lock is that of O(lock_id). For a task that stops or removes something.
-      - With V(released), this run does not hold it any more. The lock of another run is left alone.
+      - With V(acquired), this run has the lock afterwards, or the module fails and names the holder.
+      - With V(held), the module fails unless the lock has O(lock_id). For a task that stops or removes something.
+      - With V(released), this run no longer has the lock. The lock of another run is left alone.
     type: str
     choices: [acquired, held, released]
     default: acquired
@@ -53,12 +53,12 @@ options:
     default: gb10
   state_dir:
     description:
-      - The directory that holds the state of clusters on the node.
+      - Directory for the state of clusters on the node.
     type: path
     default: /var/lib/gb10
   log_dir:
     description:
-      - The directory that holds the logs of clusters on the node.
+      - Directory for the logs of clusters on the node.
     type: path
     default: /var/log/gb10
     version_added: 0.2.0
@@ -69,43 +69,43 @@ options:
     type: path
   break_lock:
     description:
-      - Id of a lock to take, or to remove, although another run holds it. The refusal names it. Make sure first that this run has ended.
-      - A lock of another id is respected.
+      - Id of a lock to take over or remove, although it belongs to another run. The refusal names the id. First make sure that this run has ended.
+      - A lock with another id is respected.
     type: str
     default: ""
   lock_id:
     description:
-      - Id of the lock that this run took, for O(state=held). With an empty one nothing is checked.
+      - Id of the lock that this run acquired, for O(state=held). With an empty value nothing is checked.
     type: str
     default: ""
   nodes:
     description:
-      - The nodes of the play that are locked together. Without them this node is locked by itself.
+      - The nodes of the play to lock together. Without them only this node is locked.
     type: list
     elements: str
     default: []
   order:
     description:
-      - What this node is sorted by among O(nodes), such as its address on the fabric. It should be the same in every inventory.
-      - Where two inventories order the nodes differently, two runs that begin at the same moment may both be refused, and never both admitted.
+      - The key by which this node is sorted among O(nodes), such as its address on the fabric. It should be the same in every inventory.
+      - If two inventories order the nodes differently, two runs that begin at the same moment may both be refused, and never both admitted.
     type: str
     default: ""
   holder:
     description:
-      - The run or service that wants the lock.
+      - The run or service that requests the lock.
       - Set by the action plugin from the running ansible-playbook process.
     type: dict
 """
 
 EXAMPLES = r"""
-- name: Work on the cluster alone
+- name: Acquire the cluster's lock
   gb10.cluster.cluster_lock:
     cluster_name: gb10
     nodes: "{{ ansible_play_hosts }}"
     order: "{{ gb10_fabric_address }}"
   become: true
 
-- name: Let others work on it
+- name: Release the cluster's lock
   gb10.cluster.cluster_lock:
     cluster_name: gb10
     state: released
@@ -119,31 +119,31 @@ lock_path:
   type: str
   sample: /var/lib/gb10/gb10/lock.json
 held:
-  description: Whether this run holds the lock now.
+  description: Whether this run has the lock now.
   returned: success
   type: bool
   sample: true
 reason:
-  description: Why the lock was taken, taken over, kept, released or left alone.
+  description: Why the lock was acquired, taken over, kept, released or left alone.
   returned: always
   type: str
   sample: "taken over from ada@workbench, process 4711, since 2026-11-21T09:14:03Z (310 s ago): its process 4711 has ended"
 taken_over:
-  description: Whether the lock was taken over from another run. RV(reason) says from which, and why.
+  description: Whether the lock was taken over from another run. RV(reason) names the run and the reason.
   returned: success
   type: bool
   sample: false
 engine:
   description:
-    - The last run of this node's engine when the lock was taken, as RV(gb10.cluster.vllm_serve_info#module:engine). Only this run may start one after that.
-    - Null when its note cannot be read; M(gb10.cluster.vllm_serve_info) says why.
+    - The last run of this node's engine when the lock was acquired, as RV(gb10.cluster.vllm_serve_info#module:engine). Only this run may start one after that.
+    - Null if its note cannot be read. M(gb10.cluster.vllm_serve_info) shows the reason.
   returned: with O(state=acquired)
   type: dict
   version_added: 0.2.0
   sample: {"live": true, "run_id": 20261121T015300Z-3f9a}
 lock:
   description:
-    - The lock as recorded on the node, null when there is none.
+    - The lock as recorded on the node. Null if there is none.
     - After a failure it is the other run's.
   returned: always, but not when the lock cannot be read
   type: dict

@@ -7,36 +7,36 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_prune
-short_description: List, and on request remove, what a cluster left on a node
+short_description: List, and on request remove, a cluster's leftovers on a node
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Lists the containers, images, logs and notes that this collection made on a node and that are no longer needed. Only with O(remove=true) does
-    it remove them.
-  - A container is removed when it carries this collection's label and that of O(cluster_name), and has ended or never started. So is one that was
-    left over for an hour by an image probe. One whose labels come from its image alone (C(docker commit) of one of ours) is not ours; it is listed in
-    RV(left), and stays. One that runs, restarts or is paused stays, and so does one
-    that Docker says has stopped while an engine or one of Ray's workers is at work in it.
-  - An image is removed when this collection's recipe built it, no container that stays uses it, and its name went to a newer build; or when it was built
-    more than O(days) ago and none of its names is in O(keep_images). An image that a user built on one of ours is not ours.
-  - A log below O(log_dir) is removed when its name is one that this collection gives, and it was not written to for O(days). Those of the engine's last
-    run stay, whatever their age.
-  - A note about an image's content is removed when the image is gone.
-  - A directory of what the cluster's engine compiled (kernels, graphs, and a model's own code) is removed when its image is gone, or when nothing was written
-    there for O(days). It stays while a container has it that may have processes.
-  - A download of a model that an interrupted play left running is ended, and the hub's token that it was given is removed. What it has loaded stays.
-  - What gives a model or an image out to other nodes and was left running is ended. With O(hf_home), what a copy that did not end has fetched is removed, once
-    nothing was written there for a day.
-  - Specification and program of a unit (M(gb10.cluster.node_service)) are removed when the unit itself is gone.
-  - What a lease (M(gb10.cluster.node_service)) left on the node is removed when the node has ended it by itself.
-  - Files and secrets of a sweep (M(gb10.cluster.node_service)) are removed when its timer is gone.
-  - Models and the notes about their code and files, other secrets, states and named volumes are never touched. A file of another name among the logs is listed
-    in RV(left), and stays.
-  - When it removes, everything is read again just before. What cannot be removed does not stop the others, and the module fails at the end.
-  - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), since a container is also stopped in the moment before it is started, and
-    a download may be one that a play waits for.
+  - Lists the containers, images, logs and notes that this collection created on a node and that are no longer needed. It removes them only with
+    O(remove=true).
+  - A container is removed if it has the labels of this collection and of O(cluster_name), and has ended or never started. So is one that an image probe
+    left over for an hour. A container whose labels come only from its image (C(docker commit) of one of this collection's containers) is foreign. It is
+    listed in RV(left), and stays. One that runs, restarts or is paused stays, and so does one that Docker reports as stopped while an engine or one of
+    Ray's workers runs in it.
+  - An image is removed if this collection's recipe built it, no remaining container uses it, and its name moved to a newer build, or if it was built
+    more than O(days) ago and none of its names is in O(keep_images). A user's image built on one of them is foreign.
+  - A log below O(log_dir) is removed if it has a name that this collection uses, and was not written to for O(days). Logs of the engine's last
+    run stay, no matter how old they are.
+  - A note about an image's content is removed if the image is gone.
+  - A directory with the engine's compiled files (kernels, graphs, and a model's own code) is removed if its image is gone, or if nothing was written
+    there for O(days). It stays while a container uses it that may have processes.
+  - A model download that an interrupted play left running is ended, and its hub token is removed. The downloaded files stay.
+  - A server that copies a model or an image to other nodes and was left running is ended. With O(hf_home), files fetched by an unfinished copy are removed
+    once nothing was written there for a day.
+  - Specification and program of a unit (M(gb10.cluster.node_service)) are removed if the unit itself is gone.
+  - Leftovers of a lease (M(gb10.cluster.node_service)) on the node are removed if the node has ended it automatically.
+  - Files and secrets of a sweep (M(gb10.cluster.node_service)) are removed if its timer is gone.
+  - Models and the notes about their code and files, other secrets, states and named volumes are never touched. A file with another name among the logs is
+    listed in RV(left), and stays.
+  - Right before it removes something, everything is read again. If one removal fails, the others continue, and the module fails at the end.
+  - Acquire the cluster's lock (M(gb10.cluster.cluster_lock)) before O(remove=true), because a container is also stopped in the moment before it is
+    started, and a play may be waiting for a download.
 requirements:
-  - With O(remove=true), the Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).
+  - With O(remove=true), the Docker SDK for Python on the node (the distribution's C(python3-docker), 5.0.3 or newer).
   - Docker Engine 20.10 or newer.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -51,7 +51,7 @@ attributes:
 options:
   remove:
     description:
-      - Whether to remove what is listed.
+      - Whether to remove the listed objects.
     type: bool
     default: false
   days:
@@ -61,36 +61,36 @@ options:
     default: 14
   keep_images:
     description:
-      - Names or ids of images that stay although no container uses them, such as the present one of each profile.
+      - Names or ids of images to keep although no container uses them, such as the current one of each profile.
     type: list
     elements: str
     default: []
   companions:
     description:
-      - Names of the companions that this node has as containers (C(gb10_companions)). A stopped container of another companion may go.
-      - Without it no companion's container goes.
+      - Names of the companions that run as containers on this node (C(gb10_companions)). A stopped container of another companion may be removed.
+      - Without it no companion's container is removed.
     type: list
     elements: str
   lock_id:
     description:
-      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module makes
-        sure that the lock on this node still is that one. With an empty one nothing is checked.
+      - Id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module
+        verifies that the lock on this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
     version_added: 0.2.0
   log_dir:
     description:
-      - Directory on the node that holds the logs of the collection's clusters.
+      - Directory on the node for the logs of the collection's clusters.
     type: path
     default: /var/log/gb10
   secrets_dir:
     description:
-      - Directory on the node that holds the secrets of the collection's clusters.
+      - Directory on the node for the secrets of the collection's clusters.
     type: path
     default: /etc/gb10/secrets
   hf_home:
     description:
-      - The directory that holds the hub cache (C(hub/)). Without it, no copy that did not end is looked for.
+      - The directory that contains the hub cache (C(hub/)). Without it, unfinished copies are not searched for.
     type: path
     version_added: 0.2.0
 seealso:
@@ -99,7 +99,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See what could be removed
+- name: List what could be removed
   gb10.cluster.cluster_prune:
     keep_images: [local/vllm-ray:26.05.post1]
   become: true
@@ -114,24 +114,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 candidates:
-  description: What may be removed, or was, in the order of its removal.
+  description: Objects that may be removed, or were, in the order of removal.
   returned: always
   type: list
   elements: dict
   contains:
     kind:
-      description: V(download), V(token), V(copy) for what gives a model or image out, V(partial) for what a copy has fetched, V(container), V(image), V(log),
-        V(cache) for the caches of a cluster, or V(note) for one on what an image holds.
+      description: V(download), V(token), V(copy) for a server that copies a model or image, V(partial) for the files fetched by a copy, V(container), V(image),
+        V(log), V(cache) for the caches of a cluster, or V(note) for one on an image's content.
       type: str
     name:
-      description: Name of the container, tags of the image (its id when it has none), path of the file.
+      description: Name of the container, tags of the image (its id if it has none), path of the file.
       type: str
     age_seconds:
       description: Seconds since the container ended, the image was built, the file was written to.
       type: int
     size_bytes:
       description:
-        - Bytes that come back. For a container, what it wrote; for an image, what it has beyond its base as long as that stays.
+        - Bytes that are freed. For a container, the bytes it wrote. For an image, its bytes beyond its base as long as the base stays.
         - Images that share more than their base free less.
       type: int
     why:
@@ -149,7 +149,7 @@ candidates:
       size_bytes: 312453120
       why: its name went to a newer build
 left:
-  description: Foreign files and images among ours, which stay; at most 100.
+  description: Foreign files and images among the collection's own, which stay. At most 100.
   returned: always
   type: list
   elements: dict
@@ -173,19 +173,19 @@ total_bytes:
   type: int
   sample: 313736265
 removed:
-  description: Names of what was removed, or would be in check mode; empty with O(remove=false).
+  description: Names of the removed objects, or of those that would be removed in check mode. Empty with O(remove=false).
   returned: always
   type: list
   elements: str
   sample: [gb10-gb10-worker]
 skipped:
-  description: Names of what was listed and is in use, or other than it was, by the time that it should have gone.
+  description: Names of listed objects that were in use or had changed when they were to be removed.
   returned: always
   type: list
   elements: str
   sample: []
 findings:
-  description: One finding for each thing that could not be removed.
+  description: One finding for each object that could not be removed.
   returned: always
   type: list
   elements: dict

@@ -11,21 +11,21 @@ short_description: Keep a record on a node - a start, a proof, a climb, the decl
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Keeps what a later run of the playbooks reads. The option that is given chooses the record. One of them is required.
-  - O(start) records what an engine that has answered took of the node's memory. The preflight's rule C(plan.fits) takes the larger of the memory plan
+  - Keeps records that a later run of the playbooks reads. The option selects the record. One of them is required.
+  - O(start) records how much of the node's memory an engine that has answered uses. The preflight's rule C(plan.fits) uses the larger of the memory plan
     and such a record of the same image, profile and driver. Without a note of this boot from before the start (M(gb10.cluster.node_samples_info)) nothing is
-    recorded and RV(record) is null. A node keeps 32 starts of a cluster; of the same image, profile, driver and context the last one counts.
-  - O(proof) records on the head's node whether a run of the engine passed its proof. The playbook status calls a run without such a record, or with
-    one that failed, C(unproven). Of the same run the last proof counts. A node keeps 32 of a cluster.
+    recorded and RV(record) is null. A node keeps 32 starts of a cluster. For the same image, profile, driver and context the last one counts.
+  - O(proof) records on the head's node whether a run of the engine passed its proof. The playbook status shows a run without such a record, or with
+    a failed one, as C(unproven). For the same run the last proof counts. A node keeps 32 for a cluster.
   - O(climb) records how far the ladder (C(bench --tags ladder)) raised the context. A bring-up of the same profile serves the last good rung, as long as image,
-    driver, kernel and MemTotal are the same and others hold no more. A climb replaces its own earlier record, and one that was made
-    with the same things. A node keeps 16 of a cluster.
-  - O(mode) declares what serves on the node, in a file that every account may read. From then on a bring-up of anything else is refused. What was settled
-    before stays in the record as C(previous) until another mode has settled. The last 20 events stay as well. It starts and stops nothing.
-  - O(baseline) records how much memory is used that neither the kernel nor a GPU process explains, while nothing runs yet.
-    M(gb10.cluster.cuda_zombie_check) subtracts that later, in the same boot, so that what is left was lost since. It waits until two samples of the
-    available memory agree, and refuses when a container of this collection or an engine runs, and when the boot was too long ago, since what was
-    leaked until then would count as normal. An existing baseline of this boot stays. It names no machine and no user, and holds no address and no serial
+    driver, kernel and MemTotal are the same and other programs use no more memory. A climb replaces its own earlier record, and one that was made
+    under the same conditions. A node keeps 16 for a cluster.
+  - O(mode) declares what serves on the node, in a file that every account may read. From then on a bring-up of anything else is refused. The previous settled
+    mode stays in the record as C(previous) until another mode has settled. The last 20 events stay as well. It starts and stops nothing.
+  - O(baseline) records how much used memory neither the kernel nor a GPU process explains, while nothing runs yet.
+    M(gb10.cluster.cuda_zombie_check) subtracts it later, in the same boot, so that the remainder was lost since. It waits until two samples of the
+    available memory agree. It refuses if a container of this collection or an engine runs, and if the boot was too long ago, because memory
+    leaked until then would count as normal. An existing baseline of this boot stays. It contains no machine name, user name, address or serial
     number.
 notes:
   - A start, a proof and a climb are not state of the node, so RV(ignore:changed) stays false for them.
@@ -39,7 +39,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Looks, refuses and waits as otherwise, and writes nothing.
+      - Checks, refuses and waits as usual, and writes nothing.
   diff_mode:
     support: partial
     details:
@@ -47,13 +47,13 @@ attributes:
 options:
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. The records are C(mode.json) and C(baseline.json) in it, and
-        C(starts.json), C(proofs.json) and C(ladder.json) in that of the cluster.
+      - Directory on the node for the state of the collection's clusters. The records are C(mode.json) and C(baseline.json) in it, and
+        C(starts.json), C(proofs.json) and C(ladder.json) in the cluster's directory.
     type: path
     default: /var/lib/gb10
   start:
     description:
-      - A start of the engine that went well.
+      - A successful start of the engine.
     type: dict
     suboptions:
       profile:
@@ -63,13 +63,13 @@ options:
         required: true
       profile_digest:
         description:
-          - The digest of what memory follows from, as P(gb10.cluster.memory_plan_digest#filter) returns it.
+          - The digest of the inputs of the memory plan, as P(gb10.cluster.memory_plan_digest#filter) returns it.
         type: str
         required: true
       start_digest:
         description:
-          - The digest of all that the start's memory follows from, also the context and the size of the cache, as
-            P(gb10.cluster.memory_expected#filter) returns it. Without it the record says nothing of where a next start will end.
+          - The digest of all inputs of the start's memory, also the context and the size of the cache, as
+            P(gb10.cluster.memory_expected#filter) returns it. Without it the record cannot predict the memory of a next start.
         type: str
         default: ""
       context:
@@ -84,12 +84,12 @@ options:
         required: true
       lowest_mb:
         description:
-          - The least memory in MiB that was seen available while the engine started
-            (RV(gb10.cluster.vllm_serve#module:lowest_available_mb)). What is available now without it.
+          - The lowest available memory in MiB during the engine's start
+            (RV(gb10.cluster.vllm_serve#module:lowest_available_mb)). Without it, the memory available now.
         type: int
   proof:
     description:
-      - What the proof found of a run.
+      - The result of a run's proof.
     type: dict
     suboptions:
       run_id:
@@ -116,7 +116,7 @@ options:
     suboptions:
       state:
         description:
-          - Whether the record is there. Without one no mode is declared, and any bring-up may go on.
+          - Whether the record exists. Without one no mode is declared, and any bring-up is allowed.
         type: str
         choices: [present, absent]
         default: present
@@ -127,8 +127,8 @@ options:
         choices: [cluster, singles, "off"]
       phase:
         description:
-          - How far it is. V(settled) means that all of it was proven, V(switching) that a change is under way or was interrupted, V(failed) that it
-            failed, V(leak) that memory did not come back, so that nothing was started, and V(leased) that it is there for a lease alone
+          - The progress of the mode. V(settled) means that all of it was proven, V(switching) that a change is in progress or was interrupted, V(failed) that
+            it failed, V(leak) that memory was not freed, so that nothing was started, and V(leased) that it exists only for a lease
             (M(gb10.cluster.node_service)).
         type: str
         choices: [settled, switching, failed, leak, leased]
@@ -140,7 +140,7 @@ options:
         default: ""
       clusters:
         description:
-          - What the mode has, by the name of the cluster. Each has C(profile) (its id), C(source) (the id or path that chose it) and C(nodes).
+          - The clusters of the mode, by name. Each has C(profile) (its id), C(source) (the id or path that selected it) and C(nodes).
         type: dict
         default: {}
       event:
@@ -150,17 +150,17 @@ options:
         default: ""
   baseline:
     description:
-      - A baseline of this boot. V({}) takes the defaults.
+      - A baseline of this boot. V({}) uses the defaults.
     type: dict
     suboptions:
       max_uptime:
         description:
-          - Seconds since boot after which a baseline is no longer taken, 1 or more.
+          - Seconds since boot after which a baseline is no longer recorded, 1 or more.
         type: int
         default: 1800
       force:
         description:
-          - Record although something speaks against it, also over a baseline of this boot. C(doubts) of the record lists the reasons.
+          - Record even if a check fails, also over a baseline of this boot. C(doubts) of the record lists the reasons.
         type: bool
         default: false
       settle_mb:
@@ -175,7 +175,7 @@ options:
         default: 5
       settle_timeout:
         description:
-          - Seconds to wait for that at most. Memory that does not settle speaks against a baseline.
+          - Maximum seconds to wait for that. Memory that does not settle prevents a baseline.
         type: int
         default: 60
 seealso:
@@ -189,7 +189,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Record what the start took
+- name: Record the memory of the start
   gb10.cluster.cluster_record:
     start:
       profile: nemotron_3_super_tp2
@@ -215,7 +215,7 @@ EXAMPLES = r"""
       event: cluster is up
   become: true
 
-- name: Record what is normal, right after the boot
+- name: Record the normal state, right after the boot
   gb10.cluster.cluster_record:
     baseline: {}
   become: true
@@ -223,13 +223,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: Where the record lies on the node.
+  description: Path of the record on the node.
   returned: success
   type: str
   sample: /var/lib/gb10/gb10/starts.json
 record:
   description:
-    - What is recorded, or would be in check mode. Null where nothing is.
+    - The record, or the one that would be written in check mode. Null if there is none.
     - Figures named C(_mb) are MiB; C(recorded_at) is in UTC.
   returned: success
   type: dict
@@ -249,7 +249,7 @@ record:
     lowest_mb: 20100
     steady_mb: 20800
 recorded:
-  description: Whether this call recorded the baseline, or would have in check mode; false when this boot had one already.
+  description: Whether this call recorded the baseline, or would have in check mode. False if this boot had one already.
   returned: success, with O(baseline)
   type: bool
   sample: true

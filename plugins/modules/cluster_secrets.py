@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_secrets
-short_description: Have a cluster's secrets on a node, as files that root alone can read
+short_description: Manage a cluster's secrets on a node, as files that only root can read
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Makes the directory of a cluster's secrets, and in it the files C(ray_token) and C(api_key) that are asked for.
-  - A secret that is made once stays. One that is given replaces another, but never an API key that a container of the cluster has.
+  - Creates the directory of a cluster's secrets, and in it the requested files C(ray_token) and C(api_key).
+  - A generated secret stays. A given secret replaces another, but never an API key that a container of the cluster uses.
   - No secret is in a result, a difference or a message.
-  - Where O(secrets_dir) is another directory than the usual one, a link there leads to it. By that link every module of the collection knows the secrets
-    that must not leave the node, whatever options it has.
+  - If O(secrets_dir) differs from the usual directory, a link there points to it. Through that link every module of the collection finds the secrets
+    that must not leave the node, whatever its options are.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -25,7 +25,7 @@ attributes:
   diff_mode:
     support: full
     details:
-      - Tells which files and directories are made or written, not what is in them.
+      - Shows which files and directories are created or written, not their content.
 options:
   cluster_name:
     description:
@@ -34,33 +34,33 @@ options:
     default: gb10
   secrets_dir:
     description:
-      - The directory that holds the secrets of clusters on the node. It gets mode C(0700), and so does the cluster's directory below it.
+      - Directory for the secrets of clusters on the node. It gets mode C(0700), and so does the cluster's directory below it.
     type: path
     default: /etc/gb10/secrets
   make:
     description:
-      - Secrets to make of 43 random characters when the node has none, or an empty one.
+      - Secrets to generate with 43 random characters if the node has none, or an empty one.
     type: list
     elements: str
     choices: [ray_token, api_key]
     default: []
   ray_token:
     description:
-      - The token of the cluster's Ray, for a node that did not make it.
+      - The token of the cluster's Ray, for a node that did not generate it.
     type: str
   api_key:
     description:
-      - The API key that the cluster shall have.
+      - The API key to set for the cluster.
     type: str
 """
 
 EXAMPLES = r"""
-- name: Make the secrets of the head
+- name: Generate the secrets of the head
   gb10.cluster.cluster_secrets:
     make: [ray_token, api_key]
   become: true
 
-- name: Have an API key of your own
+- name: Set your own API key
   gb10.cluster.cluster_secrets:
     api_key: "{{ lookup('ansible.builtin.file', 'api_key') }}"
   become: true
@@ -69,8 +69,8 @@ EXAMPLES = r"""
 RETURN = r"""
 ray_token_digest:
   description:
-    - SHA-256 of the Ray token, by which nodes are compared. Null when there is none.
-    - It gives nothing away, because the token is random. There is none of the API key, which may be one that a person chose.
+    - SHA-256 of the Ray token, for comparing nodes. Null if there is none.
+    - It does not reveal the token, because the token is random. There is no digest of the API key, which a person may have chosen.
   returned: success
   type: str
   sample: 0d1ce3d8c2a1f7a94c9b1f1f5b0d6a4d9e0d0f6b1c9d5e8a7f3b2c1d0e9f8a7b

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cuda_zombie_check
-short_description: Find GPU memory that is held by the dead, the orphaned, or nobody
+short_description: Find GPU memory held by dead or orphaned processes, or by no process
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Compares the processes that the NVIDIA driver lists with the processes that the kernel has, and gives each one a class.
-  - C(live) runs. RV(processes[].owner) tells whether it is one of this collection's.
-  - C(defunct) has ended and waits for its parent; the driver gives its memory back by itself.
-  - C(ghost) is listed by the driver while the kernel has no such process; once that lasts, a reboot alone gives its memory back.
-  - C(orphan) is an engine's core or worker whose API server, or Ray on this node, is gone, also in a container, where the first process adopts
-    it. It holds its memory until somebody ends it, and ending it is enough. A core whose parent is any other living program is not an orphan, since
-    that may use the engine as a library.
-  - C(unknown) is there but may not be looked at.
-  - Looks at memory beside the processes. With C(slow_reclaim) it is still coming back after something ended; the module waits for it until two
-    samples agree. With C(leak) memory is missing that nothing explains. With C(suspect) the driver logged in this boot that it got no memory,
-    which a busy node does a thousand times a day. That warns beside a leak, and where no account of the memory can be made.
-  - The account behind C(leak) is the formula in RV(accounting.formula). It is uncalibrated, since it has not been compared with a known leak on a
-    GB10, and it errs towards finding none. A leak blocks only when no container of this collection and no compute process runs, two samples agree,
-    and C(gb10.cluster.doctor --tags baseline) recorded what is normal in this boot. Otherwise it warns, and says what is missing.
-  - A process that has ended only counts after it stayed for O(wait_timeout), since the driver takes a moment to clear up after it.
-  - One process counts once, however often the driver lists it (as one that computes and one that draws).
-  - The check is never passed by not knowing. A tool that is missing, hangs, fails or prints what cannot be read is the verdict V(unknown).
-  - It reboots nothing, and ends a process with O(kill_orphans=true) alone.
+  - Compares the NVIDIA driver's list of processes with the kernel's, and classifies each process.
+  - C(live) runs. RV(processes[].owner) shows whether it belongs to this collection.
+  - C(defunct) has ended and waits for its parent. The driver frees its memory automatically.
+  - C(ghost) is listed by the driver while the kernel has no such process. If that lasts, only a reboot frees its memory.
+  - C(orphan) is an engine's core or worker whose API server, or Ray on this node, is gone. This includes containers, where the first process adopts
+    it. It keeps its memory until you end it, and ending it is enough. A core whose parent is any other living program is not an orphan, because
+    that program may use the engine as a library.
+  - C(unknown) exists but cannot be inspected.
+  - Also checks memory. With C(slow_reclaim) memory is still being freed after a process ended, and the module waits until two
+    samples agree. With C(leak) memory is missing without an explanation. With C(suspect) the driver logged in this boot that it got no memory,
+    which a busy node does a thousand times a day. That warns together with a leak, and where memory cannot be accounted for.
+  - The calculation behind C(leak) is the formula in RV(accounting.formula). It is uncalibrated, because it has not been compared with a known leak on a
+    GB10, and it errs towards finding none. A leak blocks only if no container of this collection and no compute process runs, two samples agree,
+    and C(gb10.cluster.doctor --tags baseline) recorded the normal state in this boot. Otherwise it warns and names the missing condition.
+  - A process that has ended counts only if it is still listed after O(wait_timeout), because the driver needs a moment to clean up.
+  - A process counts once, even if the driver lists it more than once (for compute and for graphics).
+  - Missing data never passes the check. A tool that is missing, hangs, fails or prints unreadable output gives the verdict V(unknown).
+  - It never reboots, and it ends processes only with O(kill_orphans=true).
 notes:
-  - While memory comes back the controller prints a line about it every O(settle_sleep) or ten seconds, whichever is longer.
+  - While memory is being freed, the controller prints a line about it every O(settle_sleep) or ten seconds, whichever is longer.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -40,7 +40,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Looks and waits as otherwise. With O(kill_orphans=true) it ends nothing and tells what would be ended.
+      - Checks and waits as usual. With O(kill_orphans=true) it ends nothing and reports what it would end.
   diff_mode:
     support: full
   action:
@@ -49,33 +49,33 @@ attributes:
 options:
   pid_namespace:
     description:
-      - The driver counts processes in the machine's own pid namespace, so the check means nothing in any other.
-      - With V(auto), the namespace is recognized by its inode, and any other than the machine's own is the verdict V(unknown).
-      - With V(host), you assert that the numbers agree. RV(pid_namespace.asserted) and RV(ignore:msg) say so.
+      - The driver counts processes in the machine's own pid namespace, so the check is meaningless in any other.
+      - With V(auto), the namespace is recognized by its inode. Any namespace other than the machine's own gives the verdict V(unknown).
+      - With V(host), you assert that the numbers agree. RV(pid_namespace.asserted) and RV(ignore:msg) report this.
     type: str
     choices: [auto, host]
     default: auto
   fail_on:
     description:
-      - The verdicts that make the module fail. With an empty list it always returns normally, and the caller looks at RV(verdict).
+      - The verdicts that make the module fail. With an empty list it always returns normally, and the caller checks RV(verdict).
     type: list
     elements: str
     choices: [warn, block, unknown]
     default: [block, unknown]
   wait:
     description:
-      - Whether processes that have ended get time to vanish, and memory to come back, before they count. Without it processes are looked at
-        twice at once, memory once, and no leak is proven.
+      - Whether to wait for ended processes to disappear and for memory to be freed before they count. Without it the module checks processes
+        twice in a row and memory once, and cannot prove a leak.
     type: bool
     default: true
   wait_timeout:
     description:
-      - Seconds that a process that has ended gets to vanish.
+      - Seconds to wait for an ended process to disappear.
     type: int
     default: 10
   wait_sleep:
     description:
-      - Seconds between two looks while waiting for that.
+      - Seconds between two checks during that wait.
     type: int
     default: 1
   settle_mb:
@@ -92,9 +92,9 @@ options:
     version_added: 0.2.0
   settle_timeout:
     description:
-      - Seconds that memory gets to come back. Field reports say that it takes up to four minutes.
-      - Memory is sampled more than once only when there is a reason, which RV(reclaim.why) names. A process has ended, an engine of ours was
-        stopped less than this long ago and memory is not back to what was noted before its start, or too much is unexplained.
+      - Seconds to wait for memory to be freed. Field reports say that it takes up to four minutes.
+      - Memory is sampled more than once only for a reason, which RV(reclaim.why) names. A process has ended, an engine of this collection was
+        stopped less than this long ago and memory is still below the value recorded before its start, or too much is unexplained.
     type: int
     default: 240
     version_added: 0.2.0
@@ -106,32 +106,32 @@ options:
     version_added: 0.2.0
   state_dir:
     description:
-      - The directory that holds the state of this collection's clusters on the node.
+      - Directory with the state of this collection's clusters on the node.
     type: path
     default: /var/lib/gb10
     version_added: 0.2.0
   baseline:
     description:
-      - The file with the node's baseline. Defaults to C(baseline.json) below O(state_dir). One of another boot is not used.
+      - The file with the node's baseline. Defaults to C(baseline.json) below O(state_dir). A baseline from another boot is not used.
     type: path
     version_added: 0.2.0
   kill_orphans:
     description:
-      - Whether to end the processes of class C(orphan), and no other. Each gets SIGTERM, and SIGKILL after O(kill_grace).
-      - Right before each signal the process is held fast and its start time compared, so that no other one with its number is hit.
+      - Whether to end the processes of class C(orphan), and no others. Each gets SIGTERM, then SIGKILL after O(kill_grace).
+      - Right before each signal the process is pinned and its start time is compared, so that no other process with the same pid is hit.
       - Only possible where O(roots.proc_root) shows the module's own pid namespace.
     type: bool
     default: false
     version_added: 0.2.0
   kill_grace:
     description:
-      - Seconds from SIGTERM to SIGKILL. A killed engine is reported to leak memory on a GB10, so leave it generous.
+      - Seconds between SIGTERM and SIGKILL. A killed engine is reported to leak memory on a GB10, so keep it generous.
     type: int
     default: 120
     version_added: 0.2.0
   earlier:
     description:
-      - For the controller's half of this module, which calls the other half several times. What the call before found. Leave it empty.
+      - Internal. The action plugin passes the previous call's results here. Leave it empty.
     type: dict
     default: {}
     version_added: 0.2.0
@@ -141,27 +141,27 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Refuse to start an engine on a GPU whose memory is held by the dead
+- name: Refuse to start an engine on a GPU with memory held by dead processes
   gb10.cluster.cuda_zombie_check:
 
-- name: Look, and decide later
+- name: Check now and decide later
   gb10.cluster.cuda_zombie_check:
     fail_on: []
     wait_timeout: 120
   register: zombies
 
-- name: Say what was found
+- name: Show the findings
   ansible.builtin.debug:
     var: zombies.findings
 
-- name: See what would be ended
+- name: Show which processes would be ended
   gb10.cluster.cuda_zombie_check:
     kill_orphans: true
   become: true
   check_mode: true
   diff: true
 
-- name: End engine cores that lost their server, and wait until their memory is back
+- name: End engine cores that lost their server, and wait until their memory is free
   gb10.cluster.cuda_zombie_check:
     kill_orphans: true
   become: true
@@ -170,8 +170,8 @@ EXAMPLES = r"""
 RETURN = r"""
 verdict:
   description:
-    - V(pass) when all GPU processes are live or there are none and nothing is missing. V(warn) with a defunct one, with memory that is still coming
-      back, with a suspicion. V(block) with a ghost, an orphan, or a proven leak. V(unknown) when that cannot be determined.
+    - V(pass) if all GPU processes are live or there are none and no memory is missing. V(warn) with a defunct process, with memory that is still being
+      freed, or with a suspicion. V(block) with a ghost, an orphan, or a proven leak. V(unknown) if it cannot be determined.
   returned: always
   type: str
   sample: block
@@ -182,19 +182,19 @@ processes:
   elements: dict
   contains:
     pid:
-      description: Its number in the machine's pid namespace.
+      description: Its pid in the machine's pid namespace.
       type: int
       sample: 4711
     name:
-      description: Its name as the driver gives it.
+      description: Its name according to the driver.
       type: str
       sample: "VLLM::EngineCore"
     type:
-      description: C(C) for one that computes, C(G) for one that draws, C(C+G) for both. Null where the driver does not say.
+      description: C(C) for compute, C(G) for graphics, C(C+G) for both. Null if the driver does not report it.
       type: str
       sample: C
     used_mib:
-      description: The GPU memory it holds in MiB, null where the driver does not say.
+      description: Its GPU memory in MiB. Null if the driver does not report it.
       type: int
       sample: 52310
     class:
@@ -202,23 +202,23 @@ processes:
       type: str
       sample: orphan
     owner:
-      description: C(ours) when it runs in a container of this collection or was started by it, C(foreign) when not, null when that is unknown.
+      description: C(ours) if it runs in a container of this collection or was started by it, C(foreign) if not, null if unknown.
       type: str
       sample: foreign
     container:
-      description: The full id of its container, empty for a process of the host.
+      description: The full id of its container. Empty for a process of the host.
       type: str
       sample: ""
     title:
-      description: Its command line, or the title it gave itself; empty when the kernel does not have it.
+      description: Its command line, or the title it set. Empty if the kernel does not have it.
       type: str
       sample: "VLLM::EngineCore"
     rss_mb:
-      description: What it has in memory beside what the GPU uses, in MiB.
+      description: Its memory in MiB in addition to the GPU memory.
       type: int
       sample: 3120
     start_ticks:
-      description: When it started, in the kernel's clock ticks since boot. With its number it names one process.
+      description: Its start time in the kernel's clock ticks since boot. Together with the pid it identifies one process.
       type: int
       sample: 763367
     listed:
@@ -235,7 +235,7 @@ classes:
   type: dict
   sample: {"live": [1203], "defunct": [], "ghost": [4711], "orphan": [], "unknown": []}
 held:
-  description: What each class holds. Classes that hold nothing are left out.
+  description: Memory held by each class. Classes that hold none are omitted.
   returned: always
   type: list
   elements: dict
@@ -254,20 +254,20 @@ held:
       elements: int
       sample: [1203]
     mib:
-      description: Their GPU memory, what came back so far, or what is unexplained, in MiB. Null where one does not tell.
+      description: Their GPU memory, the memory freed so far, or the unexplained memory, in MiB. Null if one is not reported.
       type: int
       sample: 5120
 accounting:
-  description: The account of the node's memory in MiB. Null when it could not be read; RV(accounting_error) says why.
+  description: The node's memory accounting in MiB. Null if it could not be read. RV(accounting_error) has the reason.
   returned: always
   type: dict
   contains:
     total_mb:
-      description: The node's memory.
+      description: The node's total memory.
       type: int
       sample: 124610
     available_mb:
-      description: What of it is available.
+      description: The available memory.
       type: int
       sample: 70211
     used_mb:
@@ -275,7 +275,7 @@ accounting:
       type: int
       sample: 54399
     explained:
-      description: What of that the kernel explains, by kind.
+      description: The part of it that the kernel explains, by kind.
       type: dict
       sample: {"anon_mb": 2105, "shmem_mb": 44, "sunreclaim_mb": 610, "kernel_stack_mb": 20, "page_tables_mb": 60, "hugetlb_mb": 0}
     explained_mb:
@@ -283,27 +283,27 @@ accounting:
       type: int
       sample: 2839
     beside:
-      description: Figures that are told and are no part of the formula.
+      description: Further figures that are not part of the formula.
       type: dict
       sample: {"mapped_mb": 700, "mlocked_mb": 27, "percpu_mb": 30, "vmalloc_mb": 260, "sec_page_tables_mb": 0, "swap_cached_mb": 0}
     unified:
-      description: Whether the GPUs use the node's memory, null without a GPU.
+      description: Whether the GPUs use the node's memory. Null without a GPU.
       type: bool
       sample: true
     gpu_processes_mb:
-      description: What the living GPU processes hold, null when the driver does not tell it of one.
+      description: Memory of the living GPU processes. Null if the driver does not report it for one of them.
       type: int
       sample: 0
     before_baseline_mb:
-      description: What neither the kernel nor a GPU process explains. Null when RV(accounting.gpu_processes_mb) is.
+      description: Memory that neither the kernel nor a GPU process explains. Null if RV(accounting.gpu_processes_mb) is.
       type: int
       sample: 51560
     baseline_mb:
-      description: What was unexplained when this boot began, null when that was not recorded.
+      description: Unexplained memory when this boot began. Null if that was not recorded.
       type: int
       sample: 1480
     unexplained_mb:
-      description: What is left.
+      description: The remaining unexplained memory.
       type: int
       sample: 50080
     formula:
@@ -311,11 +311,11 @@ accounting:
       type: str
       sample: unexplained = (MemTotal - MemAvailable) - …
     calibrated:
-      description: Whether somebody compared the formula with a known leak. Always false so far.
+      description: Whether the formula was compared with a known leak. Always false so far.
       type: bool
       sample: false
     threshold_mb:
-      description: From where on it counts, O(leak_threshold_mb).
+      description: The threshold from which on it counts as a leak, O(leak_threshold_mb).
       type: int
       sample: 4096
     leak:
@@ -328,17 +328,17 @@ accounting:
       elements: str
       sample: []
 accounting_error:
-  description: Why there is no account, empty when there is one.
+  description: Why there is no accounting. Empty if there is one.
   returned: always
   type: str
   sample: ""
 reclaim:
-  description: How the available memory moved.
+  description: How the available memory changed.
   returned: always
   type: dict
   contains:
     state:
-      description: C(settled), C(rising), C(falling), or C(one sample) when there was no reason to wait.
+      description: C(settled), C(rising), C(falling), or C(one sample) if there was no reason to wait.
       type: str
       sample: settled
     why:
@@ -352,24 +352,24 @@ reclaim:
       elements: int
       sample: [61022, 97113, 118204, 118210]
     risen_mb:
-      description: By how much it rose, in MiB.
+      description: How much it rose, in MiB.
       type: int
       sample: 57188
 kernel_log:
-  description: What the kernel's log says about allocations of the driver in this boot.
+  description: Messages about driver allocations in the kernel's log of this boot.
   returned: always
   type: dict
   contains:
     source:
-      description: Where it was read, empty when nobody looked.
+      description: The log's source. Empty if it was not read.
       type: str
       sample: /dev/kmsg
     since_boot:
-      description: Whether it reaches back to the boot, null when it was not read.
+      description: Whether the log reaches back to the boot. Null if it was not read.
       type: bool
       sample: true
     failures:
-      description: How often the driver got no memory, null when it was not read.
+      description: How often the driver got no memory. Null if the log was not read.
       type: int
       sample: 0
     events:
@@ -382,16 +382,16 @@ kernel_log:
       type: str
       sample: ""
 pid_namespace:
-  description: The pid namespace that was looked at.
+  description: The pid namespace that was checked.
   returned: always
   type: dict
   contains:
     namespace:
-      description: Its name, null when it cannot be read.
+      description: Its name. Null if it cannot be read.
       type: str
       sample: pid:[4026531836]
     asserted:
-      description: Whether O(pid_namespace=host) alone says that its numbers are those of the driver.
+      description: Whether only O(pid_namespace=host) asserts that its pids are the driver's.
       type: bool
       sample: false
 ended:
@@ -401,7 +401,7 @@ ended:
   elements: dict
   contains:
     pid:
-      description: Its number.
+      description: Its pid.
       type: int
       sample: 4711
     name:
@@ -409,23 +409,23 @@ ended:
       type: str
       sample: "VLLM::EngineCore"
     used_mib:
-      description: What it held, in MiB.
+      description: Its GPU memory, in MiB.
       type: int
       sample: 52310
     outcome:
       description:
-        - C(term) or C(kill) by that signal, C(gone) when it had ended before, C(another) when its number had another process, which was left alone,
-          C(remains) when it did not end, C(would end) in check mode.
+        - C(term) or C(kill) by that signal, C(gone) if it had ended before, C(another) if its pid belonged to another process, which was left alone,
+          C(remains) if it did not end, C(would end) in check mode.
       type: str
       sample: term
   sample: []
 needs_reboot:
-  description: Whether a ghost stayed, a leak is proven or an orphan cannot be ended, so that a reboot alone gives the memory back.
+  description: Whether a ghost remained, a leak is proven or an orphan cannot be ended, so that only a reboot frees the memory.
   returned: always
   type: bool
   sample: true
 findings:
-  description: One finding for each thing that is wrong, or one that says that all is well, and one for each process that was ended.
+  description: One finding for each problem, or one that reports no problem, and one for each process that was ended.
   returned: always
   type: list
   elements: dict
@@ -439,7 +439,7 @@ findings:
       remedy: Reboot this node when nobody uses it.
       source: nvidia-smi and /proc
 raw:
-  description: What the driver's tool printed, when it could not be used.
+  description: The output of the driver's tool if it was not usable.
   returned: when the tool gave no usable answer
   type: str
   sample: No devices were found

@@ -11,10 +11,10 @@ short_description: Wait for a model's download that runs in a container (interna
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Waits until the container that the role C(model) downloads in has ended, and returns what its program said. A line now and then says how much has
-    come, how fast, and how long it takes still.
-  - It changes nothing. The container is left as it is, running or not.
-  - What the hub refused, and a program that ended without a word, are a failure with what to do.
+  - Waits until the download container of the role C(model) has ended, and returns its program's output. It regularly prints a line with the downloaded
+    amount, the rate, and the remaining time.
+  - It changes nothing. The container is left unchanged, running or not.
+  - A refusal by the hub, and a program that ended without a message, are failures with a remedy.
 extends_documentation_fragment:
   - gb10.cluster._attributes.internal
   - gb10.cluster._attributes.info_module
@@ -32,18 +32,18 @@ options:
     default: gb10
   repositories:
     description:
-      - What is downloaded, for messages.
+      - The repositories being downloaded, for messages.
     type: list
     elements: str
     required: true
   timeout:
     description:
-      - Seconds after which it is a failure that the download still runs, from 1.
+      - Seconds after which a download that still runs is a failure, from 1.
     type: int
     default: 14400
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. How far the download is stands there while it is watched.
+      - Directory on the node for the state of the collection's clusters. It contains the download's progress while it is watched.
     type: path
     default: /var/lib/gb10
 seealso:
@@ -61,12 +61,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 seconds:
-  description: Seconds that the program worked, as it says.
+  description: Seconds that the program worked, as it reports.
   returned: success
   type: float
   sample: 1312.4
 bytes:
-  description: Bytes of large files that came; what an earlier run had left is not among them.
+  description: Downloaded bytes of large files, without those left by an earlier run.
   returned: success
   type: int
   sample: 80371298048

@@ -11,14 +11,14 @@ short_description: Measure a live engine once with its own client
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Runs C(vllm bench serve) in a container of the node image, without a GPU, against an engine that serves, and returns its figures.
-  - Refuses while the engine has requests, and when it does not say whether it has any. Requests of others that were answered meanwhile are counted in
+  - Runs C(vllm bench serve) in a container of the node image, without a GPU, against a live engine, and returns its figures.
+  - Refuses while the engine has requests, and if it does not report whether it has any. Other clients' requests that were answered meanwhile are counted in
     RV(foreign_requests).
-  - The prompts are new in each run, so that no prefix cache knows them. Every answer has the same length.
-  - The container is removed afterwards. One that nobody waits for any more, since the play was interrupted, ends by itself when O(timeout) is over.
-  - The API's key reaches the client as a file. It is in no argument, in no configuration of a container, and in no log.
-  - With O(api_key_file) the client gets the key only when whoever listens at O(url) is the engine's container of this host. With O(api_key) nothing on
-    this host can tell, so have the node looked at right before (RV(gb10.cluster.vllm_serve_info#module:key_withheld)).
+  - The prompts are new in each run, so that no prefix cache has them. Every answer has the same length.
+  - The container is removed afterwards. If the play was interrupted, it ends automatically after O(timeout).
+  - The API's key reaches the client as a file. It is not in any argument, container configuration or log.
+  - With O(api_key_file) the client gets the key only if the listener at O(url) is the engine's container on this host. With O(api_key) this host cannot
+    verify that, so check the node right before (RV(gb10.cluster.vllm_serve_info#module:key_withheld)).
 notes:
   - Nothing on the node is changed, so RV(ignore:changed) stays false. The engine does work, though.
   - Runs on any host with Docker, the image and the model's tokenizer.
@@ -36,12 +36,12 @@ attributes:
 options:
   image:
     description:
-      - Image with the client, a reference or an id. It has to be on this host.
+      - Image with the client, a reference or an id. It must be on this host.
     type: str
     required: true
   url:
     description:
-      - Where the engine's API is, such as V(http://192.168.100.11:8000).
+      - URL of the engine's API, such as V(http://192.168.100.11:8000).
     type: str
     required: true
   model:
@@ -51,24 +51,24 @@ options:
     required: true
   tokenizer:
     description:
-      - Directory of the model's tokenizer, as the container has it, where the hub cache's C(hub) is C(/root/.cache/huggingface/hub).
+      - Directory of the model's tokenizer in the container, where the hub cache's C(hub) is C(/root/.cache/huggingface/hub).
     type: str
     required: true
   hf_home:
     description:
-      - Hub cache of this host. Its C(hub) alone is mounted, and can only be read.
+      - Hub cache on this host. Only its C(hub) is mounted, read-only.
     type: path
     required: true
   mounts:
     description:
-      - Directories of this host that the container has beside it, each with C(source) and C(target), for a model in a plain directory. They can only be read.
+      - Additional directories of this host to mount, each with C(source) and C(target), for a model in a plain directory. They are read-only.
     type: list
     elements: dict
     default: []
   trust_remote_code:
     description:
-      - Let the tokenizer run code of the model's repository, as its engine does. The code that O(repositories) bring is compared before, as a start of the
-        engine does, with the hub's ids and with what this host noted of it.
+      - Let the tokenizer run code of the model's repository, as its engine does. The code of O(repositories) is first compared, as at a start of the
+        engine, with the hub's ids and with the records on this host.
     type: bool
     default: false
   api_key_file:
@@ -78,26 +78,26 @@ options:
     type: path
   api_key:
     description:
-      - The API's key, on a host that has no file with it. It is written to a file of mode 0600 for as long as the client runs.
+      - The API's key, on a host that has no file with it. It is written to a file of mode 0600 while the client runs.
     type: str
   workload:
     description:
-      - Name of what is asked, for the result.
+      - Name of the workload, for the result.
     type: str
     required: true
   concurrency:
     description:
-      - Requests at once, 1 or more. So many are sent once before, and not measured.
+      - Requests at once, 1 or more. The same number is sent once before, and not measured.
     type: int
     required: true
   prompts:
     description:
-      - Requests that are measured, 1 or more.
+      - Number of measured requests, 1 or more.
     type: int
     required: true
   input_len:
     description:
-      - Tokens of each prompt of random words. Of no effect with O(texts).
+      - Tokens of each prompt of random words. Has no effect with O(texts).
     type: int
     default: 1024
   output_len:
@@ -107,13 +107,13 @@ options:
     default: 256
   texts:
     description:
-      - Prompts to ask, one after the other and from the start again, in place of random words. Each is asked in the model's own chat template.
+      - Prompts to send, one after the other and from the start again, instead of random words. Each is sent in the model's own chat template.
     type: list
     elements: str
     default: []
   timeout:
     description:
-      - Seconds that all of it may take.
+      - Maximum seconds for everything.
     type: int
     default: 600
   probe_timeout:
@@ -123,7 +123,7 @@ options:
     default: 10
   memory_mb:
     description:
-      - Memory that the client's container may take, in MiB. On a node of the cluster it shares the memory with the engine.
+      - Maximum memory of the client's container, in MiB. On a node of the cluster it shares the memory with the engine.
     type: int
     default: 6144
   cluster_name:
@@ -134,12 +134,12 @@ options:
     version_added: 0.2.0
   state_dir:
     description:
-      - Directory with what is known of images, and with the state of the cluster. Where an image is not known, it is asked.
+      - Directory with the known facts about images, and the state of the cluster. An unknown image is asked.
     type: path
     default: /var/lib/gb10
   log_dir:
     description:
-      - Directory on this host that holds the logs of the collection's clusters.
+      - Directory on this host for the logs of the collection's clusters.
     type: path
     default: /var/log/gb10
     version_added: 0.2.0
@@ -164,24 +164,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 case:
-  description: What was asked.
+  description: The parameters of the case.
   returned: success
   type: dict
   sample: {"workload": "random", "concurrency": 8, "prompts": 32, "input_len": 1024, "output_len": 256}
 figures:
-  description: What the client measured. Empty in check mode.
+  description: The figures that the client measured. Empty in check mode.
   returned: success
   type: dict
   sample: {"duration_s": 101.2, "requests_s": 0.316, "output_tok_s": 80.9, "total_tok_s": 404.7, "input_tokens": 32768.0, "output_tokens": 8192.0,
            "ttft_mean_ms": 1810.1, "ttft_p50_ms": 1640.3, "ttft_p90_ms": 2604.6, "ttft_p99_ms": 3011.9, "tpot_mean_ms": 92.1, "tpot_p50_ms": 92.4,
            "tpot_p90_ms": 95.0, "tpot_p99_ms": 96.2, "itl_mean_ms": 92.0, "itl_p50_ms": 89.7, "itl_p90_ms": 97.1, "itl_p99_ms": 180.4}
 acceptance_length:
-  description: Tokens that a step of an engine with a drafter gave on average; null without one.
+  description: Average tokens per step of an engine with a drafter. Null without one.
   returned: success
   type: float
   sample: 2.31
 foreign_requests:
-  description: Requests of others that were answered meanwhile; null where the engine does not count them.
+  description: Other clients' requests that were answered meanwhile. Null if the engine does not count them.
   returned: success
   type: int
   sample: 0

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_probe
-short_description: Measure what the links between two nodes really carry
+short_description: Measure the actual throughput of the links between two nodes
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Moves bytes between two nodes over each of their links, one at a time and then over all at once, both ways, and pings with the do-not-fragment bit at
-    the links' MTU. A link that is up at 200 Gbit/s was reported to carry 13; only moving bytes shows that.
+    the links' MTU. A link that is up at 200 Gbit/s was reported to carry 13. Only moving bytes shows that.
   - One node listens (O(state=listen)), then the other measures (O(state=measure)). O(state=check) shows whether a node may be probed. The role
-    C(gb10.cluster.doctor --tags fabric) does all of it for a cluster.
-  - A pair is loaded for at most O(seconds), which is 10 seconds or less. Whatever happens, the listening process ends by itself, at the latest after
+    C(gb10.cluster.doctor --tags fabric) does all of this for a cluster.
+  - A pair is loaded for at most O(seconds), which is 10 seconds or less. The listening process always ends, at the latest after
     O(wait) and O(seconds).
   - The listening node binds only to the addresses of O(links), to ports that the kernel chooses, and serves one peer that knows O(token). The token is
     never sent.
-  - With O(method=rdma) the bytes are moved by C(ib_write_bw) of the package perftest. Where that fails, and with O(method=tcp), Python's own sockets move
-    them. RV(method) and RV(why) show what was done. TCP from Python does not fill a link of 200 Gbit/s.
-  - Refuses while an engine serves on this node, whoever started it, since the probe takes its network. Engines are found by their processes, as
-    M(gb10.cluster.page_cache_drop) finds them, and with O(state=check) by the state of this collection's clusters below O(state_dir) too. Where processes may
-    not be seen (C(hidepid)), nothing is probed.
-  - In check mode nothing is loaded and nothing listens. RV(probed) is false then.
-  - Changes nothing. O(state=check) may need C(become) to read the state of this collection's clusters; the others run unprivileged, where the limit of
+  - With O(method=rdma) C(ib_write_bw) from the package perftest moves the bytes. If that fails, and with O(method=tcp), Python's own sockets move
+    them. RV(method) and RV(why) show the method used. TCP from Python does not fill a link of 200 Gbit/s.
+  - Refuses while an engine serves on this node, no matter who started it, because the probe uses its network. Engines are found by their processes, as in
+    M(gb10.cluster.page_cache_drop), and with O(state=check) also by the state of this collection's clusters below O(state_dir). If processes cannot
+    be seen (C(hidepid)), nothing is probed.
+  - In check mode nothing is loaded and nothing listens, and RV(probed) is false.
+  - Changes nothing. O(state=check) may need C(become) to read the state of this collection's clusters. The others run unprivileged, if the limit of
     locked memory lets C(ib_write_bw) register its buffers.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -34,7 +34,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Refuses as the real run would, and loads no network.
+      - Refuses like the real run, and loads no network.
   diff_mode:
     support: none
     details:
@@ -43,8 +43,8 @@ options:
   state:
     description:
       - V(check) shows whether an engine serves, and whether C(ib_write_bw) is installed.
-      - V(listen) starts a process that waits for the measuring node and ends by itself.
-      - V(measure) measures with a node that listens, and returns what was found. It does not fail because of the network or the other node.
+      - V(listen) starts a process that waits for the measuring node and then ends.
+      - V(measure) measures with a listening node, and returns the results. It does not fail because of the network or the other node.
     type: str
     choices: [check, listen, measure]
     default: check
@@ -85,7 +85,7 @@ options:
         default: ""
   peer_ports:
     description:
-      - Where the other node listens, its RV(ports), in the order of O(links). Required with O(state=measure).
+      - The ports of the other node, its RV(ports), in the order of O(links). Required with O(state=measure).
     type: list
     elements: int
     default: []
@@ -102,7 +102,7 @@ options:
     default: tcp
   seconds:
     description:
-      - How long the network is loaded at most, 2 to 10.
+      - Maximum seconds for loading the network, 2 to 10.
     type: int
     default: 10
   wait:
@@ -112,22 +112,22 @@ options:
     default: 30
   streams:
     description:
-      - TCP connections on one link and in one direction at once, 1 to 16.
+      - Number of TCP connections at once on one link and in one direction, 1 to 16.
     type: int
     default: 4
   ib_write_bw:
     description:
-      - The program of perftest, as a path or as a name to be found on C(PATH).
+      - The perftest program, as a path or a name on C(PATH).
     type: str
     default: ib_write_bw
   ping:
     description:
-      - The program of iputils, as a path or as a name to be found on C(PATH).
+      - The iputils program, as a path or a name on C(PATH).
     type: str
     default: ping
   state_dir:
     description:
-      - The directory that holds the state of this collection's clusters on the node. Only O(state=check) reads it.
+      - Directory with the state of this collection's clusters on the node. Only O(state=check) reads it.
     type: path
     default: /var/lib/gb10
 seealso:
@@ -135,12 +135,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: May this node be probed?
+- name: Check whether this node may be probed
   gb10.cluster.fabric_probe:
     state: check
   become: true
 
-- name: Let the worker listen
+- name: Make the worker listen
   gb10.cluster.fabric_probe:
     state: listen
     token: "{{ one_time_token }}"
@@ -178,13 +178,13 @@ rdma:
   type: bool
   sample: true
 serving:
-  description: The engines that serve on this node, as text; empty unless the module refused.
+  description: The engines that serve on this node, as text. Empty unless the module refused.
   returned: always
   type: list
   elements: str
   sample: []
 ports:
-  description: Where this node listens, in the order of O(links); empty in check mode.
+  description: The ports on which this node listens, in the order of O(links). Empty in check mode.
   returned: with O(state=listen)
   type: list
   elements: int
@@ -195,12 +195,12 @@ method:
   type: str
   sample: rdma
 why:
-  description: Why that is not what O(method) asked for; empty when it is.
+  description: Why that differs from O(method). Empty if it does not.
   returned: with O(state=measure)
   type: str
   sample: ""
 links:
-  description: What each link carried alone.
+  description: The throughput of each link alone.
   returned: with O(state=measure)
   type: list
   elements: dict
@@ -218,30 +218,30 @@ links:
       type: str
       sample: 192.168.100.12
     mtu:
-      description: The MTU that was tried, in bytes.
+      description: The tested MTU, in bytes.
       type: int
       sample: 9000
     out_gbits:
-      description: Gbit/s from this node to the other, null when it was not measured.
+      description: Gbit/s from this node to the other. Null if not measured.
       type: float
       sample: 97.28
     in_gbits:
-      description: Gbit/s from the other node to this one, null when it was not measured.
+      description: Gbit/s from the other node to this one. Null if not measured.
       type: float
       sample: 92.57
     ping:
       description:
-        - Whether packets of that MTU come back undivided (C(passes), null when that could not be tried), the MTU that something on the way named
-          (C(path_mtu), else null), and the shortest round trip of three in milliseconds (C(rtt_ms), null when none came back).
+        - Whether packets with that MTU return unfragmented (C(passes), null if that could not be tested), the MTU that a device on the path reported
+          (C(path_mtu), else null), and the shortest round trip of three in milliseconds (C(rtt_ms), null if none returned).
       type: dict
       sample: {"passes": true, "path_mtu": null, "rtt_ms": 0.28}
 together:
-  description: Gbit/s over all links at once, out and in, null for what was not measured; null with one link.
+  description: Gbit/s over all links at once, out and in, null where not measured. Null with one link.
   returned: with O(state=measure)
   type: dict
   sample: {"out_gbits": 189.85, "in_gbits": 188.4}
 errors:
-  description: What could not be done, as text. Empty when all was measured; otherwise the verdict is V(unknown).
+  description: Operations that failed, as text. Empty if all was measured. Otherwise the verdict is V(unknown).
   returned: with O(state=measure)
   type: list
   elements: str

@@ -11,32 +11,33 @@ short_description: Copy an image to a node, from another node over the fabric or
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Three steps make a copy. O(state=served) on the node that has the image starts a server. O(state=copied) on the node that lacks it fetches the layers
-    that its engine has not. O(state=stopped) on the first ends it. Afterwards both have the image under one id.
-  - The server is a transient systemd unit, C(gb10-image-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It
-    listens on O(address) alone, reads alone, lets O(clients) in alone, and asks for a secret that was made for this copy. The secret lies in a
-    directory of root's below C(/run), and goes away with the unit. The traffic itself is not encrypted; the fabric is a cable between the nodes.
-  - The engine pushes the layers that the other node lacks to a registry on 127.0.0.1 that the server (with containerd's image store and O(state=served) the
-    module, to learn what there is) runs for the length of one push. The image has another name meanwhile. An engine with the classic store does that only
-    where it knows the compressed form of the other layers, since it pulled or pushed them. Only blobs travel, each with its sha256, and no name.
-  - What does not come by push is filtered out of the engine's export (C(docker save)) while it streams. With containerd's image store, C(msg) says why.
-    Engines before 25.0 name a layer only after all of them; one whose content is unknown until then is spooled in a private file.
-  - Both ends prove that they know the secret, which never crosses the link. The node that fetches takes only blobs of RV(offer), which it has from the
-    controller, computes the sha256 of each, and ends the archive that it makes of them when all are right. An engine takes an archive whole or not at all.
-    Names come from the offer alone.
-  - Afterwards the engine has to create a container of the image (which is not started), since a load can succeed where the layers were not unpacked. An
-    image of which it makes none loses its name again.
-  - Both engines must keep their images in the same way (classic, or containerd's image store), since an image has another id in each.
-  - O(base_image) goes along under its own name where it lies below the image. It has no layers of its own.
-  - An image that another tag of this node names keeps that tag. A tag that names another image here is given to the one that comes, as a pull does.
-  - When the tag names the image already, nothing is fetched. C(changed) is false then.
-  - O(state=pulled) instead pulls an image from its registry unless the node has it, and gives it the name O(tag).
-  - While it copies or pulls, a line on the controller says every 15 seconds how much has come. Images with an engine have 20 to 40 GB. Both run on the node
-    without the connection. When that is lost, they go on, and a second run takes them up.
+  - A copy has three steps. O(state=served) on the node that has the image starts a server. O(state=copied) on the node that lacks it fetches the layers
+    that its engine does not have. O(state=stopped) on the first stops the server. Afterwards both have the image with the same id.
+  - The server is a transient systemd unit, C(gb10-image-copy-CLUSTER.service), that ends after O(timeout) at the latest. It
+    listens only on O(address), only reads, accepts only O(clients), and requires a secret that was generated for this copy. The secret is in a
+    directory below C(/run) that only root may read, and is deleted with the unit. The traffic itself is not encrypted. The fabric is a cable between
+    the nodes.
+  - The engine pushes the layers that the other node lacks to a registry on 127.0.0.1. The server runs it for the length of one push. With containerd's image
+    store, O(state=served) runs it too, to list the layers. The image has another name meanwhile. An engine with the classic store can do that only
+    if it knows the compressed form of the other layers, because it pulled or pushed them. Only blobs are transferred, each with its sha256, and no name.
+  - Layers that are not pushed are filtered out of the engine's export (C(docker save)) while it streams. With containerd's image store, C(msg) has the
+    reason. Engines before 25.0 name a layer only after all of them. A layer whose content is unknown until then is spooled in a private file.
+  - Both ends prove that they know the secret, which never crosses the link. The fetching node accepts only blobs in RV(offer), which the controller
+    gave it. It computes the sha256 of each, and completes the archive only if all are right. An engine accepts an archive completely or not at all.
+    Names come only from the offer.
+  - Afterwards the engine has to create a container from the image (without starting it), because a load can succeed without unpacking the layers. An
+    image from which it cannot create one loses its name again.
+  - Both engines must use the same image store (classic, or containerd's), because an image has a different id in each.
+  - O(base_image) is copied under its own name if the image was built on it. It has no layers of its own.
+  - An image that has another tag on this node keeps that tag. A tag that names another image here is moved to the copied one, as in a pull.
+  - If the tag already names the image, nothing is fetched and C(changed) is false.
+  - O(state=pulled) instead pulls an image from its registry unless the node has it, and assigns the name O(tag).
+  - While it copies or pulls, the controller prints the progress every 15 seconds. Images with an engine have 20 to 40 GB. Both run on the node
+    without the connection. If it is lost, they continue, and a second run picks them up.
 requirements:
-  - systemd on the node that gives the image, and a Docker engine 20.10 or newer on both.
-  - For O(state=pulled), the Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer), which knows the node's logins to
-    registries.
+  - systemd on the node that serves the image, and a Docker engine 20.10 or newer on both.
+  - For O(state=pulled), the Docker SDK for Python on the node (the distribution's C(python3-docker), 5.0.3 or newer), which knows the node's
+    registry logins.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -44,40 +45,40 @@ attributes:
   check_mode:
     support: full
     details:
-      - Nothing is started. O(state=served) says what it would give, and O(state=copied) what it would copy, or why it could not.
+      - Nothing is started. O(state=served) reports what it would serve, and O(state=copied) what it would copy, or why it could not.
   diff_mode:
     support: full
 options:
   state:
     description:
-      - V(served) starts a server of the image; what was left over of the same cluster is replaced.
-      - V(copied) fetches what this node's engine lacks of O(offer).
-      - V(stopped) ends the server, and removes its files. In check mode it only says what there is.
+      - V(served) starts a server for the image. It replaces a leftover server of the same cluster.
+      - V(copied) fetches the part of O(offer) that this node's engine lacks.
+      - V(stopped) stops the server, and removes its files. In check mode it only reports them.
       - V(pulled) pulls the image from its registry.
     type: str
     choices: [served, copied, stopped, pulled]
     required: true
   image:
     description:
-      - The image by its tag. Required with O(state=served) and O(state=pulled). A pull also takes it by its digest, as
-        RV(gb10.cluster.image_info#module:digest.reference) says it.
+      - The image's tag. Required with O(state=served) and O(state=pulled). A pull also accepts its digest, in the format of
+        RV(gb10.cluster.image_info#module:digest.reference).
     type: str
   tag:
     description:
-      - With O(state=pulled), a name that the image gets on the node.
+      - With O(state=pulled), an additional name for the image on the node.
     type: str
   base_image:
     description:
-      - The image that it was built on. It goes along under its tag; one that is named by a digest does not.
+      - The image that it was built on. It is copied with its tag. An image named by a digest is not copied.
     type: str
   cluster_name:
     description:
-      - Name of the cluster. Each has a unit of its own.
+      - Name of the cluster. Each cluster has its own unit.
     type: str
     default: gb10
   address:
     description:
-      - This node's own address on the fabric. The unit listens there, and clients connect from there. Required unless O(state=stopped).
+      - This node's own address on the fabric. The unit listens on it, and clients connect from it. Required unless O(state=stopped).
     type: str
   port:
     description:
@@ -91,44 +92,43 @@ options:
     elements: str
   source:
     description:
-      - Fabric address of the node that gives the image. Required with O(state=copied), but in check mode.
+      - Fabric address of the node that serves the image. Required with O(state=copied), except in check mode.
     type: str
   secret:
     description:
-      - The content of RV(secret_file) of the node that gives the image. Required with O(state=copied), but in check mode.
+      - The content of RV(secret_file) from the node that serves the image. Required with O(state=copied), except in check mode.
     type: str
   offer:
     description:
-      - RV(offer) of the node that gives the image. Required with O(state=copied).
+      - RV(offer) from the node that serves the image. Required with O(state=copied).
     type: dict
   timeout:
     description:
-      - Seconds after which the copy or the pull is given up, and the unit ends by itself.
+      - Seconds after which the copy or the pull is aborted, and the unit ends.
     type: int
     default: 7200
   disk_floor_gib:
     description:
-      - GiB that stay free on the disk of the Docker engine, from 0. With O(state=copied) what is missing must fit there twice besides, compressed layers
-        five times. With O(state=served) the export must, which a classic engine lays on its disk; before 25.0 twice.
+      - GiB to keep free on the disk of the Docker engine, from 0. With O(state=copied) the missing layers must also fit there twice, compressed layers
+        five times. With O(state=served) the export must fit, which a classic engine writes to its disk, before 25.0 twice.
     type: int
     default: 20
   required:
     description:
-      - Whether it is a failure that this node cannot copy at all, since it lacks systemd, the address, a free port, a way to the source or the same
-        kind of image store. Otherwise
-        RV(able) is false then, C(msg) says why, and the node may pull and build by itself.
+      - Whether to fail if this node cannot copy at all, because it lacks systemd, the address, a free port, a route to the source or the same
+        kind of image store. Otherwise RV(able) is false, C(msg) has the reason, and the node may pull and build on its own.
     type: bool
     default: true
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. How far the copy is stands there while it runs, and a lock that
-        keeps two copies out of one engine.
+      - Directory on the node for the state of the collection's clusters. It contains the progress of a running copy, and a lock that
+        prevents two copies into one engine.
     type: path
     default: /var/lib/gb10
   lock_id:
     description:
-      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts anything, the module makes sure that the
-        lock on this node still is that one. With an empty one nothing is checked.
+      - Id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts anything, the module verifies that the
+        lock on this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
 seealso:
@@ -157,7 +157,7 @@ EXAMPLES = r"""
   register: secret
   when: inventory_hostname == 'spark-2'
 
-- name: Fetch what this node lacks of it
+- name: Fetch the layers that this node lacks
   gb10.cluster.image_copy:
     state: copied
     address: 192.168.177.12
@@ -167,7 +167,7 @@ EXAMPLES = r"""
   become: true
   when: inventory_hostname == 'spark-2'
 
-- name: Pull the image that the tag is now
+- name: Pull the image by digest, and tag it
   gb10.cluster.image_copy:
     state: pulled
     image: nvcr.io/nvidia/vllm@sha256:2f9d4a0c3b5e6f708192a3b4c5d6e7f8012345679b90461c92071f0c3f3d4b7f
@@ -188,7 +188,7 @@ able:
   type: bool
   sample: true
 offer:
-  description: What the node that gives the image has.
+  description: The image on the node that serves it.
   returned: O(state=served)
   type: dict
   contains:
@@ -199,18 +199,18 @@ offer:
       description: The image's id.
       type: str
     layers:
-      description: Its layers by the sha256 of their content, from the lowest.
+      description: Its layers by the sha256 of their content, lowest first.
       type: list
       elements: str
     size:
-      description: The bytes of the image, as the engine says.
+      description: The bytes of the image, as reported by the engine.
       type: int
     store:
-      description: How the engine keeps its images, V(classic) or V(containerd).
+      description: The engine's image store, V(classic) or V(containerd).
       type: str
     images:
       description:
-        - The image, behind the base where that goes along. Each has its C(id), its C(names), how many C(layers) and bytes (C(size)) it has; with
+        - The image, after the base if that is included. Each has its C(id), its C(names), its number of C(layers) and bytes (C(size)). With
           V(containerd) also its media type (C(kind)) and its blobs, C(about) it and those of its layers (C(blobs)), each as digest and bytes.
       type: list
       elements: dict
@@ -226,27 +226,27 @@ offer:
         layers: 1
         size: 52428800
 secret_file:
-  description: The file on the node that gives the image that holds the secret; only root may read it. Empty when nothing was started.
+  description: The file with the secret, on the node that serves the image. Only root may read it. Empty if nothing was started.
   returned: O(state=served)
   type: str
   sample: /run/gb10-image-copy/gb10/secret
 image_id:
-  description: The image's id, null with O(state=stopped), where nothing could be copied, and in check mode when it would be pulled.
+  description: The image's id. Null with O(state=stopped), if nothing could be copied, and in check mode if it would be pulled.
   returned: success
   type: str
   sample: sha256:9b90461c92071f0c3f3d4b7f2c5fb0c5b7de7f2d4f7d8e9a0b1c2d3e4f506172
 how:
-  description: V(layers) as the classic store has them, or V(blobs) of containerd's; empty with O(state=stopped) and where nothing could be copied.
+  description: V(layers) for the classic store, or V(blobs) for containerd's. Empty with O(state=stopped) and if nothing could be copied.
   returned: success, but with O(state=pulled)
   type: str
   sample: layers
 layers_sent:
-  description: How many layers this node lacked.
+  description: Number of layers that this node lacked.
   returned: O(state=copied)
   type: int
   sample: 2
 bytes:
-  description: The bytes that the engine took; in check mode about those that would come, and with O(state=served) about those of all layers.
+  description: The bytes that the engine loaded. In check mode the approximate bytes to load, with O(state=served) the approximate bytes of all layers.
   returned: success, but with O(state=pulled)
   type: int
   sample: 52436480
@@ -256,7 +256,7 @@ seconds:
   type: float
   sample: 0.8
 running:
-  description: The unit and the directory that were there of a copy.
+  description: The unit and the directory of an existing copy.
   returned: O(state=stopped)
   type: list
   elements: str

@@ -11,9 +11,9 @@ short_description: Evaluate and judge the settings of a host (internal)
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Evaluates every setting of the role P(gb10.cluster.gb10#role) for this host, each on its own, and judges types, ranges and formats.
-  - A setting that can't be evaluated (an undefined variable, a vault without its password) is named; it does not hide the others.
-  - Never fails because of what it finds. Give the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
+  - Evaluates every setting of the role P(gb10.cluster.gb10#role) for this host, each separately, and judges types, ranges and formats.
+  - A setting that cannot be evaluated (an undefined variable, a vault without its password) is named. The others are still evaluated.
+  - Never fails because of its findings. Pass the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
     P(gb10.cluster.engine#role) does.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
@@ -26,30 +26,31 @@ attributes:
 options:
   passwords_of:
     description:
-      - Judges the command line and evaluates the passwords that Ansible logs in to these hosts with instead. No password is returned or shown.
-      - Of the command line it judges names that no role reads, and tags that no stage of the playbook has.
-      - Ansible evaluates them before any task of a host, so this is asked for another host, such as C(localhost).
+      - Judges the command line and evaluates Ansible's login passwords for these hosts instead. No password is returned or shown.
+      - On the command line it finds names that no role reads, and tags that no stage of the playbook has.
+      - Ansible evaluates them before any task of a host, so run this for another host, such as C(localhost).
     type: list
     elements: str
   role:
     description:
-      - Judges the command line, and what this role of the collection reads, instead. For roles that need no cluster. With O(passwords_of) both are judged.
+      - Judges the command line, and the settings that this role of the collection reads, instead. For roles that need no cluster. With O(passwords_of) both are
+        judged.
     type: str
   known:
     description:
-      - Names of variables that the playbook itself reads, beside the settings of the collection's roles. Of use with O(passwords_of) and O(role).
+      - Names of variables that the playbook itself reads, in addition to the settings of the collection's roles. Used with O(passwords_of) and O(role).
     type: list
     elements: str
     default: []
   profile:
     description:
-      - Whether the profile is read and judged, too, with the arguments over it. What takes a cluster down needs none.
+      - Whether to also read and judge the profile, with the arguments over it. Taking a cluster down does not need it.
     type: bool
     default: true
 """
 
 EXAMPLES = r"""
-- name: Have the settings at hand
+- name: Load the shared settings
   ansible.builtin.include_role:
     name: gb10.cluster.gb10
     public: true
@@ -58,12 +59,12 @@ EXAMPLES = r"""
   gb10.cluster.inputs_info:
   register: answer
 
-- name: Show what is wrong with them
+- name: Show the problems
   gb10.cluster.judge:
     title: My settings
     findings: "{{ answer.findings }}"
 
-- name: See whether a vault is in the way of a password
+- name: Check whether a password cannot be read because of a vault
   gb10.cluster.inputs_info:
     passwords_of: "{{ groups['gb10_cluster'] }}"
   register: passwords
@@ -76,19 +77,19 @@ settings:
   type: dict
   sample: {"gb10_api_port": 8000, "gb10_cluster_name": gb10}
 marks:
-  description: For mappings that are alike on all hosts, a mark for each key's value. Two values with other marks differ; no value can be told from its mark.
+  description: For mappings that must match on all hosts, a mark for each key's value. Different marks mean different values. A mark does not reveal its value.
   returned: without O(passwords_of) and O(role)
   type: dict
   sample: {"gb10_env": {"NCCL_DEBUG": 5a1f}}
 profile:
-  description: The profile that C(gb10_profile) names, with its defaults. Null when it can't be used, and with O(profile=false).
+  description: The profile that C(gb10_profile) names, with its defaults. Null if it cannot be used, and with O(profile=false).
   returned: without O(passwords_of) and O(role)
   type: dict
   sample: {"id": nemotron_3_super_tp2}
 derived:
   description:
-    - What the role P(gb10.cluster.gb10#role) computes from sound settings (C(profile), C(env), C(own_names), C(executor_choice), C(serve_arguments)).
-    - What can't be computed, or not before the image was asked, is left out, and all of it with O(profile=false).
+    - Values that the role P(gb10.cluster.gb10#role) computes from valid settings (C(profile), C(env), C(own_names), C(executor_choice), C(serve_arguments)).
+    - Values that cannot be computed, or only after the image was asked, are left out. With O(profile=false) all are.
   returned: without O(passwords_of) and O(role)
   type: dict
   version_added: 0.2.0
@@ -99,7 +100,7 @@ login:
   type: dict
   sample: {"connection": ssh, "host": spark-1.example.lan, "port": 22}
 findings:
-  description: What is wrong, as M(gb10.cluster.judge) takes it. Empty when all is well.
+  description: The problems, in the format of M(gb10.cluster.judge). Empty if there are none.
   returned: always
   type: list
   elements: dict
@@ -110,7 +111,7 @@ findings:
       message: "gb10_api_port: is 80; expected 1024 to 65535."
       remedy: set gb10_api_port to 1024 to 65535
 verdict:
-  description: The gravest verdict among the findings.
+  description: The most severe verdict among the findings.
   returned: always
   type: str
   sample: pass

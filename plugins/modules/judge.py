@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: judge
-short_description: Judge what the nodes answered, print it once, and stop on what must stop (internal)
+short_description: Judge the nodes' answers, print the result once, and stop on problems (internal)
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Every judgement of this collection is a finding of one shape. This action prints findings as one table, the gravest first, each with its remedy.
-    What several nodes share is one entry that names them.
-  - With O(stage) it collects what the nodes answered and judges it as the roles of this collection do. With O(findings) it takes findings as they are.
-  - Fails when a finding's verdict is V(block) or V(unknown), unless O(fail_on_block) is off, and when O(fail_on_warn) says so with V(warn).
-    What could not be found out is never taken for a pass.
+  - Every judgment of this collection is a finding with the same format. This action prints findings as one table, the most severe first, each with its remedy.
+    A finding shared by several nodes is one entry that names them.
+  - With O(stage) it collects the nodes' answers and judges them as the roles of this collection do. With O(findings) it uses the given findings.
+  - Fails if a finding's verdict is V(block) or V(unknown), unless O(fail_on_block) is off, and with O(fail_on_warn) also for V(warn).
+    An unknown fact never counts as a pass.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
   - gb10.cluster._attributes.internal
@@ -27,7 +27,7 @@ attributes:
 options:
   stage:
     description:
-      - What is judged. The roles of this collection use it, each with the answers and settings of its own tasks.
+      - The stage to judge. The roles of this collection use it, each with the answers and settings of its own tasks.
       - Mutually exclusive with O(findings), and one of the two is required.
     type: str
     choices:
@@ -86,73 +86,73 @@ options:
     version_added: 0.2.0
   answers:
     description:
-      - The word by which the stage knows an answer, to the name of the variable that holds it on every node, such as a registered result.
-      - A variable is evaluated as a task on that node would see it, those of roles included. One that is not defined there is no answer.
+      - The stage's name for an answer, with the name of the variable that contains it on every node, such as a registered result.
+      - A variable is evaluated as in a task on that node, including those of roles. One that is not defined there counts as no answer.
     type: dict
     default: {}
     version_added: 0.2.0
   settings:
-    description: What the stage needs to know beside the answers.
+    description: Further facts that the stage needs.
     type: dict
     default: {}
     version_added: 0.2.0
   path:
     description:
-      - File or directory on the controller that the stage writes its JSON to, not in check mode. It is a record and no state - nothing is V(changed) by it.
+      - File or directory on the controller that the stage writes its JSON to, not in check mode. It is a record and not state - it changes nothing.
     type: path
     default: ""
     version_added: 0.2.0
   title:
     description:
-      - What was judged, the table's first words. Required with O(findings).
+      - The subject of the judgment, the table's first words. Required with O(findings).
     type: str
   findings:
     description:
-      - The findings, each with C(id), C(node), C(verdict), C(message) and, where there are any, C(measured), C(needed), C(remedy) and C(source).
+      - The findings, each with C(id), C(node), C(verdict), C(message) and optionally C(measured), C(needed), C(remedy) and C(source).
       - Mutually exclusive with O(stage), and one of the two is required.
     type: list
     elements: dict
   silenced:
     description:
-      - Ids of findings that shall not stop anything. They are still listed and counted, as V(silenced).
+      - Ids of findings that must not stop anything. They are still listed and counted, as V(silenced).
     type: list
     elements: str
     default: []
   show:
     description:
-      - Whether the table lists everything or leaves out what passed.
+      - Whether the table lists everything or leaves out passed checks.
     type: str
     choices: [all, problems]
     default: all
   fail:
     description:
-      - Whether the task fails where it stops. Ansible passes on what a stage passes on (as M(ansible.builtin.set_stats) does) of tasks that did not fail
-        alone. Without it, a task after this one has to fail when RV(stops).
+      - Whether the task fails if it stops. Ansible passes on a stage's values (as M(ansible.builtin.set_stats) does) only from tasks that did not fail.
+        Without it, a later task must fail if RV(stops).
     type: bool
     default: true
     version_added: 0.2.0
   fail_on_block:
     description:
-      - Whether V(block) and V(unknown) stop. Without it the table is all there is, as the playbook C(gb10.cluster.doctor) wants it.
+      - Whether V(block) and V(unknown) stop. Without it the table is the only result, as the playbook C(gb10.cluster.doctor) requires.
     type: bool
     default: true
     version_added: 0.2.0
   fail_on_warn:
     description:
-      - Whether V(warn) stops, too. It implies O(fail_on_block).
+      - Whether V(warn) also stops. It implies O(fail_on_block).
     type: bool
     default: false
     version_added: 0.2.0
   note:
     description:
-      - A text of any number of lines that is printed below the table as it is, such as the next command to type.
+      - A text of any number of lines that is printed unchanged below the table, such as the next command.
     type: str
     default: ""
     version_added: 0.2.0
 """
 
 EXAMPLES = r"""
-- name: Judge a node by hand
+- name: Judge a node with your own rule
   gb10.cluster.judge:
     title: My own rule
     findings:
@@ -165,23 +165,23 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: The gravest verdict among the findings.
+  description: The most severe verdict among the findings.
   returned: always
   type: str
   sample: pass
 stops:
-  description: Whether something was found that stops. C(msg) then says how much of it, and where it was printed.
+  description: Whether a finding stops the play. C(msg) then shows their number, and where they were printed.
   returned: always
   type: bool
   sample: false
 finished_at:
-  description: When that was judged, in seconds since the epoch.
+  description: When it was judged, in seconds since the epoch.
   returned: always
   type: float
   version_added: 0.2.0
   sample: 1795226031.5
 findings:
-  description: The findings as they were judged. A record of all nodes has its own.
+  description: The judged findings. A record of all nodes has its own.
   returned: when the task did not fail, and there is no such record
   type: list
   elements: dict

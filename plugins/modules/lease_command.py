@@ -11,15 +11,15 @@ short_description: Run a command on the controller while the nodes are leased to
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Runs O(command) on the controller, without a shell, and shows what it prints line by line. All of that is kept in a log there that its user alone may read.
+  - Runs O(command) on the controller, without a shell, and shows its output line by line. The output is stored in a log there that only its user may read.
   - The task runs on all nodes of the lease at once. Each instance renews the lease of its own node (M(gb10.cluster.node_service)) until the command has ended.
-  - "The command finds in its environment E(GB10_MODE), E(GB10_CLUSTER), E(GB10_ENDPOINT), E(GB10_MODEL), E(OPENAI_BASE_URL), and E(GB10_API_KEY_FILE), a
-    file of mode 0600 with the API's key, which goes away with the task. E(GB10_SERVICES_FILE) is a JSON file that has C(endpoint), C(model) and
-    C(api_key_file) of each cluster by its name; the variables are about the first one."
-  - Each engine has to answer this controller before the command starts.
-  - When the run is interrupted, or its process is killed, the instances end the command and give the lease up, so that the nodes end it. When the lease of
-    one node is over, since the node was not reached for O(lost_seconds) or was rebooted, they end the command, give up those of the others, and fail.
-  - A command that fails does not fail the task, so that a play can bring the nodes back first; see RV(exit_code).
+  - "The command's environment contains E(GB10_MODE), E(GB10_CLUSTER), E(GB10_ENDPOINT), E(GB10_MODEL), E(OPENAI_BASE_URL), and E(GB10_API_KEY_FILE), a
+    file of mode 0600 with the API's key, which is deleted with the task. E(GB10_SERVICES_FILE) is a JSON file that has C(endpoint), C(model) and
+    C(api_key_file) of each cluster by its name. The variables describe the first one."
+  - Each engine must answer this controller before the command starts.
+  - If the run is interrupted, or its process is killed, the instances end the command and give the lease up, so that the nodes end it. If the lease of
+    one node is over, because the node was not reached for O(lost_seconds) or was rebooted, they end the command, give up those of the others, and fail.
+  - A command that fails does not fail the task, so that a play can first restore the nodes. See RV(exit_code).
 extends_documentation_fragment:
   - gb10.cluster._attributes.internal
 attributes:
@@ -35,13 +35,13 @@ attributes:
 options:
   command:
     description:
-      - The program and its words.
+      - The program and its arguments.
     type: list
     elements: str
     required: true
   mode:
     description:
-      - The mode that is there for it.
+      - The mode that is up for it.
     type: str
     choices: [cluster, singles]
     required: true
@@ -59,28 +59,28 @@ options:
     required: true
   engines:
     description:
-      - What the units of this node say of their engines (RV(gb10.cluster.node_state_info#module:engines)).
+      - What this node's units report about their engines (RV(gb10.cluster.node_state_info#module:engines)).
     type: list
     elements: dict
     required: true
   address:
     description:
-      - How the controller reaches this node, for an engine that listens on all addresses.
+      - The controller's address for this node, for an engine that listens on all addresses.
     type: str
     required: true
   secrets_dir:
     description:
-      - Directory on the node that holds the clusters' secrets.
+      - Directory on the node for the clusters' secrets.
     type: path
     default: /etc/gb10/secrets
   has_key:
     description:
-      - Whether the engines want a key.
+      - Whether the engines require a key.
     type: bool
     default: true
   beside:
     description:
-      - A file on the controller in whose directory the log is kept, as C(CLUSTER-lease-TIME.log).
+      - A file on the controller. The log is written to its directory, as C(CLUSTER-lease-TIME.log).
     type: path
     required: true
   cluster_name:
@@ -90,22 +90,22 @@ options:
     default: gb10
   limit_seconds:
     description:
-      - Seconds that the command may run. Then it gets SIGTERM, and SIGKILL 30 s later. V(0) sets no limit.
+      - Maximum seconds for the command. After that it gets SIGTERM, and SIGKILL 30 s later. V(0) sets no limit.
     type: int
     default: 86400
   lost_seconds:
     description:
-      - That of the lease (O(gb10.cluster.node_service#module:lease.lost_seconds)). It is renewed every fifth of that, and at least every 30 s.
+      - The value of the lease (O(gb10.cluster.node_service#module:lease.lost_seconds)). It is renewed every fifth of that, and at least every 30 s.
     type: int
     default: 300
   lease_id:
     description:
-      - Id of the lease. With an empty one nothing is renewed.
+      - Id of the lease. With an empty value nothing is renewed.
     type: str
     default: ""
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters.
+      - Directory on the node for the state of the collection's clusters.
     type: path
     default: /var/lib/gb10
   roots:
@@ -134,12 +134,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 exit_code:
-  description: How the command ended; 128 and the signal's number where a signal ended it.
+  description: Exit code of the command, 128 plus the signal's number if a signal ended it.
   returned: on the first node, when it ended
   type: int
   sample: 0
 limited:
-  description: Whether it was ended because O(limit_seconds) were over.
+  description: Whether it was ended at O(limit_seconds).
   returned: on the first node, when it ended
   type: bool
   sample: false
@@ -149,12 +149,12 @@ seconds:
   type: float
   sample: 5230.4
 log:
-  description: Where on the controller all is kept that it printed.
+  description: The file on the controller with its complete output.
   returned: on the first node, when it ended
   type: str
   sample: /home/ada/.cache/gb10/gb10-lease-20261124T070000Z.log
 tail:
-  description: The last 20 lines of that.
+  description: The last 20 lines of the output.
   returned: on the first node, when it ended
   type: list
   elements: str

@@ -11,24 +11,24 @@ short_description: Copy a model from one node's hub cache to another's over the 
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Three steps make a copy. O(state=served) on the node that has the model lists its files and starts a server of them. O(state=copied) on the node that
-    lacks it fetches what is missing. O(state=stopped) on the first ends the server.
-  - The server is a transient systemd unit, C(gb10-copy-CLUSTER.service), that ends after O(timeout) even when nobody comes back. It listens on O(address)
-    alone, reads the listed files alone, in a root of its own as the owner of the cache, lets O(clients) in alone, and both ends prove that they know a
-    secret that was made for this copy. The secret lies in a directory of root's below C(/run), and goes away with the server. The traffic itself is not
-    encrypted; the fabric is a cable between the nodes.
-  - O(streams) connections fetch at once, in blocks of 4 MiB, without compression. Each block is compared by a digest of 128 bits (xxh128, by sha256 where
-    one of the nodes has no libxxhash), and fetched again when it differs.
-  - Several nodes copy as a chain. With O(state=copied) and O(clients), a node gives each block on as soon as it was compared, so that the last node ends
-    little later than the first one.
-  - What is not whole lies in C(hub/.gb10-copy) with a note of the blocks that have come, and the next run goes on with it. A file gets its own name in the
-    cache only when all files have arrived, and the source has not changed one meanwhile. A file that has such a name and is another one is never
-    replaced; the module names it and fails.
-  - Files, links into the cache, refs that name the revision, and modes are as on the source, but no mode goes beyond C(0644). The owner is that of the cache
-    on this node, and all is done as that user. Where somebody else owns a directory that is written to, or a link on the way, the module fails and says
-    which C(chown) mends it.
-  - Afterwards the copied files leave the page cache, on the target and, with O(state=stopped) and O(listing), on the source.
-  - When all is there already, nothing is read but names and sizes. C(changed) is false then.
+  - A copy has three steps. O(state=served) on the node that has the model lists its files and starts a server for them. O(state=copied) on the node that
+    lacks it fetches the missing files. O(state=stopped) on the first stops the server.
+  - The server is a transient systemd unit, C(gb10-copy-CLUSTER.service), that ends after O(timeout) at the latest. It listens only on O(address),
+    reads only the listed files, in its own root directory as the owner of the cache, and accepts only O(clients). Both ends prove that they know a
+    secret that was generated for this copy. The secret is in a directory below C(/run) that only root may read, and is deleted with the server. The
+    traffic itself is not encrypted. The fabric is a cable between the nodes.
+  - O(streams) connections fetch at once, in blocks of 4 MiB, without compression. Each block is verified by a digest of 128 bits (xxh128, or sha256 if
+    one of the nodes has no libxxhash), and fetched again if it differs.
+  - Several nodes copy as a chain. With O(state=copied) and O(clients), a node forwards each block as soon as it is verified, so that the last node
+    finishes only a little later than the first.
+  - Incomplete files are in C(hub/.gb10-copy) with a note of the blocks that have arrived, and the next run continues from there. A file gets its final
+    name in the cache only after all files have arrived, and if the source did not change one meanwhile. A different file that already has this name is
+    never replaced. The module names it and fails.
+  - Files, links into the cache, refs that name the revision, and modes are the same as on the source, but no mode exceeds C(0644). The owner is that of
+    the cache on this node, and all work is done as that user. If another user owns a directory to write to, or a link in its path, the module fails and
+    shows the C(chown) command that fixes it.
+  - Afterwards the copied files are dropped from the page cache, on the target and, with O(state=stopped) and O(listing), on the source.
+  - If all files exist already, only names and sizes are read, and C(changed) is false.
 requirements:
   - systemd on the node that serves.
 extends_documentation_fragment:
@@ -38,87 +38,87 @@ attributes:
   check_mode:
     support: full
     details:
-      - Nothing is started. O(state=served) lists, and O(state=copied) says what it would copy, or why it could not.
+      - Nothing is started. O(state=served) lists the files, and O(state=copied) reports what it would copy, or why it could not.
   diff_mode:
     support: full
 options:
   state:
     description:
-      - V(served) lists the files of O(repositories) and starts the server, one that was left over of the same cluster is replaced.
-      - V(copied) fetches what this node lacks of O(listing).
-      - V(stopped) ends the server, and removes its files. In check mode it only says what there is of a copy.
+      - V(served) lists the files of O(repositories) and starts the server. It replaces a leftover server of the same cluster.
+      - V(copied) fetches the part of O(listing) that this node lacks.
+      - V(stopped) stops the server, and removes its files. In check mode it only reports them.
     type: str
     choices: [served, copied, stopped]
     required: true
   hf_home:
     description:
-      - The directory that holds C(hub/).
+      - The directory that contains C(hub/).
     type: path
     required: true
   cluster_name:
     description:
-      - Name of the cluster. Each has a server of its own.
+      - Name of the cluster. Each cluster has its own server.
     type: str
     default: gb10
   address:
     description:
-      - This node's own address on the fabric. The server listens there, and clients connect from there. Required unless O(state=stopped).
+      - This node's own address on the fabric. The server listens on it, and clients connect from it. Required unless O(state=stopped).
     type: str
   port:
     description:
-      - The port of all nodes of this copy.
+      - The port on all nodes of this copy.
     type: int
     default: 20300
   clients:
     description:
-      - Fabric addresses that may fetch. Required with O(state=served). With O(state=copied), those of the next node of a chain; it is waited for in the
-        end, as long as it asks for more.
+      - Fabric addresses that may fetch. Required with O(state=served). With O(state=copied), those of the next node in a chain. At the end the module
+        waits for that node as long as it requests more.
     type: list
     elements: str
   source:
     description:
-      - Fabric address of the node to copy from, the one that serves or the one before this one in a chain. Required with O(state=copied), but in check mode.
+      - Fabric address of the node to copy from, the server or the previous node in a chain. Required with O(state=copied), except in check mode.
     type: str
   secret:
     description:
-      - The content of RV(secret_file) of the node that serves. Required with O(state=copied), but in check mode.
+      - The content of RV(secret_file) from the node that serves. Required with O(state=copied), except in check mode.
     type: str
   listing:
     description:
-      - The files, as RV(listing) of the node that serves says them. Required with O(state=copied). With O(state=stopped), the files that leave the page cache.
+      - The files, as RV(listing) from the node that serves. Required with O(state=copied). With O(state=stopped), the files to drop from the page cache.
     type: list
     elements: dict
   streams:
     description:
-      - How many connections fetch at once, from 1. No more than the node has cores, but two.
+      - Number of connections that fetch at once, from 1. No more than the node has cores, but at least two.
     type: int
     default: 4
   timeout:
     description:
-      - Seconds after which the copy is given up, and the server ends by itself.
+      - Seconds after which the copy is aborted, and the server ends.
     type: int
     default: 7200
   disk_floor_gib:
     description:
-      - GiB that stay free on the disk of the cache, from 0.
+      - GiB to keep free on the disk of the cache, from 0.
     type: int
     default: 20
   required:
     description:
-      - Whether it is a failure that this node cannot copy at all, since it lacks systemd, the address, a free port or a way to the source.
-        Otherwise RV(able) is false then, C(msg) says why, and the node may download by itself.
+      - Whether to fail if this node cannot copy at all, because it lacks systemd, the address, a free port or a route to the source.
+        Otherwise RV(able) is false, C(msg) has the reason, and the node may download on its own.
     type: bool
     default: true
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. How far the copy is stands there while it runs, and a lock that
-        keeps two copies out of one cache.
+      - Directory on the node for the state of the collection's clusters. It contains the progress of a running copy, and a lock that
+        prevents two copies into one cache.
     type: path
     default: /var/lib/gb10
   lock_id:
     description:
-      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts anything, the module makes sure that the
-        lock on this node still is that one. With an empty one nothing is checked.
+      - Id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts anything, the module verifies that the
+        lock on this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
 seealso:
@@ -127,7 +127,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Give the model out
+- name: Serve the model
   gb10.cluster.model_copy: &copy
     state: served
     repositories:
@@ -148,7 +148,7 @@ EXAMPLES = r"""
   register: secret
   when: inventory_hostname == 'spark-2'
 
-- name: Fetch it
+- name: Fetch the model
   gb10.cluster.model_copy:
     state: copied
     repositories:
@@ -161,7 +161,7 @@ EXAMPLES = r"""
   become: true
   when: inventory_hostname == 'spark-2'
 
-- name: End the server
+- name: Stop the server
   gb10.cluster.model_copy:
     state: stopped
     hf_home: /home/spark/.cache/huggingface
@@ -177,7 +177,7 @@ able:
   type: bool
   sample: true
 listing:
-  description: What the node that serves has, an entry a repository.
+  description: The content of the node that serves, one entry per repository.
   returned: O(state=served)
   type: list
   elements: dict
@@ -189,7 +189,7 @@ listing:
       description: The commit.
       type: str
     ref:
-      description: The ref that was asked for, empty for a commit.
+      description: The requested ref. Empty for a commit.
       type: str
     entries:
       description: Its files, links and refs, by path, with C(kind), C(size) in bytes, C(mtime) in nanoseconds, C(mode) and C(target).
@@ -201,7 +201,7 @@ listing:
       ref: ""
       entries: []
 secret_file:
-  description: The file on the node that serves that holds the secret; only root may read it. Empty when no server was started.
+  description: The file with the secret, on the node that serves. Only root may read it. Empty if no server was started.
   returned: O(state=served)
   type: str
   sample: /run/gb10-copy/gb10/secret
@@ -212,17 +212,17 @@ copied:
   sample:
     nvidia/Qwen3.8-27B-NVFP4: [blobs/5b1f0c3a9d2e4f60718293a4b5c6d7e8f9012345]
 bytes:
-  description: Their bytes; for O(state=served) those of all files that are listed.
+  description: Their bytes. For O(state=served) those of all listed files.
   returned: success
   type: int
   sample: 80371298048
 resumed_bytes:
-  description: Those of the bytes that an earlier copy had fetched.
+  description: The part of these bytes that an earlier copy had fetched.
   returned: O(state=copied)
   type: int
   sample: 0
 seconds:
-  description: Seconds that fetching took, without what came before and after.
+  description: Seconds that fetching took, without the steps before and after.
   returned: O(state=copied)
   type: float
   sample: 101.4
@@ -232,18 +232,18 @@ cached_bytes:
   type: int
   sample: 41371298048
 left_bytes:
-  description: Bytes of them that stay in the page cache, since a process has them mapped.
+  description: Bytes of them that stay in the page cache, because a process has them mapped.
   returned: O(state=copied) and O(state=stopped)
   type: int
   sample: 0
 running:
-  description: The unit and the directory that were there of a server.
+  description: The unit and the directory of an existing server.
   returned: O(state=stopped)
   type: list
   elements: str
   sample: [gb10-copy-gb10.service, /run/gb10-copy/gb10]
 partial:
-  description: Bytes that copies into this cache which did not end have left, by directory.
+  description: Bytes left by unfinished copies into this cache, by directory.
   returned: O(state=stopped)
   type: dict
   sample:

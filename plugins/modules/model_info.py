@@ -11,22 +11,22 @@ short_description: Show whether a model on a node is complete
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Looks at a model in a hub cache, or in a plain directory, without reading its weights unless O(verify=full).
-  - C(config.json) must parse. Each file that C(model.safetensors.index.json) names must be there, and as long as its own safetensors
-    header says, so a truncated copy is found in milliseconds. A single C(model.safetensors) is fine, too.
+  - Checks a model in a hub cache, or in a plain directory, without reading its weights unless O(verify=full).
+  - C(config.json) must parse. Each file that C(model.safetensors.index.json) names must exist, with the length that its own safetensors
+    header declares, so a truncated copy is found in milliseconds. A single C(model.safetensors) is also accepted.
   - There must be a tokenizer, and every one of O(side_files).
-  - With O(repositories) it looks at several repositories at once, at each for what its purpose needs. One that is an absolute path is a plain directory of
-    the node, whose links may not lead out of it.
-  - Links into the cache that lead nowhere, and downloads that did not finish, are reported.
-  - In a hub cache the model's own code (Python, and JSON that names it) is read and compared with the hub's ids of its content. What was changed
-    is the verdict V(block); what has no such id, as in a model that was copied by hand, is a warning.
-  - With O(state_dir), what that code is gets noted on the node when a revision is first seen complete, and is compared from then on. A file that leads to
-    another blob of the cache, one that came and one that went are the verdict V(block), too. Such a note is no change.
-  - With O(verify=full) every file is read. One that has an id of the hub is compared with it, so that a flipped byte is found; one that has none is compared
-    with what was noted of it in O(state_dir), where its size, time, inode and sha256 are noted when it is first read. What differs is the verdict V(block).
-    A file without an id of the hub that was written since, which is seen without reading it, too, is a warning.
-  - An absent or incomplete model is a result and not a failure. An existing file that may not be read is the verdict V(unknown).
-  - RV(facts), RV(shards) and the paths of the result are those of the first of O(repositories).
+  - With O(repositories) it checks several repositories at once, each for the files that its purpose needs. An absolute path is a plain directory on
+    the node, whose links may not point out of it.
+  - Broken links into the cache and unfinished downloads are reported.
+  - In a hub cache the model's own code (Python, and JSON that names it) is read and compared with the hub's ids of its content. A changed file
+    gives the verdict V(block). A file without such an id, as in a model that was copied by hand, gives a warning.
+  - With O(state_dir), the code is recorded on the node when a revision is first seen complete, and compared from then on. A file that points to
+    another blob of the cache, a new file and a missing file also give the verdict V(block). Such a record does not count as a change.
+  - With O(verify=full) every file is read. A file with a hub id is compared with it, so that a flipped byte is found. A file without one is compared
+    with its record in O(state_dir), where its size, time, inode and sha256 are stored when it is first read. A difference gives the verdict V(block).
+    A file without a hub id that was written since gives a warning, which does not require reading it.
+  - An absent or incomplete model is a result and not a failure. An existing file that cannot be read gives the verdict V(unknown).
+  - RV(facts), RV(shards) and the paths in the result are those of the first of O(repositories).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -40,15 +40,15 @@ options:
   revision:
     description:
       - The commit, or the name of a ref such as V(main).
-      - Without it, the cache's ref C(main) decides.
+      - Without it, the cache's ref C(main) is used.
     type: str
   hf_home:
     description:
-      - The directory that holds C(hub/). Required with O(repo) and O(repositories).
+      - The directory that contains C(hub/). Required with O(repo) and O(repositories).
     type: path
   path:
     description:
-      - A plain directory that holds the model.
+      - A plain directory that contains the model.
     type: path
   side_files:
     description:
@@ -58,27 +58,27 @@ options:
     default: []
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. Notes of code lie in C(model-code) below it, and in C(model-manifest) what
-        O(verify=full) read. In check mode none is written.
+      - Directory on the node for the state of the collection's clusters. Records of code are in C(model-code) below it, and the results of
+        O(verify=full) in C(model-manifest). In check mode none is written.
     type: path
     version_added: 0.2.0
   verify:
     description:
-      - V(full) reads all files and computes their digests, of the kind that the hub names them by (the sha256 of large ones, git's id of small ones). It
-        takes as long as reading does, and takes what it read out of the page cache. V(quick) reads names, sizes, headers and code.
+      - V(full) reads all files and computes their digests, of the kind that the hub uses (the sha256 of large ones, git's id of small ones). It
+        takes as long as reading does, and drops the files from the page cache afterwards. V(quick) reads names, sizes, headers and code.
     type: str
     choices: [quick, full]
     default: quick
     version_added: 0.2.0
   token_file:
     description:
-      - A file that a download leaves behind when it is interrupted. RV(token_left) says whether it is there.
+      - A file that an interrupted download leaves behind. RV(token_left) shows whether it exists.
     type: path
     version_added: 0.2.0
 """
 
 EXAMPLES = r"""
-- name: Look for the model
+- name: Check the model
   gb10.cluster.model_info:
     repo: nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
     revision: main
@@ -86,7 +86,7 @@ EXAMPLES = r"""
     side_files: [super_v3_reasoning_parser.py]
   register: model
 
-- name: Look for a model and its drafter
+- name: Check a model and its drafter
   gb10.cluster.model_info:
     repositories:
       - repo: nvidia/Qwen3.8-27B-NVFP4
@@ -95,7 +95,7 @@ EXAMPLES = r"""
         purpose: drafter
     hf_home: /home/spark/.cache/huggingface
 
-- name: Stop when it is not complete
+- name: Stop if it is not complete
   ansible.builtin.assert:
     that: model.complete
     fail_msg: "{{ model.msg }}"
@@ -103,29 +103,29 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: V(pass) when everything asked for is complete and its code unchanged, V(block) otherwise.
+  description: V(pass) if everything requested is complete and its code unchanged, V(block) otherwise.
   returned: always
   type: str
   sample: pass
 present:
-  description: Whether this revision of the model, and of each other repository, is there at all.
+  description: Whether this revision of the model, and of each other repository, exists at all.
   returned: success
   type: bool
   sample: true
 complete:
-  description: Whether it can be served, with all that it needs of other repositories.
+  description: Whether it can be served, with everything that it needs from other repositories.
   returned: success
   type: bool
   sample: true
 repositories:
-  description: What was found of each repository, the model first. Empty for a plain directory.
+  description: The result for each repository, the model first. Empty for a plain directory.
   returned: success
   type: list
   elements: dict
   version_added: 0.2.0
   contains:
     name:
-      description: What the profile calls it.
+      description: Its name in the profile.
       type: str
       sample: drafter
     repo:
@@ -133,28 +133,28 @@ repositories:
       type: str
       sample: z-lab/Qwen3.8-27B-DFlash2
     purpose:
-      description: What it is for.
+      description: Its purpose.
       type: str
       sample: drafter
     revision:
-      description: The commit, null when it is not known.
+      description: The commit. Null if unknown.
       type: str
       sample: 50307d4c4cde6860d4eee73e2547cd786fe8e8a4
     files:
-      description: What of it is fetched, all of it when empty.
+      description: The part of it that is fetched. Empty for all of it.
       type: list
       elements: str
       sample: []
     present:
-      description: Whether this revision is there at all.
+      description: Whether this revision exists at all.
       type: bool
       sample: true
     complete:
-      description: Whether it is whole for its purpose.
+      description: Whether it is complete for its purpose.
       type: bool
       sample: true
     missing:
-      description: The files that are absent or cannot be used.
+      description: The files that are absent or unusable.
       type: list
       elements: str
       sample: []
@@ -163,49 +163,49 @@ repositories:
       type: int
       sample: 3840262144
     unfinished_bytes:
-      description: The bytes that downloads of it which did not end, or still run, have so far.
+      description: Bytes so far of downloads that did not finish, or still run.
       type: int
       sample: 0
     listing:
       description:
-        - Of a plain directory, a digest of the names and sizes of its files, and of their content with O(verify=full). Null for a repository of the hub.
+        - For a plain directory, a digest of the names and sizes of its files, and of their content with O(verify=full). Null for a hub repository.
       type: str
       sample: null
     snapshot_path:
-      description: The directory that holds its files on this node, null when it is absent.
+      description: The directory with its files on this node. Null if it is absent.
       type: str
       sample: /home/spark/.cache/huggingface/hub/models--z-lab--Qwen3.8-27B-DFlash2/snapshots/50307d4c4cde6860d4eee73e2547cd786fe8e8a4
 cache_exists:
-  description: Whether O(hf_home) is there. True for a plain directory.
+  description: Whether O(hf_home) exists. True for a plain directory.
   returned: success
   type: bool
   sample: true
 free_bytes:
-  description: The free disk space where O(hf_home) is or would be, null for a plain directory.
+  description: The free disk space at the existing or future O(hf_home). Null for a plain directory.
   returned: success
   type: int
   version_added: 0.2.0
   sample: 851479363584
 token_left:
-  description: Whether O(token_file) is there.
+  description: Whether O(token_file) exists.
   returned: success
   type: bool
   sample: false
 download_as:
   description:
-    - The user and group that a download into the cache should run as, the cache's own; root's where a directory in the way is another user's (C(because)).
-    - The module fails when something is lacking and the cache is reached over a link of somebody else, or one that leads nowhere.
+    - The user and group to run a download into the cache as, the cache's own, or root's if a directory in the path is another user's (C(because)).
+    - The module fails if something is missing and the cache is reached through another user's link, or a broken link.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"uid": 1000, "gid": 1000, "because": ""}
 revision:
-  description: The commit, null when it is not known or for a plain directory.
+  description: The commit. Null if it is unknown or for a plain directory.
   returned: success
   type: str
   sample: 2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
 snapshot_path:
-  description: The directory that holds the model's files on this node, null when it is absent.
+  description: The directory with the model's files on this node. Null if it is absent.
   returned: success
   type: str
   sample: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
@@ -215,18 +215,18 @@ snapshot_relpath:
   type: str
   sample: hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
 size_bytes:
-  description: The bytes of all files of the model and of what it needs beside it.
+  description: The bytes of all files of the model and of its additional repositories.
   returned: success
   type: int
   sample: 80371298048
 shards:
-  description: The files that hold the weights, relative to RV(snapshot_path), whether they are there or not.
+  description: The files with the weights, relative to RV(snapshot_path), whether they exist or not.
   returned: success
   type: list
   elements: str
   sample: [model-00001-of-00017.safetensors]
 missing:
-  description: The files that are absent or cannot be used.
+  description: The files that are absent or unusable.
   returned: success
   type: list
   elements: str
@@ -238,7 +238,7 @@ incomplete_blobs:
   elements: str
   sample: []
 facts:
-  description: What C(config.json) says; null for what it does not say.
+  description: Values from C(config.json). Null for missing ones.
   returned: success
   type: dict
   contains:
@@ -256,11 +256,11 @@ facts:
       type: int
       sample: 2
     max_position_embeddings:
-      description: The context length that the model was made for, in tokens.
+      description: The context length that the model was trained for, in tokens.
       type: int
       sample: 262144
     hidden_size:
-      description: Values that one token is between two layers.
+      description: Number of values per token between two layers.
       type: int
       sample: 4096
     num_hidden_layers:
@@ -272,13 +272,13 @@ facts:
       type: str
       sample: bfloat16
 verified:
-  description: With O(verify=full), how many files were read, their bytes, the seconds that took, and how many of them had nothing to be compared with.
+  description: With O(verify=full), the number of files read, their bytes, the seconds it took, and how many could not be compared with anything.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"files": 27, "bytes": 80371298048, "seconds": 46.2, "without": 0}
 findings:
-  description: One finding for each thing that is wrong, or one that says that all is well.
+  description: One finding for each problem, or one that reports no problem.
   returned: success
   type: list
   elements: dict

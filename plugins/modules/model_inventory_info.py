@@ -7,20 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: model_inventory_info
-short_description: List what models lie on a node, and who uses them
+short_description: List a node's models and their users
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Lists every revision of every repository in a hub cache, with its size, what is missing of it, and what its removal would free. Revisions share what
-    did not change, so the latter may be less than the former.
-  - Files that no revision leads to, such as those of downloads that did not end, are an entry of their own, with the revision V(leftovers).
+  - Lists every revision of every repository in a hub cache, with its size, its missing files, and the space that its removal would free. Revisions share
+    unchanged files, so that space may be less than the size.
+  - Files that belong to no revision, such as those of unfinished downloads, are a separate entry, with the revision V(leftovers).
   - Lists the models in further directories, which may be other hub caches or plain ones. A directory with a C(config.json) is a model, and so are
-    weights that lie in none.
-  - Says who uses a model right now. That is an engine or any other process that names it, or has a file of it open. Parts of engines whose model nothing
-    names are RV(unnamed), for they may use any.
-  - Says which run of this collection loaded a model last, as far as the node's notes go.
-  - No link is followed out of a repository or directory. What is not as the hub's client puts it is a doubt. The look ends at O(max_files) and O(max_seconds).
-  - It only reads, and needs Python's standard library alone.
+    weights outside of any such directory.
+  - Shows who uses a model now. That is an engine or any other process that names it, or has one of its files open. Parts of engines whose model no
+    command line names are RV(unnamed), because they may use any.
+  - Shows the last run of this collection that loaded a model, according to the node's notes.
+  - No link is followed out of a repository or directory. Anything that the hub's client would not create is a doubt. The search ends at O(max_files) and
+    O(max_seconds).
+  - It only reads, and needs only Python's standard library.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -28,7 +29,7 @@ extends_documentation_fragment:
 options:
   hf_home:
     description:
-      - The directory that holds C(hub/), the cluster's own cache.
+      - The directory that contains C(hub/), the cluster's own cache.
     type: path
     required: true
   directories:
@@ -39,23 +40,23 @@ options:
     default: []
   models:
     description:
-      - Directories that are models each, such as those that profiles name by a path. One that lies in no other model listed is an entry of its own.
+      - Directories that are models, such as those that profiles name by a path. One that is not inside another listed model is a separate entry.
     type: list
     elements: path
     default: []
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters.
+      - Directory on the node for the state of the collection's clusters.
     type: path
     default: /var/lib/gb10
   max_files:
     description:
-      - Files and directories after which the look ends.
+      - Maximum number of files and directories to search.
     type: int
     default: 200000
   max_seconds:
     description:
-      - Seconds after which the look ends.
+      - Maximum seconds for the search.
     type: int
     default: 120
 seealso:
@@ -64,14 +65,14 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See what models lie here
+- name: List the models on this node
   gb10.cluster.model_inventory_info:
     hf_home: /home/spark/.cache/huggingface
     directories: [/home/spark/models]
   become: true
   register: inventory
 
-- name: Show what their removal would free
+- name: Show how much space their removal would free
   ansible.builtin.debug:
     msg: "{{ dict(inventory.models | map(attribute='path') | zip(inventory.models | map(attribute='frees'))) }}"
 """
@@ -90,23 +91,23 @@ models:
       description: The cache or directory that it was found in.
       type: str
     own:
-      description: Whether it lies in O(hf_home).
+      description: Whether it is in O(hf_home).
       type: bool
     repo:
-      description: The repository, null for a plain directory.
+      description: The repository. Null for a plain directory.
       type: str
     revision:
       description: The commit, V(leftovers), or null for a plain directory and for a repository that could not be read.
       type: str
     refs:
-      description: The names of refs that lead to it.
+      description: The names of refs that point to it.
       type: list
       elements: str
     complete:
-      description: Whether an engine could load it. Null for what cannot be judged without reading it, such as GGUF files.
+      description: Whether an engine could load it. Null if that cannot be judged without reading it, such as for GGUF files.
       type: bool
     missing:
-      description: What is absent or cannot be used. Of leftovers, the downloads that did not end.
+      description: The files that are absent or unusable. For leftovers, the unfinished downloads.
       type: list
       elements: str
     broken:
@@ -117,27 +118,27 @@ models:
       description: Number of its files.
       type: int
     bytes:
-      description: Size of its files, each once.
+      description: Size of its files, each counted once.
       type: int
     frees:
-      description: Bytes that come back when it is removed alone. 0 for a plain directory, which is never removed.
+      description: Bytes that are freed if only this entry is removed. 0 for a plain directory, which is never removed.
       type: int
     written:
-      description: When something of it was written last, in UTC.
+      description: Time of the last write to any part of it, in UTC.
       type: str
     path:
-      description: Where it lies.
+      description: Its path.
       type: str
     named:
-      description: Those of O(models) that are it, lie in it or hold it, links followed.
+      description: Those of O(models) that are it, are inside it or contain it, with links followed.
       type: list
       elements: str
     in_use:
-      description: Who uses it now.
+      description: Its current users.
       type: list
       elements: str
     last_run:
-      description: The last run of ours that loaded it, as C(cluster), C(run_id), C(started_at) and C(live). Null when none is noted.
+      description: The last run of this collection that loaded it, as C(cluster), C(run_id), C(started_at) and C(live). Null if none is recorded.
       type: dict
     doubts:
       description: Why it is only partly known. Such a model is never removed.
@@ -163,7 +164,7 @@ models:
       last_run: {cluster: gb10, run_id: 20261122T100102Z-0a1b, started_at: "2026-11-22T10:01:04Z", live: true}
       doubts: []
 bytes:
-  description: Size of all their files, each once.
+  description: Size of all their files, each counted once.
   returned: success
   type: int
   sample: 80371298048
@@ -174,14 +175,14 @@ absent:
   elements: str
   sample: []
 unnamed:
-  description: Parts of engines on this node that may use any model, since no command line on this node names theirs, as C(text) and C(stack).
+  description: Parts of engines on this node that may use any model, because no command line on this node names theirs, as C(text) and C(stack).
   returned: success
   type: list
   elements: dict
   sample: []
 named_stacks:
   description:
-    - The stacks of engines on several nodes of which a command line on this node names the model. Their parts on other nodes use that one.
+    - The stacks of multi-node engines whose model a command line on this node names. Their parts on other nodes use that one.
   returned: success
   type: list
   elements: str

@@ -11,11 +11,11 @@ short_description: Remove revisions of models from a hub cache
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Removes exactly the revisions that O(models) names, from the hub cache in O(hf_home) alone. Files that another revision has, too, stay.
-  - Before anything is removed, the cache and the processes of the node are looked at again. Nothing goes when one of O(models) is in use or in O(keep), when
-    an engine may use any model, when a download of its repository may still run, or when its repository is only partly known.
-  - Files go first and the links to them last, so that a removal that was interrupted can be asked for again. One that is not there is no failure.
-  - Take the cluster's lock (M(gb10.cluster.cluster_lock)) before, since an engine that starts next may want the model.
+  - Removes exactly the revisions in O(models), and only from the hub cache in O(hf_home). Files that another revision shares stay.
+  - Right before the removal, the cache and the node's processes are checked again. Nothing is removed if one of O(models) is in use or in O(keep), if
+    an engine may use any model, if a download of its repository may still run, or if its repository is only partly known.
+  - Files are removed first and the links to them last, so that an interrupted removal can be repeated. An absent revision is not a failure.
+  - First acquire the cluster's lock (M(gb10.cluster.cluster_lock)), because an engine that starts next may need the model.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._look
@@ -29,42 +29,42 @@ attributes:
 options:
   models:
     description:
-      - What to remove, each as C(REPO@REVISION). The revision is a whole commit, or V(leftovers) for files that no revision leads to.
+      - The revisions to remove, each as C(REPO@REVISION). The revision is a full commit, or V(leftovers) for files that belong to no revision.
       - M(gb10.cluster.model_inventory_info) lists them.
     type: list
     elements: str
     required: true
   keep:
     description:
-      - What must not go, each as C(REPO@REVISION) with the reason, such as models that engines on other nodes use.
+      - Revisions that must stay, each as C(REPO@REVISION) with the reason, such as models that engines on other nodes use.
     type: dict
     default: {}
   elsewhere:
     description:
-      - Stacks of engines of which another node names the model (RV(gb10.cluster.model_inventory_info#module:named_stacks)). Their parts on this node
-        are no reason to keep any other model.
+      - Stacks of engines whose model another node names (RV(gb10.cluster.model_inventory_info#module:named_stacks)). Their parts on this node
+        do not protect any other model.
     type: list
     elements: str
     default: []
   hf_home:
     description:
-      - The directory that holds C(hub/).
+      - The directory that contains C(hub/).
     type: path
     required: true
   lock_id:
     description:
-      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before each repository the module makes sure that the lock on
-        this node still is that one. With an empty one nothing is checked.
+      - Id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before each repository the module verifies that the lock on
+        this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
   max_files:
     description:
-      - Files and directories of one repository after which it counts as only partly known.
+      - Maximum number of files and directories in one repository. With more it counts as only partly known.
     type: int
     default: 200000
   max_seconds:
     description:
-      - Seconds after which the look ends, and nothing is removed.
+      - Maximum seconds for the search. After that nothing is removed.
     type: int
     default: 120
 seealso:
@@ -82,24 +82,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 removed:
-  description: What was removed, or would be in check mode.
+  description: The removed revisions, or those that would be in check mode.
   returned: success
   type: list
   elements: str
   sample: [Qwen/Qwen3-30B-A3B-Thinking-2507-FP8@0123456789abcdef0123456789abcdef01234567]
 absent:
-  description: What was asked for and is not on this node.
+  description: The requested revisions that are not on this node.
   returned: success
   type: list
   elements: str
   sample: []
 freed_bytes:
-  description: Bytes that came back, or would.
+  description: Bytes that were freed, or would be.
   returned: success
   type: int
   sample: 31138512896
 findings:
-  description: One finding for each thing that may not go.
+  description: One finding for each revision that must stay.
   returned: when nothing was removed because of it
   type: list
   elements: dict

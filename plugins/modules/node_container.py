@@ -11,17 +11,17 @@ short_description: Run one node's container for an engine with its own executor
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Starts, stops or removes the container of one node for an engine that spreads its ranks over the nodes by itself, without Ray.
-  - The container holds nothing but a small program that waits. M(gb10.cluster.vllm_serve) starts the engine's rank of this node in it.
-    When the container is stopped, that program stops the rank first, gently.
-  - The container is found by its labels, which are those of M(gb10.cluster.ray_cluster). A digest over the options below decides whether
-    it stays as it is or is recreated, and the diff names every option that differs. A container that runs Ray is one that differs.
-  - A container that holds a live engine is not recreated unless O(allow_restart=true), since its users would wait for up to half an hour.
-  - A container that has exited is replaced, never started again. The log of a replaced container is kept below O(log_dir), in
-    C(CLUSTER/containers); the last five stay.
-  - Ready means that the program in it said so. When the container exits meanwhile, the module fails at once with the last lines of its log.
+  - Starts, stops or removes one node's container for an engine that distributes its ranks over the nodes without Ray.
+  - The container only runs a small program that waits. M(gb10.cluster.vllm_serve) starts this node's rank of the engine in it.
+    When the container is stopped, that program first stops the rank gently.
+  - The container is found by its labels, which are those of M(gb10.cluster.ray_cluster). A digest of the options below decides whether
+    it is kept or recreated, and the diff shows every option that differs. A container that runs Ray counts as different.
+  - A container with a live engine is not recreated unless O(allow_restart=true), because clients would wait for up to half an hour.
+  - A container that has exited is replaced and never started again. The log of a replaced container is kept below O(log_dir), in
+    C(CLUSTER/containers). The last five are kept.
+  - Ready means that its program reported so. If the container exits first, the module fails at once with the last lines of its log.
 requirements:
-  - The Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).
+  - The Docker SDK for Python on the node (the distribution's C(python3-docker), 5.0.3 or newer).
   - Docker Engine 20.10 or newer.
   - Python 3.10 or newer in the image.
 extends_documentation_fragment:
@@ -32,13 +32,13 @@ attributes:
   check_mode:
     support: full
     details:
-      - What another task of the same run would have brought (the image, a secret file) may be missing in check mode.
+      - In check mode, results of earlier tasks in the same run (the image, a secret file) may be missing.
   diff_mode:
     support: full
 options:
   ports:
     description:
-      - TCP ports that the engine will listen on at this node. Before a container is made, nobody else may hold one of them.
+      - TCP ports that the engine will listen on at this node. They must be free before the container is created.
     type: list
     elements: int
     default: []
@@ -75,43 +75,43 @@ EXAMPLES = r"""
 RETURN = r"""
 info:
   description:
-    - The container as the module leaves it, as M(gb10.cluster.node_container_info) returns it.
-    - Empty in check mode when something would be done.
+    - The container at the end, as M(gb10.cluster.node_container_info) returns it.
+    - Empty in check mode if something would change.
   returned: success
   type: dict
   sample: {"exists": true, "running": true, "role": worker, "executor": native}
 session:
   description:
-    - Id of this run of the container. A container that is started or recreated has another one.
-    - Empty when it does not run, V(not-started-yet) when check mode predicts a start.
+    - Id of this run of the container. It changes when the container is started or recreated.
+    - Empty if it does not run, V(not-started-yet) if check mode predicts a start.
   returned: success
   type: str
   sample: 5c0e0a6b1d7f4e21
 changed_fields:
-  description: The options in which a running container differed from what was asked; entries of dictionaries one by one.
+  description: The options in which a running container differed from the request. Entries of dictionaries are listed one by one.
   returned: always
   type: list
   elements: str
   sample: [env.NCCL_DEBUG, executor]
 waiting_protections:
-  description: Protections that a running container lacks since they did not exist when it was created. O(allow_restart=true) brings them.
+  description: Protections that a running container lacks because it was created before they existed. O(allow_restart=true) adds them.
   returned: always
   type: list
   elements: str
   version_added: 0.2.0
   sample: [no new privileges for its programs]
 engine_live:
-  description: Whether the container held a live engine, rank or other work when the module looked, before it did anything.
+  description: Whether the container had a live engine, rank or other work before the module changed anything.
   returned: always
   type: bool
   sample: false
 engine_requests_running:
-  description: How many requests that engine had, running or waiting; null when that is unknown, and on a worker.
+  description: Number of running and waiting requests of that engine. Null if unknown, and on a worker.
   returned: always
   type: int
   sample: 0
 exit_code:
-  description: Exit code of a container that ended while it was waited for.
+  description: Exit code of a container that ended during the wait.
   returned: when the container ended
   type: int
   sample: 1
@@ -121,7 +121,7 @@ log:
   type: str
   sample: "exec python3 failed: No such file or directory"
 detail:
-  description: What Docker said, in its own words.
+  description: Docker's error message.
   returned: when Docker refused something
   type: str
   sample: 'could not select device driver "nvidia" with capabilities: [[gpu]]'

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_container_info
-short_description: Return what a node's container is and what Ray knows of the cluster
+short_description: Return the state of a node's container and Ray's view of the cluster
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Looks for this node's container of a cluster (the head's, should it have both), whether M(gb10.cluster.ray_cluster) or
-    M(gb10.cluster.node_container) created it. When it runs Ray, the cluster's head is asked for its nodes from inside it.
-  - Asking registers no driver with Ray and starts nothing there. It works with token authentication and without the dashboard.
-  - Fails only when the node's Docker engine cannot be asked. A head that does not answer is in RV(ray_error), with the verdict V(unknown).
+  - Searches for this node's container of a cluster (the head's, if it has both), no matter whether M(gb10.cluster.ray_cluster) or
+    M(gb10.cluster.node_container) created it. If it runs Ray, the cluster's head is asked for its nodes from inside it.
+  - The request registers no driver with Ray and starts nothing there. It works with token authentication and without the dashboard.
+  - Fails only if the node's Docker engine cannot be asked. A head that does not answer is reported in RV(ray_error), with the verdict V(unknown).
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -27,12 +27,12 @@ options:
     default: gb10
   connect_timeout:
     description:
-      - Seconds that the head gets for its answer.
+      - Seconds to wait for the head's answer.
     type: int
     default: 5
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters. Given, it is looked through for what engines compiled (RV(caches)),
+      - Directory on the node for the state of the collection's clusters. If set, it is searched for the engines' compiled files (RV(caches)),
         which needs root.
     type: path
 seealso:
@@ -46,7 +46,7 @@ EXAMPLES = r"""
   become: true
   register: ray
 
-- name: Demand two nodes with one GPU each
+- name: Require two nodes with one GPU each
   ansible.builtin.assert:
     that:
       - ray.nodes | selectattr('alive') | map(attribute='address') | unique | length == 2
@@ -65,17 +65,17 @@ running:
   type: bool
   sample: true
 role:
-  description: What this node is in the cluster, V(head) or V(worker); empty without a container.
+  description: Role of this node in the cluster, V(head) or V(worker). Empty without a container.
   returned: success
   type: str
   sample: head
 executor:
-  description: What spreads the engine's ranks, V(ray) or V(native); empty without a container. A V(native) container holds no Ray that could be asked.
+  description: The program that distributes the engine's ranks, V(ray) or V(native). Empty without a container. A V(native) container does not run Ray.
   returned: success
   type: str
   sample: ray
 container:
-  description: The container; empty without one.
+  description: The container. Empty without one.
   returned: success
   type: dict
   contains:
@@ -92,13 +92,13 @@ container:
       description: Id of its image.
       type: str
     created:
-      description: When it was made.
+      description: When it was created.
       type: str
     state:
-      description: What Docker calls its state.
+      description: Its state according to Docker.
       type: str
     exit_code:
-      description: Exit code of its last end; null while it runs.
+      description: Exit code of its last end. Null while it runs.
       type: int
   sample:
     id: 3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c
@@ -109,29 +109,29 @@ container:
     state: running
     exit_code: null
 session:
-  description: Id of this run of the container; empty when it does not run.
+  description: Id of this run of the container. Empty if it does not run.
   returned: success
   type: str
   sample: 5c0e0a6b1d7f4e21
 address:
-  description: Where the cluster's head is reached, C(HOST:PORT); empty without a container that runs Ray.
+  description: Address of the cluster's head, C(HOST:PORT). Empty without a container that runs Ray.
   returned: success
   type: str
   sample: 192.168.100.11:6379
 ray_version:
-  description: Version of Ray in the container; empty when it could not be asked.
+  description: Version of Ray in the container. Empty if it could not be asked.
   returned: success
   type: str
   sample: 2.60.0
 python_version:
-  description: Full version of the container's Python. Ray demands the same on all nodes.
+  description: Full version of the container's Python. Ray requires the same on all nodes.
   returned: success
   type: str
   sample: 3.12.3
 nodes:
   description:
-    - The nodes that the head knows, in the order in which they came.
-    - Of a dead node only the last entry under its address is listed, and only while no living one has that address.
+    - The nodes that the head knows, in the order in which they joined.
+    - For a dead node only the last entry under its address is listed, and only if no living one has that address.
   returned: success
   type: list
   elements: dict
@@ -146,10 +146,10 @@ nodes:
       description: Whether it is the head's own node.
       type: bool
     gpus:
-      description: How many GPUs Ray counts on it.
+      description: Number of its GPUs in Ray.
       type: float
     resources:
-      description: All that Ray counts on it.
+      description: All of its resources in Ray.
       type: dict
     node_id:
       description: Ray's id of this incarnation of the node.
@@ -166,20 +166,20 @@ nodes:
       node_id: 3a823a14ebd79e876033b95566281d8698c5214acbc6e5edaa3bda4f
       started_ms: 1795225985686
 gpus_total:
-  description: How many GPUs the living nodes have together.
+  description: Total GPUs of the living nodes.
   returned: success
   type: float
   sample: 2.0
 ray_without_token:
-  description: What came of the same question without the token, V(refused), V(answered), or why that is unknown. Empty when the head did not answer.
+  description: The result of the same request without the token, V(refused), V(answered), or why it is unknown. Empty if the head did not answer.
   returned: success
   type: str
   version_added: 0.2.0
   sample: refused
 caches:
   description:
-    - The directories on the node where the cluster's engines keep what they compile, one for each image (its engine, its architecture, and a digest of
-      its base and recipe). Empty unless O(state_dir) was given.
+    - The directories on the node with the engines' compiled files, one for each image (its engine, its architecture, and a digest of
+      its base and recipe). Empty unless O(state_dir) is set.
   returned: success
   type: list
   elements: dict
@@ -188,13 +188,13 @@ caches:
       description: The directory.
       type: str
     size_bytes:
-      description: What its files take on the disk.
+      description: Disk space of its files.
       type: int
     files:
-      description: How many there are.
+      description: Number of its files.
       type: int
     in_use:
-      description: Whether a container has it that may have processes.
+      description: Whether a container uses it that may have processes.
       type: bool
   sample:
     - path: /var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c3f3d2b4a5968
@@ -203,23 +203,23 @@ caches:
       in_use: true
 protection:
   description:
-    - What the playbook C(gb10.cluster.protect) changed on this node and did not take back, in short. Empty unless O(state_dir) was given.
+    - Summary of the changes by the playbook C(gb10.cluster.protect) on this node that were not reverted. Empty unless O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
   contains:
     path:
-      description: Where the journal of it lies.
+      description: Path of the journal with the changes.
       type: str
     measures:
-      description: The measures that changed something.
+      description: The measures that made changes.
       type: list
       elements: str
     changes:
-      description: How many changes it has, 0 without a journal; null when it cannot be read.
+      description: Number of changes, 0 without a journal. Null if it cannot be read.
       type: int
     error:
-      description: Why it cannot be read, empty otherwise.
+      description: Why it cannot be read. Empty otherwise.
       type: str
   sample:
     path: /var/lib/gb10/protection.json
@@ -228,16 +228,16 @@ protection:
     error: ""
 services:
   description:
-    - What there is on this node of each unit of this collection, by its name. Each has at least C(name),
-      C(installed), C(files), C(enabled), C(starting), C(active) and C(failed), the last four null where systemd does not say. Empty unless O(state_dir) was
-      given.
+    - The state of each unit of this collection on this node, by its name. Each has at least C(name),
+      C(installed), C(files), C(enabled), C(starting), C(active) and C(failed). The last four are null if systemd does not report them. Empty unless
+      O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"lease": {"name": gb10-lease.service, "installed": false, "files": false, "enabled": false, "starting": false, "active": false, "failed": false}}
 guard:
   description:
-    - What of the node guard is on this node, as RV(gb10.cluster.node_service#module:guard). Empty unless O(state_dir) was given.
+    - The state of the node guard on this node, as RV(gb10.cluster.node_service#module:guard). Empty unless O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -253,14 +253,14 @@ guard:
     said: null
 sweep:
   description:
-    - What of the health sweep is on this node, as RV(gb10.cluster.node_service#module:sweep). Empty unless O(state_dir) was given.
+    - The state of the health sweep on this node, as RV(gb10.cluster.node_service#module:sweep). Empty unless O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"installed": true, "active": true, "last_sweep": "2026-11-24T02:10:00Z", "problems": [], "last_alert": ""}
 unit:
   description:
-    - What of the engine's systemd unit is on this node, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) was given.
+    - The state of the engine's systemd unit on this node, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -278,17 +278,17 @@ unit:
     error: ""
 companions_unit:
   description:
-    - What there is on this node of the unit that starts companions at a boot, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) was
-      given.
+    - The state of the unit that starts companions at a boot, as RV(gb10.cluster.node_service#module:unit). Empty unless O(state_dir) is
+      set.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"name": gb10-companions.service, "installed": true, "enabled": true, "starting": false, "active": true, "state": running, "reason": ""}
 open_directories:
   description:
-    - Directories below O(state_dir) that hold what containers of a cluster write, and that other accounts of the node may enter. What root in a container
-      leaves there runs as the node's root for whoever reaches it. A bring-up or a teardown of that cluster closes its own. Empty unless O(state_dir) was
-      given.
+    - Directories below O(state_dir) that contain files written by a cluster's containers, and that other accounts on the node may enter. A file that root in
+      a container leaves there runs as the node's root for any account that can reach it. A bring-up or a teardown of that cluster closes its own. Empty
+      unless O(state_dir) is set.
   returned: success
   type: list
   elements: dict
@@ -301,13 +301,13 @@ open_directories:
       description: Its mode.
       type: str
     remedy:
-      description: What to type.
+      description: The command that closes it.
       type: str
   sample: []
 last_proof:
   description:
-    - The newest proof of the cluster that is on record on this node, the head's, by what M(gb10.cluster.cluster_record) keeps. Empty without one, and unless
-      O(state_dir) was given.
+    - The newest proof of the cluster recorded on this node, the head's, from M(gb10.cluster.cluster_record). Empty without one, and unless
+      O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -316,20 +316,20 @@ last_proof:
       description: The engine's run that was asked.
       type: str
     failed:
-      description: Ids of the rules that it failed. Empty when it passed.
+      description: Ids of the rules that it failed. Empty if it passed.
       type: list
       elements: str
     recorded_at:
-      description: When, UTC.
+      description: When, in UTC.
       type: str
     error:
-      description: What is wrong with the file, and then nothing else is there.
+      description: The problem with the file. The other keys are then missing.
       type: str
   sample: {"run_id": 20261123T140000Z-1, "failed": [], "recorded_at": "2026-11-23T14:05:00Z", "error": ""}
 last_start:
   description:
-    - The newest start of the cluster on this node that was proven, by what M(gb10.cluster.cluster_record) keeps, in short. Empty without one, and unless
-      O(state_dir) was given.
+    - Summary of the newest proven start of the cluster on this node, from M(gb10.cluster.cluster_record). Empty without one, and unless
+      O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -341,7 +341,7 @@ last_start:
       description: The context length in tokens.
       type: int
     took_mb:
-      description: MiB that it took, once the engine had answered.
+      description: MiB that it used once the engine had answered.
       type: int
     left_mb:
       description: MiB that were available then.
@@ -350,7 +350,7 @@ last_start:
       description: When that was, in UTC.
       type: str
     error:
-      description: Why the records cannot be read; the other keys are missing then.
+      description: Why the records cannot be read. The other keys are then missing.
       type: str
   sample:
     profile: nemotron_3_super_tp2
@@ -361,27 +361,27 @@ last_start:
     error: ""
 ladder:
   description:
-    - How far bench --tags ladder raised this cluster's context on this node (M(gb10.cluster.cluster_record)). Empty unless O(state_dir) was given.
+    - How far bench --tags ladder raised this cluster's context on this node (M(gb10.cluster.cluster_record)). Empty unless O(state_dir) is set.
   returned: success
   type: dict
   version_added: 0.2.0
   contains:
     path:
-      description: Where that is kept.
+      description: Path of the record.
       type: str
     climbs:
-      description: The climbs, the oldest first, without the curves of the memory.
+      description: The climbs, the oldest first, without the memory curves.
       type: list
       elements: dict
     error:
-      description: Why it could not be read, empty when it was.
+      description: Why it could not be read. Empty if it was.
       type: str
   sample:
     path: /var/lib/gb10/gb10/ladder.json
     climbs: []
     error: ""
 ray_error:
-  description: Why the head did not answer; empty when it did, or when there is no running container to ask from.
+  description: Why the head did not answer. Empty if it did, or if there is no running container to ask from.
   returned: success
   type: str
   sample: ""

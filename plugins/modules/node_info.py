@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_info
-short_description: Read what a cluster needs to know about a node
+short_description: Read the facts about a node that a cluster depends on
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Reads what decides over a cluster's fate from the node itself, in one call. That is memory, kernel and its log, GPUs, Docker engine and containers,
-    network, RDMA devices and fabric, listeners, disk space, variables set for everybody, limits, other users of the GPU, models on disk, and what
-    earlier starts took.
-  - Each section can fail by itself. What could not be seen is in RV(errors), and the section is null or empty then, in whole or in part. A list that is
-    empty because of that must not pass for "nothing there".
-  - It also runs unprivileged, and tells what it could not see. Who wants all of it uses C(become).
-  - It only reads, and needs Python's standard library alone. Neither iproute2 nor the Docker SDK has to be installed.
+  - Reads the facts that a cluster depends on from the node, in one call. They are memory, kernel and its log, GPUs, Docker engine and containers,
+    network, RDMA devices and fabric, listeners, disk space, variables set for all users, limits, other users of the GPU, models on disk, and
+    the memory of earlier starts.
+  - Each section can fail independently. RV(errors) lists what could not be read, and the section is then null or empty, in whole or in part. A list that
+    is empty for this reason must not be read as "none exist".
+  - It also runs unprivileged, and reports what it could not read. Use C(become) to read everything.
+  - It only reads, and needs only Python's standard library. Neither iproute2 nor the Docker SDK has to be installed.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -27,8 +27,8 @@ extends_documentation_fragment:
 options:
   sections:
     description:
-      - What to read, by the names of the results. When empty, everything but RV(texts).
-      - A section that was not asked for is not in the result.
+      - Sections to read, by the names of the results. If empty, everything but RV(texts).
+      - A section that was not requested is not in the result.
     type: list
     elements: str
     choices:
@@ -63,81 +63,81 @@ options:
     version_added: 0.2.0
   companions:
     description:
-      - For RV(companions), the services that are declared on this node, as the setting C(gb10_companions) has them.
+      - For RV(companions), the services that are declared on this node, in the format of the setting C(gb10_companions).
     type: list
     elements: dict
     default: []
     version_added: 0.2.0
   await_up:
     description:
-      - Names of companions that were started. Each is waited for until it answers or ends.
+      - Names of companions that were started. The module waits for each until it answers or ends.
     type: list
     elements: str
     default: []
     version_added: 0.2.0
   await_down:
     description:
-      - Names of companions that were asked to end. Each is waited for until it has ended.
+      - Names of companions that were asked to end. The module waits for each until it has ended.
     type: list
     elements: str
     default: []
     version_added: 0.2.0
   await_timeout:
     description:
-      - Seconds that O(await_up) and O(await_down) are waited for. They are returned as they are then.
+      - Maximum seconds to wait for O(await_up) and O(await_down). After that they are returned in their current state.
     type: int
     default: 0
     version_added: 0.2.0
   devices:
     description:
-      - Device nodes, or directories of them, to look for.
+      - Device nodes, or directories of them, to search.
     type: list
     elements: path
     default: [/dev/infiniband]
   ports:
     description:
-      - TCP ports whose listeners to look for.
+      - TCP ports whose listeners are returned.
     type: list
     elements: int
     default: []
   paths:
     description:
-      - Paths to tell the free disk space of. For one that does not exist yet, its nearest existing parent counts.
+      - Paths whose free disk space is returned. For one that does not exist yet, its nearest existing parent is used.
     type: list
     elements: path
     default: []
   images:
     description:
-      - Images to look for on the node.
+      - Images to search for on the node.
     type: list
     elements: str
     default: []
     version_added: 0.2.0
   nft:
     description:
-      - The tool that shows the rules of the firewall, as a path or as a name to be found on C(PATH). A node without it has no firewall.
+      - The tool that shows the firewall's rules, as a path or a name on C(PATH). A node without it counts as having no firewall.
     type: str
     default: nft
     version_added: 0.2.0
   model_roots:
     description:
-      - Caches of the Hugging Face hub to look for models in. Each is the directory that holds C(hub/), or C(hub/) itself. One that does not exist holds none.
-      - An absolute path may have C(*), C(?) and C([...]) in its parts, as in C(/home/*/.cache/huggingface), and then stands for all that match.
+      - Hugging Face hub caches to search for models. Each is the directory that contains C(hub/), or C(hub/) itself. One that does not exist counts as empty.
+      - An absolute path may have C(*), C(?) and C([...]) in its parts, as in C(/home/*/.cache/huggingface), and then means all matches.
     type: list
     elements: path
     default: []
     version_added: 0.2.0
   pid_namespace:
     description:
-      - For RV(zombies), where the driver's process numbers are counted. V(auto) recognizes the machine's own pid namespace, V(host) asserts it.
+      - For RV(zombies), where the driver's pids are counted. V(auto) recognizes the machine's own pid namespace, V(host) asserts it.
     type: str
     choices: [auto, host]
     default: auto
     version_added: 0.2.0
   state_dir:
     description:
-      - For RV(zombies), RV(starts) and RV(ladder), the directory that holds the state of this collection's clusters on the node, and the baseline of its
-        memory.
+      - For RV(zombies), RV(starts) and RV(ladder), the directory with the state of this collection's clusters on the node, and its memory
+        baseline.
     type: path
     default: /var/lib/gb10
     version_added: 0.2.0
@@ -150,14 +150,14 @@ EXAMPLES = r"""
     paths: [/var/lib/gb10, /home/spark/.cache/huggingface]
   register: node
 
-- name: Look only at what else uses the GPU, and at the models on disk
+- name: Read only other users of the GPU and the models on disk
   gb10.cluster.node_info:
     sections: [gpus, tenants, foreign_containers, models]
     model_roots: [/home/spark/.cache/huggingface]
   become: true
   register: others
 
-- name: Say what could not be seen
+- name: Show what could not be read
   ansible.builtin.debug:
     var: node.errors
 """
@@ -165,21 +165,21 @@ EXAMPLES = r"""
 RETURN = r"""
 memory:
   description:
-    - Memory in MiB, null when it could not be read. A figure that this kernel does not have is 0.
-    - CPU and GPU of a GB10 share it, and what CUDA holds is in none of the kernel's figures but RV(memory.available_mb).
+    - Memory in MiB, null if it could not be read. A figure that this kernel does not have is 0.
+    - CPU and GPU of a GB10 share it. CUDA's memory shows in none of the kernel's figures but RV(memory.available_mb).
   returned: when asked for
   type: dict
   contains:
     total_mb:
-      description: All memory that the kernel has.
+      description: All memory of the kernel.
       type: int
       sample: 122536
     free_mb:
-      description: Memory that nobody uses.
+      description: Unused memory.
       type: int
       sample: 9120
     available_mb:
-      description: Memory that can be had without swapping.
+      description: Memory that is available without swapping.
       type: int
       sample: 108870
     cached_mb:
@@ -191,7 +191,7 @@ memory:
       type: int
       sample: 412
     slab_reclaimable_mb:
-      description: Memory of the kernel that it can give back.
+      description: Kernel memory that can be reclaimed.
       type: int
       sample: 1290
     dirty_mb:
@@ -219,12 +219,12 @@ memory:
       type: int
       sample: 0
     anon_mb:
-      description: Memory of processes that no file is behind.
+      description: Memory of processes without a file behind it.
       type: int
       version_added: 0.2.0
       sample: 2210
     sunreclaim_mb:
-      description: Memory of the kernel that it cannot give back.
+      description: Kernel memory that cannot be reclaimed.
       type: int
       version_added: 0.2.0
       sample: 388
@@ -239,27 +239,27 @@ memory:
       version_added: 0.2.0
       sample: 29
     hugetlb_mb:
-      description: Huge pages that were set aside.
+      description: Reserved huge pages.
       type: int
       version_added: 0.2.0
       sample: 0
     committed_as_mb:
-      description: What all processes were promised.
+      description: Memory promised to all processes.
       type: int
       version_added: 0.2.0
       sample: 9411
     cma_total_mb:
-      description: Memory that the kernel keeps in one piece for devices, null when it keeps no account of it.
+      description: Contiguous memory that the kernel reserves for devices. Null if the kernel does not account for it.
       type: int
       version_added: 0.2.0
       sample: 128
     swap_in_pages:
-      description: Pages read from swap since boot, null when the kernel does not tell.
+      description: Pages read from swap since boot. Null if the kernel does not report it.
       type: int
       version_added: 0.2.0
       sample: 0
     swap_out_pages:
-      description: Pages written to swap since boot, null when the kernel does not tell.
+      description: Pages written to swap since boot. Null if the kernel does not report it.
       type: int
       version_added: 0.2.0
       sample: 0
@@ -270,13 +270,13 @@ memory:
       sample: 60
     pressure:
       description:
-        - How long tasks waited for memory, some of them or all, in percent of the last 10, 60 and 300 seconds and in microseconds since boot.
-        - Null where the kernel does not measure it.
+        - How long some or all tasks waited for memory, in percent of the last 10, 60 and 300 seconds and in microseconds since boot.
+        - Null if the kernel does not measure it.
       type: dict
       version_added: 0.2.0
       sample: {"some": {"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_us": 4711}, "full": {"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_us": 4200}}
 kernel:
-  description: The running kernel, null when not even its release could be read.
+  description: The running kernel. Null if not even its release could be read.
   returned: when asked for
   type: dict
   contains:
@@ -293,7 +293,7 @@ kernel:
       type: str
       sample: 2a5dc1f5-3983-4f96-a958-ebff58fa47ab
     cmdline:
-      description: What it was started with.
+      description: Its command line.
       type: str
       version_added: 0.2.0
       sample: "BOOT_IMAGE=/boot/vmlinuz-6.11.0-1016-nvidia root=UUID=4f1c ro quiet"
@@ -304,14 +304,14 @@ kernel:
       sample: 86412.7
     modules:
       description:
-        - The modules that a node lives by and that are loaded or installed.
-        - Each has the version that is C(loaded) and the one that is C(installed) for this kernel, null for not at all.
-        - A module without a version of its own goes by the checksum of its sources, or by the kernel it was built for.
+        - The modules that a node needs and that are loaded or installed.
+        - Each has the C(loaded) version and the version C(installed) for this kernel, null if there is none.
+        - A module without a version number has the checksum of its sources, or the kernel it was built for.
       type: dict
       version_added: 0.2.0
       sample: {"nvidia": {"loaded": 580.95.05, "installed": 580.95.05}, "mlx5_core": {"loaded": 6.11.0-1016-nvidia, "installed": 6.11.0-1016-nvidia}}
     next_boot:
-      description: The kernel that the next boot would take, and whether it has NVIDIA's driver. Both are null where no kernel lies below O(roots.boot_root).
+      description: The kernel of the next boot, and whether it has NVIDIA's driver. Both are null if no kernel is below O(roots.boot_root).
       type: dict
       version_added: 0.2.0
       sample: {"release": 6.11.0-1016-nvidia, "has_nvidia_driver": true}
@@ -321,33 +321,33 @@ kernel:
       version_added: 0.2.0
       sample: open
     nvidia_modprobe:
-      description: The version of the package nvidia-modprobe. Null where it is not installed.
+      description: The version of the package nvidia-modprobe. Null if it is not installed.
       type: str
       version_added: 0.2.0
       sample: 580.159.03-1ubuntu1
     machine:
-      description: The machine's id, hashed. Sparks were reported to be shipped with equal ones. Null where it has none.
+      description: The machine's id, hashed. Sparks were reported to be shipped with equal ones. Null if it has none.
       type: str
       version_added: 0.2.0
       sample: 9b1c6f2d0a7e4c35
     parameters:
-      description: Parameters of loaded modules as the driver tells them.
+      description: Parameters of loaded modules as reported by the driver.
       type: dict
       version_added: 0.2.0
       sample: {"nvidia_drm.modeset": "Y"}
     clock:
       description:
         - The clock.
-        - C(source) is what the kernel counts by, C(offset_ms) what is left to be corrected, positive when the clock is behind, and C(daemon) what keeps
-          the time.
-        - Two nodes are compared by whoever asks both.
+        - C(source) is the kernel's clock source, C(offset_ms) the remaining correction, positive if the clock is behind, and C(daemon) the program that
+          keeps the time.
+        - Comparing two nodes is up to the caller.
       type: dict
       version_added: 0.2.0
       sample: {"source": arch_sys_counter, "synchronized": true, "offset_ms": 0.021, "daemon": chrony}
 docker:
   description:
-    - The Docker engine. RV(docker.reachable) tells whether it answered, the other keys of the engine are null when it did not.
-    - RV(docker.python_docker) is the version of the Docker SDK that the node's Python would import, null when there is none.
+    - The Docker engine. RV(docker.reachable) shows whether it answered. The engine's other keys are null if it did not.
+    - RV(docker.python_docker) is the version of the Docker SDK that the node's Python would import, null if there is none.
   returned: when asked for
   type: dict
   contains:
@@ -360,15 +360,15 @@ docker:
       type: str
       sample: 28.3.3
     api_version:
-      description: The newest API that it speaks.
+      description: The newest API that it supports.
       type: str
       sample: "1.51"
     min_api_version:
-      description: The oldest API that it speaks.
+      description: The oldest API that it supports.
       type: str
       sample: "1.24"
     cgroup_driver:
-      description: How it makes control groups.
+      description: The driver for its control groups.
       type: str
       sample: systemd
     cgroup_version:
@@ -376,73 +376,73 @@ docker:
       type: str
       sample: "2"
     runtimes:
-      description: The container runtimes that it knows.
+      description: Its container runtimes.
       type: list
       elements: str
       sample: [nvidia, runc]
     storage_driver:
-      description: How it keeps images.
+      description: Its storage driver.
       type: str
       sample: overlay2
     image_store:
-      description: Which store of images it has, V(classic) or V(containerd). One image has another id in each.
+      description: Its image store, V(classic) or V(containerd). An image has a different id in each.
       type: str
       version_added: 0.2.0
       sample: classic
     root_dir:
-      description: Where it keeps images and containers.
+      description: Its directory for images and containers.
       type: str
       sample: /var/lib/docker
     root_free_bytes:
-      description: The free disk space there, null when it is unknown.
+      description: The free disk space there. Null if unknown.
       type: int
       sample: 851479363584
     default_runtime:
-      description: The runtime of a container that asks for none.
+      description: The runtime of a container that requests none.
       type: str
       version_added: 0.2.0
       sample: runc
     cdi_dirs:
-      description: Where it looks for specifications of devices (CDI). Empty where that is switched off or not known to it.
+      description: Its directories for device specifications (CDI). Empty if CDI is switched off or not supported.
       type: list
       elements: str
       version_added: 0.2.0
       sample: [/etc/cdi, /var/run/cdi]
     cdi_devices:
-      description: The devices that those specify.
+      description: The devices in those specifications.
       type: list
       elements: str
       version_added: 0.2.0
       sample: ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
     cdi_libcuda:
-      description: The specifications that name the driver's C(libcuda) on the host, and its versions. Of two, the engine takes the later one.
+      description: The specifications that name the driver's C(libcuda) on the host, and its versions. Of two, the engine uses the later one.
       type: list
       elements: dict
       version_added: 0.2.0
       sample: [{"path": /etc/cdi/nvidia.yaml, "libcuda": [580.159.03]}]
     nvidia:
-      description: How it can give a GPU to a container. V(runtime) is through NVIDIA's runtime, V(cdi) through a specified device, V(both), V(hook) through the
-          hook of NVIDIA's toolkit, which serves C(--gpus) alone, or V(none).
+      description: How it can pass a GPU to a container. V(runtime) is NVIDIA's runtime, V(cdi) a specified device, V(both), V(hook) the
+          hook of NVIDIA's toolkit, which supports only C(--gpus), or V(none).
       type: str
       version_added: 0.2.0
       sample: both
     snap:
-      description: Whether it is the confined one of the snap package.
+      description: Whether it is the confined one from the snap package.
       type: bool
       version_added: 0.2.0
       sample: false
     memlock_bytes:
-      description: How much memory its daemon may lock, -1 for no limit, null when that may not be seen or the daemon is not on this node.
+      description: How much memory its daemon may lock, -1 for no limit, null if that cannot be read or the daemon is not on this node.
       type: int
       version_added: 0.2.0
       sample: -1
     live_restore:
-      description: Whether containers outlive a restart of the daemon.
+      description: Whether containers survive a restart of the daemon.
       type: bool
       version_added: 0.2.0
       sample: false
     warnings:
-      description: What it warns of.
+      description: Its warnings.
       type: list
       elements: str
       version_added: 0.2.0
@@ -452,7 +452,7 @@ docker:
       type: str
       sample: 5.0.3
 containers:
-  description: The containers of this collection on the node, of any cluster.
+  description: The collection's containers on the node, of any cluster.
   returned: when asked for
   type: list
   elements: dict
@@ -466,19 +466,19 @@ containers:
       type: str
       sample: gb10-gb10-head
     image:
-      description: The image it was made of.
+      description: Its image.
       type: str
       sample: gb10/engine:ray
     cluster:
-      description: Its cluster, by its label or else by its name. Null where neither tells.
+      description: Its cluster, from its label or else its name. Null if neither shows it.
       type: str
       sample: gb10
     role:
-      description: Its role, by its label or else by its name. Null where neither tells.
+      description: Its role, from its label or else its name. Null if neither shows it.
       type: str
       sample: head
     spec:
-      description: The digest of what it was asked to be.
+      description: The digest of its requested options.
       type: str
       sample: "1:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     state:
@@ -486,11 +486,11 @@ containers:
       type: str
       sample: running
     status:
-      description: Its state in the engine's words.
+      description: The engine's description of its state.
       type: str
       sample: Up 3 hours
 foreign_containers:
-  description: The containers on the node that are not of this collection, by name, whether they run or not.
+  description: The containers on the node that are not from this collection, by name, running or not.
   returned: when asked for
   type: list
   elements: dict
@@ -505,7 +505,7 @@ foreign_containers:
       type: str
       sample: open-webui
     image:
-      description: The image it was made of.
+      description: Its image.
       type: str
       sample: "ghcr.io/open-webui/open-webui:ollama"
     state:
@@ -513,28 +513,28 @@ foreign_containers:
       type: str
       sample: running
     command:
-      description: What it runs, without what looks like a secret.
+      description: Its command, without secrets as far as they are recognized.
       type: str
       sample: bash start.sh
     created:
-      description: When it was made, in UTC.
+      description: When it was created, in UTC.
       type: str
       sample: "2026-11-02T08:11:40Z"
     gpu:
-      description: Whether it was given an NVIDIA GPU, by a request, a device file, or NVIDIA's runtime. Null when the engine did not tell.
+      description: Whether it has an NVIDIA GPU, by a request, a device file, or NVIDIA's runtime. Null if the engine did not report it.
       type: bool
       sample: true
     pids:
-      description: Its processes, by their numbers on the node. Empty when it does not run.
+      description: Its pids on the node. Empty if it does not run.
       type: list
       elements: int
       sample: [40121, 40188]
     host_network:
-      description: Whether it shares the node's network. Null when the engine did not tell.
+      description: Whether it shares the node's network. Null if the engine did not report it.
       type: bool
       sample: false
     env_names:
-      description: The names of its variables that concern engine, Ray, NCCL, CUDA and their kin. Null when the engine did not tell.
+      description: The names of its variables for the engine, Ray, NCCL, CUDA and related software. Null if the engine did not report them.
       type: list
       elements: str
       sample: [CUDA_VERSION, NVIDIA_VISIBLE_DEVICES]
@@ -544,7 +544,7 @@ foreign_containers:
       elements: dict
       sample: [{"address": 0.0.0.0, "port": 3000, "container_port": 8080, "protocol": tcp}]
 images:
-  description: What the engine knows of each of O(images), null for one that the node does not have.
+  description: The engine's data about each of O(images), null for one that the node does not have.
   returned: always
   type: dict
   sample:
@@ -559,8 +559,8 @@ images:
   version_added: 0.2.0
 firewall:
   description:
-    - Whether a firewall refuses incoming packets by default, and the interfaces and networks that it accepts as a whole; null when
-      that is unknown.
+    - Whether a firewall rejects incoming packets by default, and the interfaces and networks from which it accepts all. Null if
+      unknown.
   returned: always
   type: dict
   sample: {"source": nft, "default_deny": true, "interfaces": [lo, enp1s0f0np0], "networks": [10.0.0.0/24]}
@@ -576,7 +576,7 @@ interfaces:
       type: str
       sample: enp1s0f0np0
     carrier:
-      description: Whether the other end is there, null while the interface is down.
+      description: Whether the other end is connected. Null while the interface is down.
       type: bool
       sample: true
     operstate:
@@ -592,11 +592,11 @@ interfaces:
       type: str
       sample: 4c:bb:47:2c:00:01
     speed:
-      description: Its speed in Mbit/s, null when it does not tell.
+      description: Its speed in Mbit/s. Null if not reported.
       type: int
       sample: 200000
     driver:
-      description: Its driver, null for a virtual interface.
+      description: Its driver. Null for a virtual interface.
       type: str
       sample: mlx5_core
     addresses:
@@ -605,21 +605,21 @@ interfaces:
       elements: str
       sample: [192.168.100.10, "fe80::4ebb:47ff:fe2c:1"]
     networks:
-      description: The same with what belongs to them.
+      description: The same addresses with their networks.
       type: list
       elements: dict
       sample: [{"family": ipv4, "address": 192.168.100.10, "prefix": 24, "network": 192.168.100.0/24, "scope": global}]
 fabric:
   description:
     - One entry for each RDMA device, then one for each interface of the driver mlx5_core that has none.
-    - What could not be read is null.
+    - Values that could not be read are null.
   returned: when asked for
   type: list
   elements: dict
   version_added: 0.2.0
   contains:
     device:
-      description: The RDMA device, null for an interface without one.
+      description: The RDMA device. Null for an interface without one.
       type: str
       sample: rocep1s0f0
     netdev:
@@ -627,7 +627,7 @@ fabric:
       type: str
       sample: enp1s0f0np0
     twin:
-      description: The interface that is the other PCIe half of the same cage, null when there is not exactly one.
+      description: The interface that is the other PCIe half of the same cage. Null if there is not exactly one.
       type: str
       sample: enP2p1s0f0np0
     cage:
@@ -635,10 +635,10 @@ fabric:
       type: str
       sample: p0
     bond:
-      description: The bond that the interface is part of, null when it is in none.
+      description: The bond that the interface belongs to. Null if there is none.
       type: str
     carrier:
-      description: Whether the other end is there, null while the interface is down.
+      description: Whether the other end is connected. Null while the interface is down.
       type: bool
       sample: true
     operstate:
@@ -646,7 +646,7 @@ fabric:
       type: str
       sample: up
     speed_mbps:
-      description: Its speed in Mbit/s, null when it does not tell.
+      description: Its speed in Mbit/s. Null if not reported.
       type: int
       sample: 200000
     mtu:
@@ -654,12 +654,12 @@ fabric:
       type: int
       sample: 9000
     addresses:
-      description: Its own addresses. Those of a bond are the bond's.
+      description: Its own addresses, without those of a bond.
       type: list
       elements: str
       sample: [192.168.100.10]
     networks:
-      description: The same with what belongs to them.
+      description: The same addresses with their networks.
       type: list
       elements: dict
       sample: [{"family": ipv4, "address": 192.168.100.10, "prefix": 24, "network": 192.168.100.0/24, "scope": global}]
@@ -680,15 +680,15 @@ fabric:
       type: str
       sample: LinkUp
     rate:
-      description: The rate of its port in the words of the kernel.
+      description: The rate of its port in the kernel's words.
       type: str
       sample: 200 Gb/sec (4X HDR)
     pcie:
-      description: Its PCIe link, with lanes and GT/s a lane as they are and at most.
+      description: Its PCIe link, with current and maximum lanes and GT/s per lane.
       type: dict
       sample: {"address": "0000:01:00.0", "width": 4, "width_max": 4, "speed_gts": 32.0, "speed_max_gts": 32.0}
     gids:
-      description: The GIDs of its port that are not empty. Index and content may change at every boot.
+      description: The non-empty GIDs of its port. Index and content may change at every boot.
       type: list
       elements: dict
       sample: [{"index": 3, "gid": "0000:0000:0000:0000:0000:ffff:c0a8:640a", "type": RoCE v2, "ndev": enp1s0f0np0, "family": ipv4, "address": 192.168.100.10}]
@@ -697,12 +697,12 @@ fabric:
       type: dict
       sample: {"port_xmit_data": 4820114, "out_of_sequence": 0}
 devices:
-  description: Whether each of O(devices) is there, null when that may not be seen.
+  description: Whether each of O(devices) exists. Null if that cannot be read.
   returned: when asked for
   type: dict
   sample: {"/dev/infiniband": true}
 listeners:
-  description: Who listens on O(ports). The process is null or empty when it may not be seen, the container is the name of the one it runs in.
+  description: Processes that listen on O(ports). The process is null or empty if it cannot be read. The container is the name of its container.
   returned: when asked for
   type: list
   elements: dict
@@ -715,7 +715,7 @@ listeners:
       since: "2026-11-21T01:52:59Z"
       container: ""
 disk:
-  description: The disk space for each of O(paths), with the existing directory that was measured; null when that may not be seen.
+  description: The disk space for each of O(paths), with the existing directory that was measured. Null if that cannot be read.
   returned: when asked for
   type: dict
   sample: {"/var/lib/gb10": {"measured_at": /var/lib, "total_bytes": 3936358408192, "free_bytes": 851479363584}}
@@ -729,7 +729,7 @@ rdma:
       netdevs: [enp1s0f0np0]
       ports: [{"port": 1, "state": ACTIVE, "physical_state": LinkUp, "link_layer": Ethernet, "rate": 200 Gb/sec (4X HDR)}]
 gpus:
-  description: The GPUs. Null stands for what the driver does not tell, such as the memory figures of a GB10.
+  description: The GPUs. Values that the driver does not report are null, such as the memory figures of a GB10.
   returned: when asked for
   type: list
   elements: dict
@@ -754,10 +754,10 @@ gpus:
       description: Its own memory in MiB.
       type: int
     memory_used_mb:
-      description: What is used of its own memory in MiB.
+      description: The used part of its own memory in MiB.
       type: int
     bus_id:
-      description: Its place on the PCI bus.
+      description: Its address on the PCI bus.
       type: str
       version_added: 0.2.0
       sample: "0000000F:01:00.0"
@@ -777,7 +777,7 @@ gpus:
       version_added: 0.2.0
       sample: 0
     sm_clock_mhz:
-      description: The clock of its processors now, in MHz.
+      description: The current clock of its processors, in MHz.
       type: int
       version_added: 0.2.0
       sample: 208
@@ -787,7 +787,7 @@ gpus:
       version_added: 0.2.0
       sample: 3003
     power_w:
-      description: What it draws, in W.
+      description: Its power draw, in W.
       type: float
       version_added: 0.2.0
       sample: 4.1
@@ -802,7 +802,7 @@ gpus:
       version_added: 0.2.0
       sample: P8
     throttle:
-      description: Why its clock is not higher, by the names of the driver. Null when the driver does not tell.
+      description: Why its clock is not higher, by the driver's names. Null if the driver does not report it.
       type: list
       elements: str
       version_added: 0.2.0
@@ -819,19 +819,19 @@ gpus:
     processes:
       description:
         - The processes that use it, each once.
-        - C(type) is C for one that computes, G for one that draws, C+G for both, C(used_mib) its memory in MiB.
-        - Null when the list could not be read.
+        - C(type) is C for compute, G for graphics, C+G for both, C(used_mib) its memory in MiB.
+        - Null if the list could not be read.
       type: list
       elements: dict
       version_added: 0.2.0
       sample: [{"pid": 40188, "type": C, "name": /usr/local/bin/ollama, "used_mib": 6220}]
     source:
-      description: V(xml) for the full answer of O(roots.nvidia_smi), V(csv) for the short one that it fell back to.
+      description: V(xml) for the full output of O(roots.nvidia_smi), V(csv) for the short one used as a fallback.
       type: str
       version_added: 0.2.0
       sample: xml
 environment:
-  description: Variables for engine, Ray, NCCL, UCX, Gloo, CUDA, the hub and their kin that the node sets for everybody.
+  description: Variables for engine, Ray, NCCL, UCX, Gloo, CUDA, the hub and related software that the node sets for all users.
   returned: when asked for
   type: list
   elements: dict
@@ -839,7 +839,7 @@ environment:
   contains:
     where:
       description:
-        - What sets it.
+        - The place that sets it.
         - C(/etc/environment), C(environment.d:FILE), C(profile.d:FILE), C(shell:FILE), C(systemd:UNIT), C(systemd:system.conf) or C(systemd:user.conf).
       type: str
       sample: /etc/environment
@@ -848,7 +848,7 @@ environment:
       type: str
       sample: VLLM_USE_FLASHINFER_MOE_FP4
     value:
-      description: Its value as it is written, V(<secret>) in place of one that looks like a secret.
+      description: Its value as written, with V(<secret>) in place of a recognized secret.
       type: str
       sample: "0"
     path:
@@ -856,46 +856,46 @@ environment:
       type: str
       sample: /etc/environment
 netplan:
-  description: The names of the files in netplan's directory. Empty without one, null when it may not be read.
+  description: The names of the files in netplan's directory. Empty without one, null if it cannot be read.
   returned: when asked for
   type: list
   elements: str
   version_added: 0.2.0
   sample: [99-nvidia-sync-cluster.yaml]
 limits:
-  description: Limits that decide over RDMA, and over who dies first when memory ends. A part that could not be read is null.
+  description: Limits that affect RDMA, and the order in which processes are killed when memory runs out. A part that could not be read is null.
   returned: when asked for
   type: dict
   version_added: 0.2.0
   contains:
     docker_memlock_bytes:
-      description: How much memory the daemon of Docker may lock, -1 for no limit, null when it does not run.
+      description: How much memory the daemon of Docker may lock, -1 for no limit, null if it does not run.
       type: int
       sample: -1
     containerd_memlock_bytes:
-      description: The same for containerd, whose limit a container without one of its own inherits where containerd is a service of its own.
+      description: The same for containerd. A container without its own limit inherits it if containerd is a separate service.
       type: int
       sample: -1
     ipc_removed_of:
-      description: The ordinary users whose semaphores and shared memory systemd removes at the end of their last session. Null when that is unknown.
+      description: The ordinary users whose semaphores and shared memory systemd removes at the end of their last session. Null if unknown.
       type: list
       elements: str
       version_added: 0.2.0
       sample: [nvidia]
     sshd:
-      description: The daemon that takes logins. Both are null when none runs, as where systemd starts one for each login.
+      description: The SSH daemon. Both are null if none runs, as where systemd starts one for each login.
       type: dict
       contains:
         pid:
-          description: Its process.
+          description: Its pid.
           type: int
           sample: 1204
         oom_score_adj:
-          description: How it is weighed when memory ends, from -1000 (never killed) to 1000.
+          description: Its weight when memory runs out, from -1000 (never killed) to 1000.
           type: int
           sample: -1000
     earlyoom:
-      description: The daemon that ends processes before memory does.
+      description: The daemon that ends processes before memory runs out.
       type: dict
       contains:
         running:
@@ -903,11 +903,11 @@ limits:
           type: bool
           sample: true
         version:
-          description: What it says of its version, empty where it does not; null when it does not run.
+          description: The version that it reports, empty if it reports none. Null if it does not run.
           type: str
           sample: "1.7"
         args:
-          description: What it was started with, null when it does not run.
+          description: Its command-line arguments. Null if it does not run.
           type: str
           sample: -r 3600 -m 4,2 -s 100,100
         mem_percent:
@@ -915,60 +915,60 @@ limits:
           type: float
           sample: 4.0
         swap_percent:
-          description: The percentage of free swap at which it begins to act. Both have to be reached.
+          description: The percentage of free swap at which it begins to act. Both must be reached.
           type: float
           sample: 100.0
         acts_below_mb:
           description:
             - MiB of available memory at which its memory threshold is reached now, by the two ways its versions count.
             - C(of_total) is of all memory, before 1.8.
-            - C(of_user) is of available memory and that of processes, from 1.8 on, where memory that CUDA holds does not count.
+            - C(of_user) is of available memory and that of processes, from 1.8 on, where CUDA memory does not count.
           type: dict
           sample: {"of_total": 4901, "of_user": 92}
         effective:
           description:
-            - Whether it can take effect with the swap there is.
-            - False also when it does not run, and for versions from 1.8 on, which leave out what a driver holds.
-            - Null when that depends on how much will be swapped, or on a version that cannot be seen.
+            - Whether it can take effect with the existing swap.
+            - Also false if it does not run, and for versions from 1.8 on, which leave out a driver's memory.
+            - Null if that depends on how much will be swapped, or on a version that cannot be read.
           type: bool
           sample: true
         why:
-          description: Why, with the figures.
+          description: The reason, with the figures.
           type: str
           sample: "its swap threshold (100 %) always holds: it acts at 4 % of available memory"
 kernel_log:
-  description: What the kernel logged since boot about GPU, PCIe, fabric and lack of memory. Null when no source could be read.
+  description: The kernel's messages since boot about GPU, PCIe, fabric and lack of memory. Null if no source could be read.
   returned: when asked for
   type: dict
   version_added: 0.2.0
   contains:
     since_boot:
-      description: Whether the first line of this boot was among what was read.
+      description: Whether the first line of this boot was among the lines read.
       type: bool
       sample: true
     source:
-      description: Where it was read.
+      description: The log's source.
       type: str
       sample: /dev/kmsg
     events:
-      description: What it said. Messages that differ in numbers alone are one event, in the words of the first.
+      description: The messages. Messages that differ only in numbers are one event, with the text of the first.
       type: list
       elements: dict
       contains:
         time:
-          description: When it was first said, in UTC, null when the log does not tell.
+          description: When it was first logged, in UTC. Null if the log does not show it.
           type: str
           sample: "2026-11-21T01:52:59Z"
         last:
-          description: When it was last said.
+          description: When it was last logged.
           type: str
           sample: "2026-11-21T01:52:59Z"
         kind:
           description:
-            - V(nv_no_memory), V(xid), V(gpu) (it did not start, or was lost) and V(nvrm) of the GPU's driver; V(aer), V(pcie) (a link that was trained again),
-              V(removed) (a card that was taken off), V(firmware) and V(mlx5) of the fabric; V(oops), V(stall), V(wifi), V(smmu), V(hardware), V(suspend) and
-              V(oom) of the kernel.
-            - V(memory) is what the kernel says of the memory at every boot.
+            - V(nv_no_memory), V(xid), V(gpu) (it did not start, or was lost) and V(nvrm) from the GPU's driver; V(aer), V(pcie) (a link that was retrained),
+              V(removed) (a card that was removed), V(firmware) and V(mlx5) from the fabric; V(oops), V(stall), V(wifi), V(smmu), V(hardware), V(suspend) and
+              V(oom) from the kernel.
+            - V(memory) is the kernel's report of the memory at every boot.
           type: str
           sample: xid
         text:
@@ -976,56 +976,56 @@ kernel_log:
           type: str
           sample: "NVRM: Xid (PCI:000f:01:00): 43, pid=2211, name=VLLM::EngineCor, Ch 00000008"
         count:
-          description: How often it was said.
+          description: How often it was logged.
           type: int
           sample: 1
     truncated:
-      description: Whether something was left out.
+      description: Whether something was omitted.
       type: bool
       sample: false
 tenants:
   description:
-    - Processes outside this collection's containers that hold CUDA memory, or that are known to take some as soon as they are asked. Those with most memory
+    - Processes outside this collection's containers that use CUDA memory, or are known to use it on demand. Those with the most memory
       come first.
-    - A process that has ended but still holds memory is found by M(gb10.cluster.cuda_zombie_check).
+    - M(gb10.cluster.cuda_zombie_check) finds processes that have ended but still use memory.
   returned: when asked for
   type: list
   elements: dict
   version_added: 0.2.0
   contains:
     pid:
-      description: The process.
+      description: Its pid.
       type: int
       sample: 40188
     name:
-      description: Its program, or the title that it gave itself.
+      description: Its program, or the title that it set.
       type: str
       sample: ollama
     cmdline:
-      description: Its command line, without what looks like a secret, cut after 500 characters.
+      description: Its command line, without recognized secrets, cut after 500 characters.
       type: str
       sample: /usr/local/bin/ollama runner --model /usr/share/ollama/blobs/sha256-7121
     user:
-      description: Whose it is.
+      description: Its user.
       type: str
       sample: ollama
     kind:
       description:
-        - Its engine where it is part of one, V(vllm), V(sglang), V(tensorrt_llm), V(triton), V(llama_cpp), V(ollama), V(tensorfold) or V(ray), as
-          M(gb10.cluster.stack_info) tells them.
-        - Else V(tts) and V(asr) for speech, V(desktop) (also whatever the driver lists as drawing only), V(comfyui) or V(other).
+        - Its engine if it is part of one, V(vllm), V(sglang), V(tensorrt_llm), V(triton), V(llama_cpp), V(ollama), V(tensorfold) or V(ray), as
+          M(gb10.cluster.stack_info) identifies them.
+        - Otherwise V(tts) and V(asr) for speech, V(desktop) (also all that the driver lists as graphics only), V(comfyui) or V(other).
       type: str
       sample: ollama
     container:
-      description: The name of the container that it runs in, empty outside of any.
+      description: The name of its container. Empty outside of any.
       type: str
       sample: ""
     cuda:
-      description: Whether it holds CUDA's device now. Null when that may not be seen.
+      description: Whether it has CUDA's device open now. Null if that cannot be read.
       type: bool
       sample: true
     gpu_mib:
-      description: Its GPU memory in MiB, null where the driver does not list it or does not tell.
+      description: Its GPU memory in MiB. Null if the driver does not list it or does not report it.
       type: int
       sample: 6220
     rss_mb:
@@ -1033,7 +1033,7 @@ tenants:
       type: int
       sample: 811
 models:
-  description: The models in O(model_roots), one entry a revision.
+  description: The models in O(model_roots), one entry per revision.
   returned: when asked for
   type: list
   elements: dict
@@ -1044,31 +1044,31 @@ models:
       type: str
       sample: nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
     revision:
-      description: The commit, null when there are unfinished downloads alone.
+      description: The commit. Null if there are only unfinished downloads.
       type: str
       sample: 2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
     refs:
-      description: The branches and tags that the cache knows it by.
+      description: The branches and tags that the cache has for it.
       type: list
       elements: str
       sample: [main]
     complete:
       description:
-        - Whether it can be served, told from names, sizes and headers as by M(gb10.cluster.model_info).
-        - Null for what is no checkpoint in safetensors, which is unknown without reading it.
+        - Whether it can be served, according to names, sizes and headers, as in M(gb10.cluster.model_info).
+        - Null if it is not a safetensors checkpoint, because that is unknown without reading it.
       type: bool
       sample: true
     missing:
-      description: The files that are absent or cannot be used.
+      description: The files that are absent or unusable.
       type: list
       elements: str
       sample: []
     unfinished:
-      description: Downloads of the repository that did not end, or still run.
+      description: Downloads of the repository that did not finish, or still run.
       type: int
       sample: 0
     unfinished_bytes:
-      description: The bytes that these downloads have so far. Where there is no revision yet they are RV(models[].bytes), and this is 0.
+      description: Bytes of these downloads so far. If there is no revision yet they are in RV(models[].bytes), and this is 0.
       type: int
       sample: 0
       version_added: 0.2.0
@@ -1077,19 +1077,19 @@ models:
       type: int
       sample: 80371298048
     path:
-      description: Where it lies.
+      description: Its path.
       type: str
       sample: /home/spark/.cache/huggingface/hub/models--org--name/snapshots/2f9d4a0c3b5e6f708192a3b4c5d6e7f801234567
 zombies:
   description:
-    - What M(gb10.cluster.cuda_zombie_check) answers at a first glance, when nothing is waited for and nothing is ended. A leak is never proven by it.
-    - Where RV(zombies.verdict) is not V(pass), that module gives processes and memory their time.
+    - A quick result of M(gb10.cluster.cuda_zombie_check) that waits for nothing and ends nothing. It never proves a leak.
+    - If RV(zombies.verdict) is not V(pass), run that module, which waits for processes and memory.
   returned: when asked for
   type: dict
   version_added: 0.2.0
   contains:
     verdict:
-      description: The gravest verdict among the findings.
+      description: The most severe verdict among the findings.
       type: str
       sample: pass
     findings:
@@ -1098,17 +1098,17 @@ zombies:
       elements: dict
       sample: []
     classes:
-      description: Process numbers by class.
+      description: Pids by class.
       type: dict
       sample: {live: [4711], defunct: [], ghost: [], orphan: [], unknown: []}
     needs_reboot:
-      description: Whether only a reboot gives memory back.
+      description: Whether only a reboot frees the memory.
       type: bool
       sample: false
 starts:
   description:
-    - What starts that went well took of this node's memory, by M(gb10.cluster.cluster_record), whose RV(gb10.cluster.cluster_record#module:record) says
-      what each has. Null when they could not be read.
+    - This node's memory in successful starts, from M(gb10.cluster.cluster_record). RV(gb10.cluster.cluster_record#module:record) describes
+      each entry. Null if they could not be read.
   returned: when asked for
   type: list
   elements: dict
@@ -1127,25 +1127,25 @@ starts:
       type: int
       sample: 262144
     before_mb:
-      description: MiB that were available before the start.
+      description: MiB available before the start.
       type: int
       sample: 118800
     steady_mb:
-      description: MiB that were available once the engine had answered.
+      description: MiB available once the engine had answered.
       type: int
       sample: 20800
 held:
   description:
-    - What the processes in this collection's containers hold of the node's memory now, by the name of their cluster. It comes back when they end. Shared
-      memory and pages of files are left out. Null when it is unknown.
+    - The node's memory used by processes in this collection's containers now, by cluster name. It is freed when they end. Shared
+      memory and pages of files are left out. Null if unknown.
   returned: when asked for
   type: dict
   version_added: 0.2.0
   sample: {gb10: {gpu_mib: 88211, anon_mb: 6120}}
 ladder:
   description:
-    - How far bench --tags ladder raised the context on this node, without the curves of the memory, by M(gb10.cluster.cluster_record), whose
-      O(gb10.cluster.cluster_record#module:climb) says what each has. Null when they could not be read.
+    - How far bench --tags ladder raised the context on this node, without the memory curves, from M(gb10.cluster.cluster_record).
+      O(gb10.cluster.cluster_record#module:climb) describes each entry. Null if they could not be read.
   returned: when asked for
   type: list
   elements: dict
@@ -1160,21 +1160,21 @@ ladder:
       type: str
       sample: nemotron_3_super_tp2
     rung:
-      description: The last good context length in tokens, 0 without one.
+      description: The last good context length in tokens, 0 if there is none.
       type: int
       sample: 524288
     outcome:
-      description: V(climbing) for one that goes on or was interrupted, V(top), V(returned) or V(off).
+      description: V(climbing) for one that is running or was interrupted, V(top), V(returned) or V(off).
       type: str
       sample: returned
     reason:
-      description: Why it ended before the last rung, empty where it did not.
+      description: Why it ended before the last rung. Empty if it did not.
       type: str
       sample: "1048576: on spark-2 the guard acted"
 companions:
   description:
-    - The services beside the engine that O(companions) declares, in that order, and then containers of this collection's companions that it does not.
-    - Null when they could not be seen.
+    - The services that O(companions) declares, in that order, followed by containers of this collection's companions that it does not declare.
+    - Null if they could not be read.
   returned: when asked for
   type: list
   elements: dict
@@ -1193,7 +1193,7 @@ companions:
       type: bool
       sample: true
     container:
-      description: The name of its container, empty for a unit and where there is none.
+      description: The name of its container. Empty for a unit and if there is none.
       type: str
       sample: gb10-companion-ollama
     container_id:
@@ -1201,11 +1201,11 @@ companions:
       type: str
       sample: ""
     unit:
-      description: Its unit, empty for a container.
+      description: Its unit. Empty for a container.
       type: str
       sample: ollama.service
     state:
-      description: What Docker or systemd says of it; V(absent) without a container, V(foreign) where a container that is not ours has its
+      description: Its state in Docker or systemd. V(absent) without a container, V(foreign) if a container from outside this collection has its
           name, V(not-found) without a unit.
       type: str
       sample: active
@@ -1214,40 +1214,40 @@ companions:
       type: bool
       sample: true
     port:
-      description: Its port. Null for a container that does not say it.
+      description: Its port. Null for a container that does not declare it.
       type: int
       sample: 11434
     health_path:
-      description: What is asked at that port.
+      description: The path requested at that port.
       type: str
       sample: /api/tags
     healthy:
-      description: Whether it answers with a status of 200 to 299 within 3 seconds. Null where it was not asked.
+      description: Whether it answers with a status of 200 to 299 within 3 seconds. Null if it was not asked.
       type: bool
       sample: true
     health:
-      description: What came back in words.
+      description: The answer in words.
       type: str
       sample: status 200
     pids:
-      description: Its processes.
+      description: Its pids.
       type: list
       elements: int
       sample: [40188]
     gpu_mib:
-      description: The GPU memory that they hold in MiB. Null where the driver does not tell.
+      description: Their GPU memory in MiB. Null if the driver does not report it.
       type: int
       sample: 6220
     anon_mb:
-      description: What else they hold that no file holds, in MiB.
+      description: Their other memory without a file behind it, in MiB.
       type: int
       sample: 811
     spec:
-      description: The digest of what its container was created with, empty for a unit and where there is none.
+      description: The digest of the options its container was created with. Empty for a unit and if there is none.
       type: str
       sample: "2:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     fields:
-      description: What its container was created with.
+      description: The options its container was created with.
       type: dict
       sample: {"port": 11434}
     log:
@@ -1255,22 +1255,22 @@ companions:
       type: str
       sample: "Error: listen tcp 127.0.0.1:11434: bind: address already in use"
 mode:
-  description: The declared mode, as RV(gb10.cluster.node_state_info#module:mode). Empty when none was ever declared, null when it could not be read.
+  description: The declared mode, as RV(gb10.cluster.node_state_info#module:mode). Empty if none was ever declared, null if it could not be read.
   returned: when asked for
   type: dict
   version_added: 0.2.0
   sample: {}
 texts:
   description:
-    - The texts that this collection parses, as they stand on the node. These are the answers of the NVIDIA driver's tool, the kernel's log and its figures of
-      memory, what Docker says of itself, and the ConnectX functions in sysfs. They name the machine; M(gb10.cluster.calibration) replaces that before it
-      writes them anywhere.
+    - The texts that this collection parses, unchanged from the node. These are the output of the NVIDIA driver's tool, the kernel's log and its memory
+      figures, Docker's information about itself, and the ConnectX functions in sysfs. They identify the machine. M(gb10.cluster.calibration) replaces that
+      before it writes them anywhere.
   returned: when asked for by name
   type: dict
   version_added: 0.2.0
   contains:
     files:
-      description: What was recorded, each with C(name) (a path that says what it is) and C(text), or C(link) for where a symbolic link leads.
+      description: The recorded texts, each with C(name) (a path that identifies it) and C(text), or C(link) for the target of a symbolic link.
       type: list
       elements: dict
       sample: [{name: proc/sys/vm/swappiness, text: "60"}]
@@ -1280,11 +1280,11 @@ texts:
       elements: dict
       sample: []
     hostname:
-      description: What the node calls itself.
+      description: The node's own host name.
       type: str
       sample: spark-1
 errors:
-  description: What could not be seen, and why. Empty when all was seen.
+  description: Facts that could not be read, with the reason. Empty if all were read.
   returned: always
   type: list
   elements: dict
@@ -1292,7 +1292,7 @@ errors:
     section:
       description:
         - The result that is empty or null, in whole or in part, because of it.
-        - A part of RV(docker) goes by its whole name, such as C(docker.cdi_devices).
+        - A part of RV(docker) is listed by its full name, such as C(docker.cdi_devices).
       type: str
       sample: gpus
     verdict:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_logs
-short_description: Bring the logs of a node's containers and engine to the controller
+short_description: Copy the logs of a node's containers and engine to the controller
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Collects what shows why a cluster failed and writes it below O(dest) on the controller, in a directory named after the host. These are
+  - Collects the data that shows why a cluster failed and writes it below O(dest) on the controller, in a directory named after the host. It is
     the end of the engine's log, how its last run started and ended, the logs and the description of the cluster's containers, Ray's own logs
-    out of them, the kernel's log and the node's memory.
-  - Works on containers that have ended too. Nothing on the node is changed.
-  - Values of the files in O(secrets_dir) are removed from every text on the node, before it leaves the node, and so is what looks like a token.
-  - A source that cannot be read is listed in RV(errors) and does not hide the others.
+    from them, the kernel's log and the node's memory.
+  - Also works on containers that have ended. Nothing on the node is changed.
+  - Values of the files in O(secrets_dir) are removed from every text before it leaves the node, and so are strings that look like tokens.
+  - A source that cannot be read is listed in RV(errors). The others are still collected.
 notes:
-  - The files are written by an action plugin of the same name, with mode 0600 in directories of mode 0700.
+  - An action plugin with the same name writes the files, with mode 0600 in directories of mode 0700.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker
@@ -27,29 +27,29 @@ extends_documentation_fragment:
 options:
   dest:
     description:
-      - Directory on the controller. It is created when it does not exist; files of the same name in it are overwritten.
+      - Directory on the controller. It is created if it does not exist. Files with the same name in it are overwritten.
     type: path
     required: true
   max_bytes:
     description:
-      - Maximum bytes of one file, from 4096 to 16777216. Of a longer one the end is kept.
+      - Maximum bytes of one file, from 4096 to 16777216. Of a longer one only the end is kept.
     type: int
     default: 262144
   log_dir:
     description:
-      - Directory on the node that holds the logs of the collection's clusters.
+      - Directory on the node for the logs of the collection's clusters.
     type: path
     default: /var/log/gb10
   secrets_dir:
     description:
-      - Directory on the node that holds the secrets of the collection's clusters.
+      - Directory on the node for the secrets of the collection's clusters.
     type: path
     default: /etc/gb10/secrets
 attributes:
   check_mode:
     support: full
     details:
-      - Does the same in check mode, since it changes nothing on the node.
+      - Does the same in check mode, because it changes nothing on the node.
   diff_mode:
     support: none
   action:
@@ -60,7 +60,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Bring the logs here
+- name: Copy the logs to the controller
   gb10.cluster.node_logs:
     dest: "{{ lookup('ansible.builtin.env', 'HOME') }}/gb10-logs"
   become: true
@@ -73,7 +73,7 @@ dest:
   type: str
   sample: /home/me/gb10-logs/spark-1
 files:
-  description: What was written.
+  description: The written files.
   returned: success
   type: list
   elements: dict
@@ -85,23 +85,23 @@ files:
       description: Its size.
       type: int
     cut:
-      description: Whether only the end was taken.
+      description: Whether only the end was kept.
       type: bool
   sample:
     - name: engine.log
       bytes: 18211
       cut: false
 errors:
-  description: What could not be read, and why.
+  description: The sources that could not be read, with the reason.
   returned: success
   type: list
   elements: dict
   contains:
     source:
-      description: What was to be read.
+      description: The source.
       type: str
     error:
-      description: Why it was not.
+      description: The reason.
       type: str
   sample: []
 """

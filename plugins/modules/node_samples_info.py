@@ -11,21 +11,22 @@ short_description: Read or take samples of a node's guard, GPU, sshd or memory (
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - O(source=guard) reads the ring that the node guard (M(gb10.cluster.node_service)) keeps on the node's disk, also where the guard was removed. It returns for
-    each boot in the ring when its first and last record was written, whether the guard was stopped in order then, and the records of a window of time. A line
-    that a power cut left torn is skipped and counted.
-  - O(source=guard_summary) reads the ring from a moment of this boot on, and returns what some hours of it come to, namely the curve of the available memory,
-    silences, what the guard did, and noteworthy lines of the kernel. A ring without samples of that time leaves the figures null.
-  - O(source=gpu) asks the driver's tool for power and temperature again and again. A figure that the tool does not report is null. A tool that cannot be asked
-    leaves out its sample, and RV(errors) says why.
-  - O(source=sshd) measures from the node itself how long its sshd takes to greet, again and again. A node that runs out of memory still answers pings, but no
-    logins (reported of several Sparks). What a new login waits for first is the greeting of sshd, for which sshd has to start a process. There is no login;
-    sshd notes each connection in its log.
-  - O(source=memory) with O(note=true) records how much memory the node has available, before anything of a cluster is started, and the level that the start
-    stays above when it goes as expected, where O(expected) and the records of this node give one. The node's guard acts below it alone.
+  - O(source=guard) reads the ring file that the node guard (M(gb10.cluster.node_service)) keeps on the node's disk, even if the guard was removed. It returns
+    for each boot in the ring when its first and last record was written, whether the guard was then stopped in order, and the records of a window of time. A
+    line that a power cut left incomplete is skipped and counted.
+  - O(source=guard_summary) reads the ring from a time in this boot on, and returns a summary of some hours, namely the curve of the available memory,
+    silences, the guard's actions, and noteworthy lines of the kernel. If the ring has no samples of that time, the figures are null.
+  - O(source=gpu) repeatedly reads power and temperature from the driver's tool. A figure that the tool does not report is null. If the tool cannot be asked,
+    the sample is missing, and RV(errors) has the reason.
+  - O(source=sshd) repeatedly measures on the node itself how long its sshd takes to greet. A node that runs out of memory still answers pings, but no
+    logins (reported of several Sparks). A new login first waits for sshd's greeting, for which sshd has to start a process. There is no login.
+    sshd logs each connection.
+  - O(source=memory) with O(note=true) records how much memory the node has available before anything of a cluster is started. It also records the level that
+    the start is expected to stay above, if O(expected) and the node's records provide one. The node's guard acts only below it.
   - O(source=memory) with O(note=false) waits until that much is available again, less O(tolerance_mb), or until it rose and stopped rising. On unified memory
-    what a GPU process used may come back a minute or more after the process is gone, and sometimes only a reboot returns it. Memory that does not come back
-    has the verdict V(warn), and is not a failure. Without a note of this boot, the module only waits until memory stops rising, and its verdict is V(unknown).
+    a GPU process's memory may be freed a minute or more after the process is gone, and sometimes only by a reboot. Memory that is not freed
+    gives the verdict V(warn), and is not a failure. Without a note from this boot, the module only waits until memory stops rising, and its verdict is
+    V(unknown).
   - Nothing is stopped and nothing is rebooted.
 notes:
   - A note is a record and not state of the node, so RV(ignore:changed) stays false.
@@ -39,31 +40,31 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     details:
-      - With O(source=memory), it looks at the memory once, and writes nothing.
+      - With O(source=memory), it reads the memory once, and writes nothing.
 options:
   source:
     description:
-      - What is read or sampled.
+      - The source to read or sample.
     type: str
     choices: [guard, guard_summary, gpu, sshd, memory]
     required: true
   seconds:
     description:
-      - With O(source=guard), how many seconds before its end the window begins, 1 to 3600, 60 if left out.
-      - With O(source=gpu), seconds for which samples are taken at most, 1 to 28800. Required.
-      - With O(source=sshd), seconds for which it is asked at most, 1 to 28800, 1 if left out. It is asked once at least.
+      - With O(source=guard), length of the window in seconds before its end, 1 to 3600, default 60.
+      - With O(source=gpu), maximum seconds for sampling, 1 to 28800. Required.
+      - With O(source=sshd), maximum seconds for measuring, 1 to 28800, default 1. It is measured at least once.
     type: int
   end:
     description:
-      - With O(source=guard), the end of the window, in seconds since 1970. Without it each boot has a window of its own, which ends with its last record.
+      - With O(source=guard), the end of the window, in seconds since 1970. Without it each boot has its own window, which ends with its last record.
     type: float
   since:
     description:
-      - With O(source=guard_summary), the moment, in seconds since 1970 by the node's clock. Without it only the clock, the boot and the guard are read.
+      - With O(source=guard_summary), the start time, in seconds since 1970 by the node's clock. Without it only the clock, the boot and the guard are read.
     type: float
   points:
     description:
-      - With O(source=guard_summary), points of the curve at most, 10 to 2000. Each is the least of its piece of time.
+      - With O(source=guard_summary), maximum number of points in the curve, 10 to 2000. Each is the minimum of its time segment.
     type: int
     default: 240
   interval:
@@ -73,16 +74,16 @@ options:
     default: 5
   until:
     description:
-      - With O(source=gpu) and O(source=sshd), a file on the node. Samples are taken as long as it exists.
+      - With O(source=gpu) and O(source=sshd), a file on the node. Sampling continues while it exists.
     type: path
   tool_timeout:
     description:
-      - Seconds that the driver's tool gets for one answer.
+      - Seconds to wait for one answer from the driver's tool.
     type: int
     default: 10
   addresses:
     description:
-      - With O(source=sshd), addresses of this node. The first one whose port takes a connection is asked; an sshd may listen on some alone.
+      - With O(source=sshd), addresses of this node. The first one whose port accepts a connection is used, because an sshd may listen only on some.
     type: list
     elements: str
     default: [127.0.0.1]
@@ -93,28 +94,28 @@ options:
     default: 22
   greeting_timeout:
     description:
-      - Seconds after which a greeting counts as not come, 1 or more.
+      - Seconds after which a greeting counts as missing, 1 or more.
     type: int
     default: 30
   note:
     description:
-      - With O(source=memory), whether to record what is available before a start, instead of waiting for it after the end.
+      - With O(source=memory), whether to record the available memory before a start, instead of waiting for it after the end.
     type: bool
     default: false
   expected:
     description:
-      - With O(note=true), what the start takes by the memory plan, and the digest by which a record of the same start is found, as
-        P(gb10.cluster.memory_expected#filter) returns it. Without it no level is noted.
+      - With O(note=true), the start's memory by the memory plan, and the digest that identifies records of the same start, as
+        P(gb10.cluster.memory_expected#filter) returns them. Without it no level is recorded.
     type: dict
     default: {}
   image:
     description:
-      - With O(note=true), the image that is started. Records of another one say nothing of this start.
+      - With O(note=true), the image to start. Records of a different image do not apply to this start.
     type: str
     default: ""
   tolerance_mb:
     description:
-      - How many MiB less than noted count as back, 0 or more. Other programs of the node use memory too.
+      - How many MiB below the recorded value count as freed, 0 or more. Other programs on the node use memory too.
     type: int
     default: 4096
   settle_mb:
@@ -124,7 +125,7 @@ options:
     default: 256
   wait_timeout:
     description:
-      - Seconds to wait for the memory at most. It waits that long where less than noted is available and nothing comes back.
+      - Maximum seconds to wait for the memory. The wait is that long if less than the recorded value is available and none is freed.
     type: int
     default: 180
   wait_sleep:
@@ -150,7 +151,7 @@ EXAMPLES = r"""
   become: true
   register: before
 
-- name: Read what happened since
+- name: Read a summary since then
   gb10.cluster.node_samples_info:
     source: guard_summary
     since: "{{ before.now }}"
@@ -166,13 +167,13 @@ EXAMPLES = r"""
     source: sshd
     seconds: 60
 
-- name: Note what is available before the start
+- name: Record the available memory before the start
   gb10.cluster.node_samples_info:
     source: memory
     note: true
   become: true
 
-- name: Wait until it is back
+- name: Wait until the memory is free again
   gb10.cluster.node_samples_info:
     source: memory
     wait_timeout: 300
@@ -180,30 +181,30 @@ EXAMPLES = r"""
 
 RETURN = r"""
 guard:
-  description: What of the guard is on the node.
+  description: The state of the guard on the node.
   returned: with O(source=guard) or O(source=guard_summary)
   type: dict
   contains:
     installed:
-      description: Whether its unit is there.
+      description: Whether its unit exists.
       type: bool
     enabled:
-      description: Whether it is started at boot; null when systemd does not say.
+      description: Whether it is started at boot. Null if systemd does not report it.
       type: bool
     active:
-      description: Whether it runs; null when systemd does not say.
+      description: Whether it runs. Null if systemd does not report it.
       type: bool
     ring:
-      description: Where its ring lies.
+      description: Path of its ring.
       type: str
     ring_bytes:
-      description: How many bytes the ring has. Null for whoever may not read it.
+      description: Size of the ring in bytes. Null if the account may not read it.
       type: int
     older:
-      description: Whether an older version of this collection set it up, which ends ranks by the trend alone. C(protect --tags guard) renews it.
+      description: Whether an older version of this collection set it up, which ends ranks based on the trend only. C(protect --tags guard) renews it.
       type: bool
     said:
-      description: What it did, or would have done, last within a day (C(text)), and when in seconds since 1970 (C(at)). Null where there is nothing.
+      description: Its last action within a day, or the one it would have taken (C(text)), and the time in seconds since 1970 (C(at)). Null if there is none.
       type: dict
   sample:
     installed: true
@@ -214,7 +215,7 @@ guard:
     older: false
     said: null
 boot_id:
-  description: The kernel's id of the boot that runs now.
+  description: The kernel's id of the current boot.
   returned: with O(source=guard) or O(source=guard_summary)
   type: str
   sample: 5f1c2d9e-7b3a-4d0e-9a51-2f0c8f3b7a11
@@ -224,15 +225,15 @@ now:
   type: float
   sample: 1795444512.084
 clock:
-  description: What the kernel says of the clock.
+  description: The kernel's state of the clock.
   returned: with O(source=guard)
   type: dict
   contains:
     synchronized:
-      description: Whether it is synchronized; null when the kernel does not say.
+      description: Whether it is synchronized. Null if the kernel does not report it.
       type: bool
     offset_s:
-      description: By how many seconds it is off; null when the kernel does not say.
+      description: Its offset in seconds. Null if the kernel does not report it.
       type: float
   sample:
     synchronized: true
@@ -256,7 +257,7 @@ boots:
       description: Whether the guard was stopped in order at the end, as at a shutdown.
       type: bool
     current:
-      description: Whether the boot runs now.
+      description: Whether it is the current boot.
       type: bool
     records:
       description: The records of the window, as the guard wrote them.
@@ -267,21 +268,21 @@ boots:
       type: int
   sample: []
 seen:
-  description: What the ring has of the time since then. Null without O(since).
+  description: The ring's content since that time. Null without O(since).
   returned: with O(source=guard_summary)
   type: dict
   contains:
     samples:
-      description: How many samples know the available memory.
+      description: Number of samples with the available memory.
       type: int
       sample: 1240
     curve:
-      description: C([seconds since then, MiB available]), each the least of its piece of time.
+      description: C([seconds since then, MiB available]), each the minimum of its time segment.
       type: list
       elements: list
       sample: [[0.4, 118800], [5.1, 96120]]
     lowest_mb:
-      description: The least MiB that were available; null where no sample knows it.
+      description: The lowest available memory in MiB. Null if no sample has it.
       type: int
       sample: 20100
     lowest_after_s:
@@ -289,7 +290,7 @@ seen:
       type: float
       sample: 311.2
     longest_silence_s:
-      description: The longest time without a sample. The guard takes one a second, so a long one means that the node stood still.
+      description: The longest time without a sample. The guard takes one per second, so a long one means that the node stalled.
       type: float
       sample: 2.0
     kernel:
@@ -298,7 +299,7 @@ seen:
       elements: list
       sample: [["xid", "NVRM: Xid (PCI:000f:01:00): 43, pid=7, name=VLLM"]]
     acts:
-      description: What the guard did, or would have done.
+      description: The guard's actions, or those it would have taken.
       type: list
       elements: str
       sample: []
@@ -309,18 +310,18 @@ samples:
   elements: dict
   sample: [{"t": 1795444323.1, "power_w": 46.6, "temperature_c": 68}]
 samples_ms:
-  description: Milliseconds from the first packet to the greeting, in their order; null for one that did not come.
+  description: Milliseconds from the first packet to the greeting, in order. Null for a missing greeting.
   returned: with O(source=sshd)
   type: list
   elements: int
   sample: [4, 5, 31]
 worst_ms:
-  description: The longest of them. Null where one did not come, and where no address takes connections.
+  description: The longest of them. Null if one is missing, and if no address accepts connections.
   returned: with O(source=sshd)
   type: int
   sample: 31
 address:
-  description: The address that was asked, empty when no address takes connections.
+  description: The measured address. Empty if no address accepts connections.
   returned: with O(source=sshd)
   type: str
   sample: 127.0.0.1
@@ -336,17 +337,17 @@ available_mb:
   type: int
   sample: 118210
 noted_mb:
-  description: What was noted before the start, in MiB. Null without a note of this boot.
+  description: The value recorded before the start, in MiB. Null without a note from this boot.
   returned: with O(source=memory)
   type: int
   sample: 119004
 level_mb:
-  description: The level in MiB that the start stays above when it goes as expected. Null where none is known.
+  description: The level in MiB that the start is expected to stay above. Null if unknown.
   returned: with O(note=true)
   type: int
   sample: 18410
 level_why:
-  description: What it comes from, or why there is none.
+  description: The source of the level, or why there is none.
   returned: with O(note=true)
   type: str
   sample: the start of 2026-11-23 on record took 96.4 GiB, less 1
@@ -357,12 +358,12 @@ samples_mb:
   elements: int
   sample: [61022, 97113, 118204, 118210]
 seconds:
-  description: How long it was waited.
+  description: Duration of the wait.
   returned: with O(source=memory)
   type: float
   sample: 15.0
 findings:
-  description: The judgement, in the shape of all findings.
+  description: The judgment, in the format of all findings.
   returned: with O(source=memory) and O(note=false)
   type: list
   elements: dict

@@ -11,26 +11,26 @@ short_description: Set up a systemd unit of the collection on a node, or remove 
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Sets up one of the units that the collection has on a node, with its program and its files, starts it, and removes it again. The program is the
-    collection's own code; the controller sends it where the node has another one.
+  - Sets up one of the collection's units on a node, with its program and its files, starts it, and removes it again. The program is the
+    collection's own code. The controller sends it if the node has a different one.
   - O(name=engine) stops an engine gently, and recreates container and engine after a reboot, without a controller (C(gb10-engine-CLUSTER.service)). It runs the
-    modules of this collection with the arguments in O(specification), which are those that the roles pass to them.
+    modules of this collection with the arguments in O(specification), the same ones that the roles pass to them.
   - O(name=companions) starts the containers of companions at a boot, before the engines, and stops them gently at a shutdown (C(gb10-companions.service)). The
-    role P(gb10.cluster.companions#role) creates them. A companion that does not come up is named in the journal and in RV(unit), and stops neither the
-    others nor an engine.
-  - O(name=guard) samples the node every second into a ring on the disk that holds more than a day, and ends ranks of this collection while they load before
-    memory is gone (C(gb10-guard.service)). Where nothing says what a start leaves, it only says what it would do, in the ring, in the journal, and as
-    RV(guard.said).
-  - O(name=sweep) compares the node with what is declared, and sends one alert when something is wrong, again after O(sweep.repeat_hours), and when all is well
-    again (C(gb10-sweep.timer), C(gb10-sweep.service)). The secret of a channel is in C(_sweep/NAME) below O(sweep.secrets_dir), never in an option.
-  - O(name=lease) ends a mode that is there for one command of the controller when its caller is silent for O(lease.lost_seconds), and at a reboot
+    role P(gb10.cluster.companions#role) creates them. A companion that fails to start is named in the journal and in RV(unit). The
+    others and the engines still start.
+  - O(name=guard) samples the node every second into a ring file on the disk with more than a day of samples, and ends this collection's ranks before memory
+    runs out while they load (C(gb10-guard.service)). If the expected memory of a start is unknown, it only reports what it would do, in the ring, in the
+    journal, and as RV(guard.said).
+  - O(name=sweep) compares the node with the declared state, and sends one alert if something is wrong, again after O(sweep.repeat_hours), and when the problem
+    is solved (C(gb10-sweep.timer), C(gb10-sweep.service)). The secret of a channel is in C(_sweep/NAME) below O(sweep.secrets_dir), never in an option.
+  - O(name=lease) ends a mode that exists for one command on the controller if its caller is silent for O(lease.lost_seconds), and at a reboot
     (C(gb10-lease.service)). To end it, the unit takes over the lock of the mode, stops the units of O(lease.clusters), waits for the node's memory, and starts
     the units of O(lease.restore). The module itself starts and stops no engine.
-  - A unit that is removed leaves what it started running. So does one that is kept.
-  - A unit of that name that this collection did not write, or that somebody edited, stays as it is, and the module fails.
-  - When the node was not shut down cleanly, the first start of an engine's or the companions' unit is refused, with the reason in the journal and in RV(unit).
-    A person's C(systemctl start) after that goes ahead. So does the first start when root made the file C(power_cycled) in O(state_dir) before, which is
-    removed.
+  - A unit that is removed or kept leaves the programs that it started running.
+  - A unit of that name that this collection did not write, or that was edited, is left unchanged, and the module fails.
+  - If the node was not shut down cleanly, the first start of an engine's or the companions' unit is refused, with the reason in the journal and in RV(unit).
+    A later manual C(systemctl start) is allowed. So is the first start if root created the file C(power_cycled) in O(state_dir) before. The file is
+    then removed.
 requirements:
   - With O(name=companions), Docker Engine 20.10 or newer, with its command line.
 extends_documentation_fragment:
@@ -47,7 +47,7 @@ attributes:
   diff_mode:
     support: partial
     details:
-      - A lease is a record of who uses the nodes, not a setting of theirs. It has no diff.
+      - A lease is a record of who uses the nodes, not a setting on them. It has no diff.
 options:
   name:
     description:
@@ -57,73 +57,73 @@ options:
     required: true
   state:
     description:
-      - With V(present) the unit is there and runs. With V(absent) it is removed with its files; the guard's ring stays unless O(guard.forget_ring=true).
-      - With V(kept), a unit of an engine that is there stays with its files. It does not run, nor start at boot. None is set up.
-      - With V(serving) the guard learns that the ranks which are on the node now serve. That is a record and not state of the node, so RV(ignore:changed) stays
+      - With V(present) the unit exists and runs. With V(absent) it is removed with its files. The guard's ring stays unless O(guard.forget_ring=true).
+      - With V(kept), an existing unit of an engine stays with its files. It does not run, nor start at boot. None is set up.
+      - With V(serving) the guard records that the node's current ranks are serving. That is a record and not state of the node, so RV(ignore:changed) stays
         false. Without a guard, nothing is done.
-      - With V(renewed), the caller of a lease says that it lives. It fails when the lease is over, or another's.
-      - With V(returning), nothing is there for the lease any more, and the caller brings back what was there before. When it is silent for
+      - With V(renewed), the caller of a lease reports that it is alive. It fails if the lease is over, or another caller's.
+      - With V(returning), the lease's mode is gone, and the caller restores the previous state. If it is silent for
         O(lease.lost_seconds), and no run works on a cluster of O(lease.restore), the node starts its unit. A lease that is over, or another's, is left alone.
-      - With V(given_up), the caller needs the lease no more, so that the node ends it now. A lease that is over, or another's, is left alone.
+      - With V(given_up), the caller no longer needs the lease, so that the node ends it now. A lease that is over, or another's, is left alone.
     type: str
     choices: [present, absent, kept, serving, renewed, returning, given_up]
     default: present
   specification:
     description:
-      - What the unit of an engine or of the companions does, as the roles P(gb10.cluster.engine#role) and P(gb10.cluster.companions#role) make it.
+      - The actions of an engine's or the companions' unit, as created by the roles P(gb10.cluster.engine#role) and P(gb10.cluster.companions#role).
         Required with O(state=present) for both.
       - For companions, C(companions) is a list of C(name), C(port), C(health_path), C(gpus), C(health_timeout) and C(stop_timeout).
     type: dict
   log_dir:
     description:
-      - Directory on the node that holds the logs of the collection's clusters. Of use with O(name=sweep).
+      - Directory on the node for the logs of the collection's clusters. Used with O(name=sweep).
     type: path
     default: /var/log/gb10
   lock_id:
     description:
-      - With O(name=engine), the id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it writes, starts or removes
-        anything, the module makes sure that the lock on this node still is that one. With an empty one nothing is checked.
+      - With O(name=engine), the id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it writes, starts or removes
+        anything, the module verifies that the lock on this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
   guard:
     description:
-      - What the guard does.
+      - Settings of the guard.
     type: dict
     suboptions:
       act:
         description:
-          - When the guard may act. V(loading) while ranks load, V(always) then and while they serve, V(never) not at all.
+          - When the guard may act. V(loading) while ranks load, V(always) also while they serve, V(never) not at all.
         type: str
         choices: [loading, always, never]
         default: loading
       load_seconds:
         description:
-          - Seconds after which a rank counts as serving although nobody said so, 60 or more.
+          - Seconds after which a rank counts as serving even without a report, 60 or more.
         type: int
         default: 7200
       addresses:
         description:
-          - Addresses of this node on the fabric. The interfaces that have them are watched, and those of RDMA devices.
+          - Addresses of this node on the fabric. Their interfaces are watched, and those of RDMA devices.
         type: list
         elements: str
         default: []
       forget_ring:
         description:
-          - With O(state=absent), whether the ring goes as well.
+          - With O(state=absent), whether to also remove the ring.
         type: bool
         default: false
   sweep:
     description:
-      - What the sweep looks at, and where its alerts go.
+      - Settings of the sweep and its alerts.
     type: dict
     suboptions:
       node:
         description:
-          - Name of this node in the inventory, as the record of the mode has it. Required with O(state=present).
+          - Name of this node in the inventory, as in the record of the mode. Required with O(state=present).
         type: str
       secrets_dir:
         description:
-          - Directory on the node that holds the secrets of clusters, and those of the channels.
+          - Directory on the node for the secrets of clusters and channels.
         type: path
         default: /etc/gb10/secrets
       docker_socket:
@@ -138,44 +138,44 @@ options:
         default: 15
       repeat_hours:
         description:
-          - Hours after which a channel is told once more of what still lasts. With 0 it never is.
+          - Hours after which an alert for an unresolved problem is repeated. With 0 it never is.
         type: int
         default: 24
       quiet_minutes:
         description:
-          - Minutes for which a change of the mode, or a run that holds a lock, keeps the sweep silent.
+          - Minutes for which a change of the mode, or a run that has a lock, keeps the sweep silent.
         type: int
         default: 120
       memory_floor_gib:
         description:
-          - GiB that have to be available on the node. With 0 that is not looked at.
+          - GiB that must be available on the node. 0 disables the check.
         type: int
         default: 2
       start_timeout:
         description:
-          - Seconds that an engine may take to start.
+          - Maximum seconds for the start of an engine.
         type: int
         default: 3600
       token_timeout:
         description:
-          - Seconds that an engine gets for a token, 1 to 120.
+          - Maximum seconds for a token from an engine, 1 to 120.
         type: int
         default: 15
       silent_timeout:
         description:
-          - Seconds for which the sshd of another node may take connections and say nothing. One that loads weights was reported to be that busy.
+          - Seconds for which another node's sshd may accept connections without a greeting. A node that loads weights was reported to be that busy.
         type: int
         default: 600
       channels:
         description:
-          - Where messages go, without their secrets. None at all is possible, and leaves the journal and RV(sweep).
+          - Channels for messages, without their secrets. The list may be empty, which leaves the journal and RV(sweep).
         type: list
         elements: dict
         default: []
         suboptions:
           name:
             description:
-              - Name of the channel, which is that of the file with its secret. Its type if left out.
+              - Name of the channel and of the file with its secret. The default is its type.
             type: str
           type:
             description:
@@ -189,20 +189,20 @@ options:
             type: str
           api_url:
             description:
-              - Where the bot's API is, if not at Telegram.
+              - URL of the bot's API, if not Telegram's.
             type: str
           allow_http:
             description:
-              - Whether the secret may be sent by http to a private address. To the node itself it always may, and to any other address never.
+              - Whether the secret may be sent by http to a private address. To the node itself this is always allowed, and to any other address never.
             type: bool
           command:
             description:
-              - Words of the command that reads the message. There is no shell. Required for V(mail).
+              - Words of the command that reads the message, run without a shell. Required for V(mail).
             type: list
             elements: str
           to:
             description:
-              - Recipients. With them the command reads a whole message with its headers, without them the plain text.
+              - Recipients. With them the command reads a complete message with its headers, without them the plain text.
             type: str
           from:
             description:
@@ -210,39 +210,39 @@ options:
             type: str
       endpoints:
         description:
-          - What else is asked over the network.
+          - Further endpoints to check over the network.
         type: list
         elements: dict
         default: []
         suboptions:
           name:
             description:
-              - By what messages name it.
+              - Its name in messages.
             type: str
             required: true
           url:
             description:
-              - What is asked, http or https. Certificates are verified, and no redirect is followed.
+              - Its URL, http or https. Certificates are verified, and no redirect is followed.
             type: str
             required: true
           status:
             description:
-              - The status, or a list of some, that it has to answer with. If left out, any of 200 to 299.
+              - The expected status, or a list of them. The default is any of 200 to 299.
             type: raw
       peers:
         description:
-          - The other nodes by name, each with a list of its addresses. Their sshd has to greet, since a node that is down cannot report itself. One address
+          - The other nodes by name, each with a list of its addresses. Their sshd must greet, because a node that is down cannot report itself. One address
             that answers is enough.
         type: dict
         default: {}
       sshd_ports:
         description:
-          - Ports at which these sshd listen, by name. V(22) for one that is left out; with V(0) that node is not asked.
+          - Ports of these sshds, by node name. The default is V(22). With V(0) that node is not checked.
         type: dict
         default: {}
       companions:
         description:
-          - The services of this node beside its engines, of the setting C(gb10_companions). Those that the declared mode has are asked.
+          - The services of this node in addition to its engines, from the setting C(gb10_companions). Those in the declared mode are checked.
         type: list
         elements: dict
         default: []
@@ -254,28 +254,28 @@ options:
             required: true
           port:
             description:
-              - The port that it listens on at 127.0.0.1.
+              - Its port at 127.0.0.1.
             type: int
             required: true
           health_path:
             description:
-              - What is asked at that port.
+              - The path requested at that port.
             type: str
             required: true
           modes:
             description:
-              - The modes that it is up in. If left out, V(cluster) and V(singles).
+              - The modes in which it is up. The default is V(cluster) and V(singles).
             type: list
             elements: raw
       ca_file:
         description:
-          - A file on the node with certificate authorities to trust beside those of the system. Empty for none.
+          - A file on the node with certificate authorities to trust in addition to the system's. Empty for none.
         type: str
         default: ""
       test:
         description:
-          - Send a test through each of O(sweep.channels) now, by the unit itself. The module fails with what a channel answered that did not take it. That is
-            no change.
+          - Send a test through each of O(sweep.channels) now, by the unit itself. If a channel does not accept it, the module fails with its answer. That is
+            not a change.
         type: bool
         default: false
   lease:
@@ -289,21 +289,21 @@ options:
         type: str
       holder:
         description:
-          - Who holds it, as the lock has it. Required with O(state=present).
+          - Its holder, as in the lock. Required with O(state=present).
         type: dict
       program:
         description:
-          - Name of the command's program, for people. Its arguments stay on the controller.
+          - Name of the command's program, for display. Its arguments stay on the controller.
         type: str
         default: ""
       mode:
         description:
-          - The mode that is there for the command. Required with O(state=present).
+          - The mode that is up for the command. Required with O(state=present).
         type: str
         choices: [cluster, singles]
       lost_seconds:
         description:
-          - Seconds without a word of the caller after which the node ends the lease, 20 or more. V(renewed) and V(returning) replace what it was.
+          - Seconds of silence of the caller after which the node ends the lease, 20 or more. V(renewed) and V(returning) replace the value.
         type: int
         default: 300
       clusters:
@@ -314,25 +314,25 @@ options:
         elements: str
       restore:
         description:
-          - Names of the clusters that were there before and whose units were kept on this node (O(state=kept)). One without a unit
-            is left out, and the node says so when it ends the lease.
+          - Names of the clusters that ran before and whose units were kept on this node (O(state=kept)). One without a unit
+            is left out, and the node reports this when it ends the lease.
         type: list
         elements: str
         default: []
       whole:
         description:
-          - Whether O(lease.restore) names all that this node had before.
+          - Whether O(lease.restore) names all clusters that this node had before.
         type: bool
         default: true
       awaits:
         description:
-          - For a worker, where the head answers as long as its part of the engine is there (C(address), C(port)), and how many C(seconds) the worker waits for
-            its end. Empty for a node that waits for nobody.
+          - For a worker, the address at which the head answers while its part of the engine exists (C(address), C(port)), and how many C(seconds) the worker
+            waits for its end. Empty for a node that does not wait.
         type: dict
         default: {}
       tolerance_mb:
         description:
-          - How many MiB less than noted count as back, as O(gb10.cluster.node_samples_info#module:tolerance_mb).
+          - How many MiB below the recorded value count as freed, as O(gb10.cluster.node_samples_info#module:tolerance_mb).
         type: int
         default: 4096
       wait_timeout:
@@ -342,7 +342,7 @@ options:
         default: 180
       companions:
         description:
-          - Whether companions are declared. The node leaves them as they are, so a mode with some is not settled when it ended a lease.
+          - Whether companions are declared. The node leaves them unchanged, so a mode with companions is not settled after it ended a lease.
         type: bool
         default: false
 seealso:
@@ -365,7 +365,7 @@ EXAMPLES = r"""
     state: absent
   become: true
 
-- name: Guard the node
+- name: Set up the guard
   gb10.cluster.node_service:
     name: guard
     guard:
@@ -380,7 +380,7 @@ EXAMPLES = r"""
   become: true
   no_log: true
 
-- name: Check the node every 15 minutes, and write to a chat when something is wrong
+- name: Check the node every 15 minutes, and write to a chat if something is wrong
   gb10.cluster.node_service:
     name: sweep
     sweep:
@@ -403,7 +403,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 unit:
-  description: What of the unit is on the node afterwards, in check mode before.
+  description: The state of the unit on the node afterwards, in check mode before.
   returned: with O(name=engine) or O(name=companions)
   type: dict
   contains:
@@ -411,25 +411,25 @@ unit:
       description: Its name.
       type: str
     installed:
-      description: Whether it is there.
+      description: Whether it exists.
       type: bool
     files:
-      description: Whether its specification and program are there.
+      description: Whether its specification and program exist.
       type: bool
     enabled:
-      description: Whether it is started at boot. Null when systemd does not say.
+      description: Whether it is started at boot. Null if systemd does not report it.
       type: bool
     starting:
-      description: Whether it starts, and has not come up yet. Null when systemd does not say.
+      description: Whether it is starting and not up yet. Null if systemd does not report it.
       type: bool
     active:
-      description: Whether it runs. Null when systemd does not say.
+      description: Whether it runs. Null if systemd does not report it.
       type: bool
     failed:
-      description: Whether it failed, or refused to start. Null when systemd does not say.
+      description: Whether it failed, or refused to start. Null if systemd does not report it.
       type: bool
     state:
-      description: What it recorded last, C(starting), C(running), C(stopped), C(refused) or C(failed). Empty when it never ran.
+      description: Its last recorded state, C(starting), C(running), C(stopped), C(refused) or C(failed). Empty if it never ran.
       type: str
     reason:
       description: Why.
@@ -438,7 +438,7 @@ unit:
       description: When, in UTC.
       type: str
     error:
-      description: Why its record cannot be read, empty when it can.
+      description: Why its record cannot be read. Empty if it can.
       type: str
   sample:
     name: gb10-engine-gb10.service
@@ -453,7 +453,7 @@ unit:
     at: "2026-11-24T02:10:00Z"
     error: ""
 guard:
-  description: What of the guard is on the node afterwards, in check mode before.
+  description: The state of the guard on the node afterwards, in check mode before.
   returned: with O(name=guard)
   type: dict
   contains:
@@ -461,34 +461,34 @@ guard:
       description: The name of the unit.
       type: str
     installed:
-      description: Whether the unit is there.
+      description: Whether the unit exists.
       type: bool
     files:
-      description: Whether the directory of its files is there.
+      description: Whether the directory of its files exists.
       type: bool
     enabled:
-      description: Whether it is started at boot. Null when systemd does not say.
+      description: Whether it is started at boot. Null if systemd does not report it.
       type: bool
     starting:
-      description: Whether it starts, and does not run yet. Null when systemd does not say.
+      description: Whether it is starting, and does not run yet. Null if systemd does not report it.
       type: bool
     active:
-      description: Whether it runs. Null when systemd does not say.
+      description: Whether it runs. Null if systemd does not report it.
       type: bool
     failed:
-      description: Whether it failed. Null when systemd does not say.
+      description: Whether it failed. Null if systemd does not report it.
       type: bool
     ring:
-      description: Where the ring lies.
+      description: Path of the ring.
       type: str
     ring_bytes:
-      description: How many bytes it has. Null for whoever may not read it.
+      description: Its size in bytes. Null if the account may not read it.
       type: int
     older:
-      description: Whether an older version of this collection set it up, which ends ranks by the trend alone. C(protect --tags guard) renews it.
+      description: Whether an older version of this collection set it up, which ends ranks based on the trend only. C(protect --tags guard) renews it.
       type: bool
     said:
-      description: What it did, or would have done, last within a day (C(text)), and when in seconds since 1970 (C(at)). Null where there is nothing.
+      description: Its last action within a day, or the one it would have taken (C(text)), and the time in seconds since 1970 (C(at)). Null if there is none.
       type: dict
   sample:
     installed: true
@@ -501,13 +501,13 @@ guard:
     older: false
     said: null
 serving:
-  description: The ranks that were said to serve, each as pid and start in clock ticks since boot.
+  description: The ranks that were reported as serving, each as pid and start in clock ticks since boot.
   returned: with O(state=serving)
   type: list
   elements: list
   sample: [[41270, 812345]]
 sweep:
-  description: What of the sweep is on the node afterwards, in check mode before.
+  description: The state of the sweep on the node afterwards, in check mode before.
   returned: with O(name=sweep)
   type: dict
   contains:
@@ -515,41 +515,41 @@ sweep:
       description: The name of the unit.
       type: str
     installed:
-      description: Whether its timer is there.
+      description: Whether its timer exists.
       type: bool
     files:
-      description: Whether the directory of its files is there.
+      description: Whether the directory of its files exists.
       type: bool
     enabled:
-      description: Whether systemd starts the timer at boot. Null when systemd does not say.
+      description: Whether systemd starts the timer at boot. Null if systemd does not report it.
       type: bool
     starting:
-      description: Whether the timer starts, and does not run yet. Null when systemd does not say.
+      description: Whether the timer is starting, and does not run yet. Null if systemd does not report it.
       type: bool
     active:
-      description: Whether the timer runs. Null when systemd does not say.
+      description: Whether the timer runs. Null if systemd does not report it.
       type: bool
     failed:
-      description: Whether the last sweep failed, which is also when a channel did not take its message. Null when systemd does not say.
+      description: Whether the last sweep failed, which includes a channel that did not accept its message. Null if systemd does not report it.
       type: bool
     last_sweep:
       description: When the last sweep was, in UTC. Empty before the first.
       type: str
     quiet:
-      description: Why the last sweep told nothing, empty when nothing kept it from that.
+      description: Why the last sweep sent no alerts. Empty if nothing prevented them.
       type: str
     problems:
-      description: What the last sweep found, each with C(id) and C(text).
+      description: The problems that the last sweep found, each with C(id) and C(text).
       type: list
       elements: dict
     last_alert:
-      description: When a channel took a message last, and how that began. Empty when none ever did.
+      description: When a channel last accepted a message, and how that message began. Empty if none ever did.
       type: str
     undelivered:
-      description: Why a channel did not take its last message, by its name.
+      description: Why a channel did not accept its last message, by its name.
       type: dict
     error:
-      description: Why the state of the last sweep cannot be read, empty when it can.
+      description: Why the state of the last sweep cannot be read. Empty if it can.
       type: str
   sample:
     installed: true
@@ -563,12 +563,12 @@ sweep:
     undelivered: {}
     error: ""
 answers:
-  description: What each channel said to the test, by its name. Empty for one that took it.
+  description: Each channel's answer to the test, by its name. Empty for one that accepted it.
   returned: with O(sweep.test=true), not in check mode
   type: dict
   sample: {"telegram": ""}
 lease:
-  description: The lease afterwards, in check mode before. Empty when there is none.
+  description: The lease afterwards, in check mode before. Empty if there is none.
   returned: with O(name=lease)
   type: dict
   contains:
@@ -576,22 +576,22 @@ lease:
       description: Its id.
       type: str
     holder:
-      description: Who holds it.
+      description: Its holder.
       type: dict
     program:
       description: Name of the command's program.
       type: str
     mode:
-      description: The mode that is there for it.
+      description: The mode that is up for it.
       type: str
     began_at:
       description: When it began, in UTC.
       type: str
     state:
-      description: V(live), V(ending) while the node ends it by itself, or V(ended) after that.
+      description: V(live), V(ending) while the node ends it automatically, or V(ended) after that.
       type: str
     reason:
-      description: Why the node ended it, and what it did.
+      description: Why the node ended it, and the actions it took.
       type: str
     clusters:
       description: The clusters that have a part on this node for it.
@@ -602,7 +602,7 @@ lease:
       type: list
       elements: str
     left_seconds:
-      description: Seconds after which the node ends it unless it is renewed, 0 when it is over.
+      description: Seconds after which the node ends it unless it is renewed. 0 if it is over.
       type: int
   sample:
     id: 0f3b8a2f6c1d4e57
@@ -616,13 +616,13 @@ lease:
     restore: [spark-1]
     left_seconds: 288
 kept:
-  description: Clusters whose units were kept for the end of the lease and do not run. Nobody needs them after it.
+  description: Clusters whose units were kept for the end of the lease and do not run. They are not needed after it.
   returned: with O(name=lease) and O(state=absent)
   type: list
   elements: str
   sample: []
 needs_program:
-  description: Whether the node has another program than O(program_digest). The action plugin sends it then.
+  description: Whether the node has a program other than O(program_digest). The action plugin then sends it.
   returned: with O(state=present), O(state=kept) or O(state=absent)
   type: bool
   sample: false

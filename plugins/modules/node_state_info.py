@@ -7,16 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_state_info
-short_description: Show what is declared for a node, what it serves, and whether Ansible reaches it
+short_description: Show a node's declared mode, its engines, and whether Ansible reaches it
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Reads the declared mode with its last events, the lease, what the units of engines report, the last health sweep, and memory. It asks no engine and no
-    driver, needs no C(become) for that, and answers within a moment. An engine without a unit is not seen.
-  - With V(clusters) among O(want), it also asks Docker which clusters have a container on the node, whether that runs or not. That needs access to Docker.
-  - With V(reach) among O(want), it first runs the smallest module there is on the node, with C(become) where the task has it, and says why that did not work -
-    the node does not answer, refuses the account, has no Python, no home that can be written, or sudo wants a password. A node that does not answer is a result
-    then, and stays in the play, so that all nodes are judged in one table.
+  - Reads the declared mode with its last events, the lease, the reports of the engines' units, the last health sweep, and memory. It asks no engine and no
+    driver, needs no C(become) for that, and answers immediately. An engine without a unit is not seen.
+  - With V(clusters) in O(want), it also asks Docker which clusters have a container on the node, running or not. That needs access to Docker.
+  - With V(reach) in O(want), it first runs a minimal module on the node, with C(become) if the task has it, and reports why that failed -
+    the node does not answer, refuses the account, has no Python, no writable home, or sudo requires a password. A node that does not answer is then a result
+    and stays in the play, so that all nodes are judged in one table.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -30,19 +30,19 @@ attributes:
 options:
   want:
     description:
-      - What to read.
+      - The facts to read.
     type: list
     elements: str
     choices: [reach, mode, lease, engines, sweep, memory, clusters, companions_unit]
     default: [mode, lease, engines, sweep, memory]
   strict:
     description:
-      - Whether the module fails where something cannot be read. Else RV(errors) says why, and the rest is returned.
+      - Whether the module fails if something cannot be read. Otherwise RV(errors) has the reason, and the rest is returned.
     type: bool
     default: false
   log_dir:
     description:
-      - Directory on the node that holds the logs of clusters.
+      - Directory on the node for the logs of clusters.
     type: path
     default: /var/log/gb10
 seealso:
@@ -53,17 +53,17 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See what the node serves
+- name: Show the node's engines
   gb10.cluster.node_state_info:
   register: answer
 
-- name: See which clusters are on the node
+- name: Show the clusters on the node
   gb10.cluster.node_state_info:
     want: [mode, clusters]
     strict: true
   become: true
 
-- name: See which nodes answer
+- name: Show the nodes that answer
   gb10.cluster.node_state_info:
     want: [reach]
   become: true
@@ -72,19 +72,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 mode:
-  description: The declared mode with its events, null when none was ever declared.
+  description: The declared mode with its events. Null if none was ever declared.
   returned: when V(mode) is wanted
   type: dict
   sample: {"mode": "off", "phase": settled, "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": []}
 lease:
-  description: The lease of the node, as RV(gb10.cluster.node_service#module:lease). Empty when there is none.
+  description: The lease of the node, as RV(gb10.cluster.node_service#module:lease). Empty if there is none.
   returned: when V(lease) is wanted
   type: dict
   sample: {}
 engines:
   description:
-    - What the unit of each engine says of itself. C(state) is V(starting), V(running), V(stopped), V(refused), V(failed), or V(unknown) where it was written
-      before the node's present boot and nothing was since. C(token) has the C(seconds) to the last token that was asked for, and C(at) when that was.
+    - The report of each engine's unit. C(state) is V(starting), V(running), V(stopped), V(refused), V(failed), or V(unknown) if it was written
+      before the node's current boot and not updated since. C(token) has the C(seconds) to the last requested token, and C(at) the time.
   returned: when V(engines) is wanted
   type: list
   elements: dict
@@ -99,8 +99,8 @@ engines:
       token: {"seconds": 0.41, "at": "2026-11-24T02:10:00Z"}
 sweep:
   description:
-    - What the last health sweep of the node found, with C(last_sweep), C(quiet), C(problems), C(last_alert) and C(undelivered) of
-      RV(gb10.cluster.node_service#module:sweep). Empty where there was none.
+    - The result of the last health sweep of the node, with C(last_sweep), C(quiet), C(problems), C(last_alert) and C(undelivered) of
+      RV(gb10.cluster.node_service#module:sweep). Empty if there was none.
   returned: when V(sweep) is wanted
   type: dict
   sample: {"last_sweep": "2026-11-24T02:10:00Z", "quiet": "", "problems": [], "last_alert": "", "undelivered": {}}
@@ -121,13 +121,13 @@ clusters:
       description: Whether the container runs.
       type: bool
     live:
-      description: Whether the engine, or this node's part of it, lives. With Ray the head alone knows.
+      description: Whether the engine, or this node's part of it, is alive. With Ray only the head knows.
       type: bool
     run_id:
-      description: The last run of the engine, empty when there was none.
+      description: The last run of the engine. Empty if there was none.
       type: str
     argv:
-      description: What the engine was started with, empty when that is not known.
+      description: The engine's start options. Empty if unknown.
       type: list
       elements: str
   sample: {"spark-1": {"role": "head", "running": true, "live": true, "run_id": "20261124T020000Z-3f9a", "argv": ["vllm", "serve", "Qwen/Qwen3-8B"]}}
@@ -143,17 +143,17 @@ errors:
   elements: str
   sample: []
 reached:
-  description: Whether Ansible can work there. The verdict is V(block) when it cannot.
+  description: Whether Ansible can work there. The verdict is V(block) if it cannot.
   returned: when V(reach) is wanted
   type: bool
   sample: true
 cause:
-  description: Why not - V(answer), V(name), V(host key), V(account), V(home), V(python), V(sudo), V(sudoers) or V(unknown). Empty when it can.
+  description: Why not - V(answer), V(name), V(host key), V(account), V(home), V(python), V(sudo), V(sudoers) or V(unknown). Empty if it can.
   returned: when V(reach) is wanted
   type: str
   sample: sudo
 what:
-  description: The same as a sentence's end.
+  description: The same as the end of a sentence.
   returned: when V(reach) is wanted
   type: str
   sample: ""

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: page_cache_drop
-short_description: Drop the kernel's caches when it pays
+short_description: Drop the kernel's caches when that frees enough memory
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Frees memory that only holds caches before an engine starts. CPU and GPU share one memory on GB10, and an engine that counts
+  - Frees memory that only contains caches before an engine starts. CPU and GPU share one memory on GB10, and an engine that counts
     free memory sees the cache of a freshly copied model as used.
-  - Without O(paths), drops the caches of the whole machine, which takes root. With O(paths), advises the kernel that the pages of these
+  - Without O(paths), drops the caches of the whole machine, which requires root. With O(paths), advises the kernel that the pages of these
     files are not needed, which any user who can read them may do.
-  - Predicts how much a drop would free, and drops only when that is at least O(min_reclaimable_mb).
+  - Predicts how much memory a drop would free, and drops only if that is at least O(min_reclaimable_mb).
   - The prediction for level 1 is C(Cached + Buffers - Shmem - Dirty - Writeback - Mapped), for level 2 C(SReclaimable), for level 3 the sum of both.
     C(Shmem) has no file behind it, C(Dirty) and C(Writeback) are not yet written and C(Mapped) is in use, so none of these is dropped.
-    For O(paths) the kernel is asked how much of each file is in the page cache.
-  - A drop loses nothing. Dirty pages stay where they are, with or without O(sync), until they are written.
-  - Refuses to drop while an engine serves on this node, since the engine would have to read its files again. Engines are found by the state
-    of this collection's clusters below O(state_dir), and by their processes, whoever started them. These are those of vLLM, SGLang, TensorRT-LLM,
-    Triton, llama.cpp and TensorFold, and the runners of Ollama, whose server holds no model itself. Where processes may not be seen, nothing is dropped.
-  - Whatever can hang in the kernel (writing to a disk or file server that is gone, dropping, compacting) runs in a child process that is killed,
-    or left running where it cannot be killed, when its time is over.
+    For O(paths) the module asks the kernel how much of each file is in the page cache.
+  - A drop loses no data. Dirty pages stay in memory until they are written, with or without O(sync).
+  - Refuses to drop while an engine serves on this node, because the engine would have to read its files again. Engines are found by the state
+    of this collection's clusters below O(state_dir), and by their processes, no matter who started them. These are the processes of vLLM, SGLang,
+    TensorRT-LLM, Triton, llama.cpp and TensorFold, and the runners of Ollama, whose server contains no model itself. Where the module may not see
+    processes, it drops nothing.
+  - Operations that can hang in the kernel (writing to a disk or file server that is gone, dropping, compacting) run in a child process. At its timeout
+    the child is killed, or left running where it cannot be killed.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._look
@@ -32,13 +33,13 @@ attributes:
   check_mode:
     support: full
     details:
-      - Predicts, and fails as the real run would when the permission is missing or an engine serves.
+      - Predicts, and fails like the real run if the permission is missing or an engine serves.
   diff_mode:
     support: full
 options:
   level:
     description:
-      - What to drop. V(1) is the page cache, V(2) dentries and inodes, V(3) both.
+      - The caches to drop. V(1) is the page cache, V(2) dentries and inodes, V(3) both.
       - Not used with O(paths).
     type: int
     choices: [1, 2, 3]
@@ -46,8 +47,8 @@ options:
   paths:
     description:
       - Files, and directories with all files below them. Only their pages are freed.
-      - A link to a file, such as those of a hub cache, stands for the file it leads to. Links to directories are followed when they are in this list,
-        and not below it. A path that does not exist holds nothing.
+      - A link to a file, such as those of a hub cache, counts as the file it points to. Links to directories are followed if they are in this list,
+        and not below it. A path that does not exist counts as empty.
       - Pages that are dirty, locked, or mapped by a process stay.
     type: list
     elements: path
@@ -55,72 +56,72 @@ options:
     version_added: 0.2.0
   max_files:
     description:
-      - How many files O(paths) may lead to. Further ones are left alone, and the verdict is V(warn) then.
+      - Maximum number of files from O(paths). Further ones are left alone, and the verdict is then V(warn).
     type: int
     default: 10000
     version_added: 0.2.0
   min_reclaimable_mb:
     description:
-      - Drop only when at least this many MiB are predicted to be freed.
+      - Drop only if at least this many MiB are predicted to be freed.
     type: int
     default: 1024
   sync:
     description:
-      - Write dirty pages to disk first, since only clean pages can be dropped. With O(paths), only those of these files.
+      - Write dirty pages to disk first, because only clean pages can be dropped. With O(paths), only those of these files.
     type: bool
     default: true
   sync_timeout:
     description:
-      - Seconds that writing dirty pages may take. After that, clean pages are still dropped and the verdict is V(warn).
+      - Maximum seconds for writing dirty pages. After that, clean pages are still dropped and the verdict is V(warn).
     type: int
     default: 120
   drop_timeout:
     description:
-      - Seconds that each of reading O(paths), dropping and compacting may take.
-      - Reaching it is the verdict V(unknown), except while going through O(paths), where the remaining files are left alone.
+      - Maximum seconds for each of reading O(paths), dropping and compacting.
+      - A timeout gives the verdict V(unknown), except while reading O(paths), where the remaining files are left alone.
     type: int
     default: 300
     version_added: 0.2.0
   compact:
     description:
-      - Compact memory after a drop, so that the freed pages lie together and huge pages can be had.
+      - Compact memory after a drop, so that the freed pages are contiguous and huge pages become available.
       - A run that drops nothing compacts nothing.
     type: bool
     default: false
     version_added: 0.2.0
   if_serving:
     description:
-      - What to do when a drop would pay and an engine serves on this node.
-      - V(fail) fails with the verdict V(block). V(skip) changes nothing and says so in RV(reason).
+      - What to do when a drop would free enough memory and an engine serves on this node.
+      - V(fail) fails with the verdict V(block). V(skip) changes nothing and reports that in RV(reason).
     type: str
     choices: [fail, skip]
     default: fail
     version_added: 0.2.0
   state_dir:
     description:
-      - The directory that holds the state of this collection's clusters on the node.
+      - Directory with the state of this collection's clusters on the node.
     type: path
     default: /var/lib/gb10
     version_added: 0.2.0
   drop_caches_path:
     description:
-      - The file that drops caches when it is written to.
+      - The file that the module writes to in order to drop caches.
       - Defaults to C(sys/vm/drop_caches) below O(roots.proc_root).
     type: path
 """
 
 EXAMPLES = r"""
-- name: Give the page cache back before serving
+- name: Free the page cache before serving
   gb10.cluster.page_cache_drop:
     min_reclaimable_mb: 4096
   become: true
 
-- name: Give back what one model's files hold, as an ordinary user
+- name: Free the page cache of one model's files, as an ordinary user
   gb10.cluster.page_cache_drop:
     paths:
       - /home/spark/.cache/huggingface/hub/models--nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
 
-- name: Drop everything however little it frees, and make huge pages of it
+- name: Drop all caches, however little that frees, and compact memory for huge pages
   gb10.cluster.page_cache_drop:
     level: 3
     min_reclaimable_mb: 0
@@ -137,7 +138,7 @@ before:
     {"total_mb": 122536, "free_mb": 9120, "available_mb": 108870, "cached_mb": 97204, "buffers_mb": 412, "slab_reclaimable_mb": 1290,
      "dirty_mb": 3, "writeback_mb": 0, "mapped_mb": 611, "shmem_mb": 44, "swap_total_mb": 0, "swap_free_mb": 0}
 after:
-  description: The same figures after the drop; equal to RV(before) when nothing was dropped.
+  description: The same figures after the drop. Equal to RV(before) if nothing was dropped.
   returned: success
   type: dict
   sample:
@@ -150,16 +151,16 @@ predicted_mb:
   sample: 96958
 freed_mb:
   description:
-    - By how many MiB free memory grew. Below zero when others took more at the same time.
-    - Free and not available memory, because available memory counts the cache as well and hardly moves.
+    - How much free memory grew, in MiB. Negative if other processes took more at the same time.
+    - This is free and not available memory, because available memory includes the cache and hardly changes.
   returned: success
   type: int
   sample: 96882
 freed_cache_mb:
   description:
-    - By how many MiB the caches to be dropped shrank. With O(paths), those of these files; otherwise C(Cached), C(Buffers) and C(SReclaimable), as
-      far as O(level) concerns them.
-    - Below zero when others filled them at the same time.
+    - How much the caches to be dropped shrank, in MiB. With O(paths), those of these files. Otherwise C(Cached), C(Buffers) and C(SReclaimable), as
+      far as O(level) covers them.
+    - Negative if other processes filled them at the same time.
   returned: success
   type: int
   sample: 96906
@@ -176,8 +177,8 @@ dropped:
   sample: true
 sync:
   description:
-    - V(done), V(timeout) when dirty pages could not be written in O(sync_timeout), or V(none) with O(sync=false).
-    - After V(timeout) the drop went on. What was left to write shows in C(dirty_mb) and C(writeback_mb) of RV(before) and RV(after).
+    - V(done), V(timeout) if dirty pages could not be written in O(sync_timeout), or V(none) with O(sync=false).
+    - After V(timeout) the drop continues. C(dirty_mb) and C(writeback_mb) of RV(before) and RV(after) show the unwritten pages.
   returned: success
   type: str
   sample: done
@@ -189,13 +190,13 @@ sync_seconds:
   sample: 0.412
   version_added: 0.2.0
 files:
-  description: What the files of O(paths) held, null without O(paths).
+  description: The cached pages of the files in O(paths). Null without O(paths).
   returned: success
   type: dict
   version_added: 0.2.0
   contains:
     count:
-      description: Number of files, each once however many links lead to it.
+      description: Number of files. A file with several links counts once.
       type: int
     size_mb:
       description: Their size in MiB.
@@ -207,7 +208,7 @@ files:
       description: How many MiB of them are in the page cache now.
       type: int
     dirty_mb:
-      description: How many of those MiB are not written yet. 0 on kernels before 6.5, which do not say.
+      description: How many of those MiB are not written yet. 0 on kernels before 6.5, which do not report it.
       type: int
     unmeasured_mb:
       description:
@@ -215,10 +216,10 @@ files:
         - They are predicted to be cached as far as the machine's reclaimable cache allows, and are freed too.
       type: int
     unreadable:
-      description: Number of files and directories that may not be read, and were left alone.
+      description: Number of files and directories that could not be read and were left alone.
       type: int
     special:
-      description: Number of devices, named pipes and sockets, and of links to such, which were not opened.
+      description: Number of devices, named pipes and sockets, and of links to them, which were not opened.
       type: int
       version_added: 0.2.0
     absent:
@@ -226,14 +227,14 @@ files:
       type: list
       elements: str
     complete:
-      description: Whether all files were read. V(false) when O(max_files) or O(drop_timeout) ended it.
+      description: Whether all files were read. V(false) if O(max_files) or O(drop_timeout) ended the reading.
       type: bool
   sample:
     {"count": 21, "size_mb": 76648, "cached_before_mb": 29696, "cached_after_mb": 0, "dirty_mb": 0, "unmeasured_mb": 0, "unreadable": 0, "special": 0,
      "absent": [], "complete": true}
 compaction:
   description:
-    - Free memory in blocks of at least one huge page, before and after compaction; null when nothing was compacted.
+    - Free memory in blocks of at least one huge page, before and after compaction. Null if nothing was compacted.
   returned: success
   type: dict
   version_added: 0.2.0
@@ -256,7 +257,7 @@ serving:
   sample: []
   version_added: 0.2.0
 findings:
-  description: One finding for each step that did less than asked; empty when there is none.
+  description: One finding for each step that did less than requested. Empty if there is none.
   returned: success
   type: list
   elements: dict

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rank_info
-short_description: Read what the live ranks on a node really got
+short_description: Read the actual environment and limits of the live ranks on a node
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Finds the processes of an engine's ranks in a cluster's container on this node, and reads what holds for them now.
-  - The environment comes out of the process's memory, where the C library keeps it. C(/proc/PID/environ) would only tell how the process
+  - Finds the processes of an engine's ranks in a cluster's container on this node, and reads their current settings.
+  - The environment is read from the process's memory, where the C library keeps it. C(/proc/PID/environ) would only show how the process
     was started, while Ray and the engine set most variables of a rank later.
-  - Besides it reads the effective capability C(IPC_LOCK), the limit of locked memory, and the device nodes that the container sees.
-  - Of secrets it tells whether they are there, and with O(env_compare_key) whether two ranks have the same, never their value.
-  - It also counts what this node has sent, over which device and interface, so that two calls show where an engine's traffic went.
-  - Reading another process's memory takes root. Nothing is stopped and nothing is changed.
+  - It also reads the effective capability C(IPC_LOCK), the limit of locked memory, and the device nodes that the container sees.
+  - For secrets it reports whether they exist, and with O(env_compare_key) whether two ranks have the same one, never their value.
+  - It also counts the bytes that this node has sent, by device and interface, so that two calls show which path an engine's traffic took.
+  - Reading another process's memory requires root. Nothing is stopped or changed.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -26,12 +26,12 @@ extends_documentation_fragment:
 options:
   cluster_name:
     description:
-      - The cluster whose container to look into.
+      - The cluster whose container is read.
     type: str
     default: gb10
   node_role:
     description:
-      - The role of this node. Without it, whichever of the two this node has a container for.
+      - The role of this node. Without it, the role for which this node has a container.
     type: str
     choices: [head, worker]
   env_names:
@@ -42,39 +42,39 @@ options:
     default: []
   env_absent_names:
     description:
-      - The variables, such as secrets, of which to tell only whether they are there.
-      - A name that is in O(env_names), too, is treated as one of these.
+      - The variables, such as secrets, for which only their existence is returned.
+      - A name that is also in O(env_names) is treated as one of these.
     type: list
     elements: str
     default: []
   env_compare_key:
     description:
-      - Return the whole environment of each rank, as RV(ranks[].environ). What is a secret is replaced by a digest made with this key,
-        so that ranks on several nodes can be compared when all nodes were given the same random key.
+      - Return the whole environment of each rank, as RV(ranks[].environ). Secrets are replaced by a digest made with this key,
+        so that ranks on several nodes can be compared if all nodes were given the same random key.
     type: str
     version_added: 0.2.0
   devices:
     description:
-      - Device nodes, or directories of them, to look for inside the container.
+      - Device nodes, or directories of them, to search for inside the container.
     type: list
     elements: str
     default: [/dev/infiniband]
   state_dir:
     description:
-      - Directory on the node that holds the state of the collection's clusters.
+      - Directory on the node for the state of the collection's clusters.
     type: path
     default: /var/lib/gb10
     version_added: 0.2.0
   log_dir:
     description:
-      - Directory on the node that holds the logs of the collection's clusters.
+      - Directory on the node for the logs of the collection's clusters.
     type: path
     default: /var/log/gb10
     version_added: 0.2.0
 """
 
 EXAMPLES = r"""
-- name: Read what the ranks on this node got
+- name: Read the environment of the ranks on this node
   gb10.cluster.rank_info:
     env_names: [NCCL_NET, NCCL_IB_HCA, VLLM_HOST_IP]
     env_absent_names: [VLLM_API_KEY, HF_TOKEN]
@@ -85,7 +85,7 @@ EXAMPLES = r"""
 RETURN = r"""
 verdict:
   description:
-    - V(pass) when there are ranks and all were read live, V(unknown) when the memory of one did not tell, V(block) when there is none.
+    - V(pass) if there are ranks and all were read live, V(unknown) if one's memory could not be read, V(block) if there is none.
   returned: always
   type: str
   sample: pass
@@ -96,13 +96,13 @@ exists:
   sample: true
 container:
   description:
-    - The container. Its id is null when there is none.
-    - What is in force is read from its process 1. Nothing is, unless it runs.
-    - C(entrypoint_bypassed) says whether its image sets something up in an entrypoint of its own, and the container was created without that.
-    - C(libcuda) is the C(libcuda) that a container of its image got when M(gb10.cluster.image_info) proved that the GPU is reached, null
-      when that is not known.
-    - C(hub_tokens) are the files with tokens of the hub that it can see; they are not read. C(hub_alone) says that it was created with the hub's models
-      alone, and not with the whole cache.
+    - The container. Its id is null if there is none.
+    - The current settings are read from its process 1. They are missing unless it runs.
+    - C(entrypoint_bypassed) shows whether its image has an entrypoint that sets something up, and the container was created without it.
+    - C(libcuda) is the C(libcuda) in a container of its image when M(gb10.cluster.image_info) verified that the GPU is reached. Null
+      if unknown.
+    - C(hub_tokens) are the files with hub tokens that it can see. They are not read. C(hub_alone) shows that it was created with only the hub's models,
+      and not with the whole cache.
   returned: success
   type: dict
   sample:
@@ -119,13 +119,13 @@ container:
     hub_tokens: []
     hub_alone: true
 ranks:
-  description: The ranks on this node, by process number.
+  description: The ranks on this node, by pid.
   returned: success
   type: list
   elements: dict
   contains:
     pid:
-      description: Its number on this node.
+      description: Its pid on this node.
       type: int
       sample: 4711
     title:
@@ -133,26 +133,26 @@ ranks:
       type: str
       sample: ray::RayWorkerProc.run
     source:
-      description: C(live) when the environment was read from memory, C(exec) when it is that of the start.
+      description: C(live) if the environment was read from memory, C(exec) if it is that of the start.
       type: str
       sample: live
     env:
-      description: The values of O(env_names), null for a variable that is not set.
+      description: The values of O(env_names). Null for a variable that is not set.
       type: dict
       sample: {"NCCL_NET": IB, "VLLM_HOST_IP": 192.168.100.10}
     environ:
       description:
-        - Its whole environment, null without O(env_compare_key). A value that is a secret, or holds one, is C(<secret DIGEST>).
+        - Its whole environment. Null without O(env_compare_key). A value that is or contains a secret is C(<secret DIGEST>).
       type: dict
       version_added: 0.2.0
       sample: {"HOME": /root, "NCCL_NET": IB, "WANDB_API_KEY": <secret 5f0c9a31b2e47d68>}
     present:
-      description: Those of O(env_absent_names) that are there.
+      description: Those of O(env_absent_names) that exist.
       type: list
       elements: str
       sample: []
     capabilities:
-      description: The capabilities in force.
+      description: The effective capabilities.
       type: list
       elements: str
       sample: [CHOWN, IPC_LOCK]
@@ -166,40 +166,40 @@ ranks:
       elements: str
       sample: [/dev/infiniband]
     halted:
-      description: Whether a signal or a debugger stopped it. It is there and does nothing then.
+      description: Whether a signal or a debugger stopped it. It then exists and does nothing.
       type: bool
       version_added: 0.2.0
       sample: false
     libcuda:
-      description: The CUDA libraries of the driver that it has in its memory, as paths in the container. Empty without a GPU.
+      description: The driver's CUDA libraries in its memory, as paths in the container. Empty without a GPU.
       type: list
       elements: str
       sample: [/usr/local/cuda/compat/lib.real/libcuda.so.595.45.04]
 traffic:
   description:
-    - What this node had sent when the module began, and when it ended. What was sent in between is not the engine's doing.
+    - The bytes that this node had sent when the module began, and when it ended. The bytes sent in between are not the engine's.
   returned: success
   type: list
   elements: dict
   version_added: 0.2.0
   contains:
     at:
-      description: When it was read, in seconds of a clock that nobody can set.
+      description: When it was read, in seconds of a monotonic clock.
       type: float
       sample: 5310.25
     devices:
       description:
         - The RDMA devices by name, each with the interfaces on top of it (C(netdevs)) and the bytes that it has C(sent) by RDMA, which the kernel counts
-          four at a time. Null where the device does not count them.
+          four at a time. Null if the device does not count them.
       type: dict
       sample: {"rocep1s0f0": {"netdevs": [enp1s0f0np0], "sent": 1536870912}}
     interfaces:
-      description: The interfaces by name, each with its C(addresses) and the bytes that it has C(sent). What RDMA sends is not among them.
+      description: The interfaces by name, each with its C(addresses) and the bytes that it has C(sent). Bytes sent by RDMA are not included.
       type: dict
       sample: {"enp1s0f0np0": {"addresses": [192.168.100.10], "sent": 40218}}
 nccl_nets:
   description:
-    - The networks that NCCL says in this node's log of the engine that it uses, each with the line. Empty where it says nothing, as without C(NCCL_DEBUG=INFO).
+    - The networks that NCCL reports in this node's log of the engine, each with the line. Empty if it reports none, as without C(NCCL_DEBUG=INFO).
   returned: success
   type: dict
   version_added: 0.2.0

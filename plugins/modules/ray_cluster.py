@@ -11,19 +11,19 @@ short_description: Run Ray in one node's container
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Starts, stops or removes the container in which one node runs Ray, as the head or as a worker of a cluster.
-  - The container is found by its labels. A digest over the options below decides whether it stays as it is or is recreated, and the diff
-    names every option that differs. A new version of the collection alone never recreates a container. Protections that it lacks wait for
-      O(allow_restart=true), and a warning names each.
-  - A container that holds a live engine is not recreated unless O(allow_restart=true), since its users would wait for up to half an hour.
-  - A container that has exited is replaced, never started again, since a Ray session cannot be taken up again. The log of a replaced
-    container is kept below O(log_dir), in C(CLUSTER/containers); the last five stay.
+  - Starts, stops or removes the container in which one node runs Ray, as the head or a worker of a cluster.
+  - The container is found by its labels. A digest of the options below decides whether it is kept or recreated, and the diff
+    shows every option that differs. A new version of the collection alone never recreates a container. Protections that it lacks are added
+    only with O(allow_restart=true), and a warning names each.
+  - A container with a live engine is not recreated unless O(allow_restart=true), because clients would wait for up to half an hour.
+  - A container that has exited is replaced and never started again, because a Ray session cannot be resumed. The log of a replaced
+    container is kept below O(log_dir), in C(CLUSTER/containers). The last five are kept.
   - Ready means that Ray itself answered. A head is ready when its GCS lists the head's own node as alive, a worker when the head lists the
-    worker as alive under O(node_address). When the container exits meanwhile, the module fails at once with the last lines of its log.
-  - Ray runs on host network with fixed ports and without dashboard and usage statistics. With a secret file named C(ray_token) in
-    O(secret_files), it asks every client for that token.
+    worker as alive under O(node_address). If the container exits first, the module fails at once with the last lines of its log.
+  - Ray runs on the host network with fixed ports, without dashboard and usage statistics. With a secret file named C(ray_token) in
+    O(secret_files), it requires that token from every client.
 requirements:
-  - The Docker SDK for Python on the node (C(python3-docker) of the distribution, 5.0.3 or newer).
+  - The Docker SDK for Python on the node (the distribution's C(python3-docker), 5.0.3 or newer).
   - Docker Engine 20.10 or newer.
 extends_documentation_fragment:
   - gb10.cluster._attributes
@@ -33,7 +33,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - What another task of the same run would have brought (the image, a secret file, the head that a worker joins) may be missing in check mode.
+      - In check mode, results of earlier tasks in the same run (the image, a secret file, the head that a worker joins) may be missing.
   diff_mode:
     support: full
 options:
@@ -43,8 +43,8 @@ options:
     type: str
   head_session:
     description:
-      - For a worker, the RV(session) that this module returned for the head. Another session than the one the worker joined recreates the worker's container.
-      - Without it a worker's container is kept whatever became of the head.
+      - For a worker, the RV(session) that this module returned for the head. If the worker joined another session, its container is recreated.
+      - Without it a worker's container is kept, even if the head was replaced.
     type: str
   port:
     description:
@@ -58,12 +58,12 @@ options:
     default: 20100-20299
   ray_gpus:
     description:
-      - How many GPUs Ray is told this node has.
+      - Number of GPUs that Ray assigns to this node.
     type: int
     default: 1
   object_store_memory:
     description:
-      - Bytes of Ray's object store. Ray's own default, 30 % of the memory, is far too much where the GPU needs it.
+      - Size of Ray's object store in bytes. Ray's own default, 30 % of the memory, is far too much where the GPU needs it.
     type: int
   ray_arguments:
     description:
@@ -73,14 +73,14 @@ options:
     default: []
   replace_stale:
     description:
-      - Whether a Ray head of another run or of somebody else, which runs in a container and holds a port that this head needs, is stopped and removed.
-      - One in which an engine or a rank is at work is so only with O(interrupt_requests=true).
+      - Whether to stop and remove a Ray head from another run or another owner that runs in a container and uses a port that this head needs.
+      - If an engine or a rank runs in it, this also requires O(interrupt_requests=true).
     type: bool
     default: false
   ray_nodes:
     description:
-      - For a worker, the head's table of nodes (C(nodes) in RV(info)) when it was just asked. The head is not asked again for a worker that is ready by
-        this table.
+      - For a worker, the head's current table of nodes (C(nodes) in RV(info)). If this table lists the worker as ready, the module does not ask
+        the head again.
     type: list
     elements: dict
     default: []
@@ -101,7 +101,7 @@ EXAMPLES = r"""
   become: true
   register: head
 
-- name: Let a worker join it
+- name: Join a worker to the head
   gb10.cluster.ray_cluster:
     node_role: worker
     image: local/vllm-ray:26.05
@@ -123,48 +123,48 @@ EXAMPLES = r"""
 RETURN = r"""
 info:
   description:
-    - The container as the module leaves it, as M(gb10.cluster.node_container_info) returns it. C(nodes) is the head's table when it was asked (O(wait=true)).
-    - Empty in check mode when something would be done.
+    - The container at the end, as M(gb10.cluster.node_container_info) returns it. C(nodes) is the head's table if it was asked (O(wait=true)).
+    - Empty in check mode if something would change.
   returned: success
   type: dict
   sample: {"exists": true, "running": true, "role": head, "executor": ray}
 session:
   description:
-    - Id of this run of the container. A container that is started or recreated has another one.
-    - Empty when it does not run, V(not-started-yet) when check mode predicts a start.
+    - Id of this run of the container. It changes when the container is started or recreated.
+    - Empty if it does not run, V(not-started-yet) if check mode predicts a start.
   returned: success
   type: str
   sample: 5c0e0a6b1d7f4e21
 address:
-  description: Where Ray's head is reached, C(HOST:PORT); empty unless O(state=started).
+  description: Address of Ray's head, C(HOST:PORT). Empty unless O(state=started).
   returned: success
   type: str
   sample: 192.168.100.11:6379
 changed_fields:
-  description: The options in which a running container differed from what was asked; entries of dictionaries one by one.
+  description: The options in which a running container differed from the request. Entries of dictionaries are listed one by one.
   returned: always
   type: list
   elements: str
   sample: [env.NCCL_DEBUG, image_id]
 waiting_protections:
-  description: Protections that a running container lacks since they did not exist when it was created. O(allow_restart=true) brings them.
+  description: Protections that a running container lacks because it was created before they existed. O(allow_restart=true) adds them.
   returned: always
   type: list
   elements: str
   version_added: 0.2.0
   sample: [no new privileges for its programs]
 engine_live:
-  description: Whether the container held a live engine, rank or other work of Ray when the module looked, before it did anything.
+  description: Whether the container had a live engine, rank or other Ray work before the module changed anything.
   returned: always
   type: bool
   sample: false
 engine_requests_running:
-  description: How many requests that engine had, running or waiting; null when that is unknown, and on a worker.
+  description: Number of running and waiting requests of that engine. Null if unknown, and on a worker.
   returned: always
   type: int
   sample: 0
 exit_code:
-  description: Exit code of a container that ended while it was waited for.
+  description: Exit code of a container that ended during the wait.
   returned: when the container ended
   type: int
   sample: 1
@@ -174,7 +174,7 @@ log:
   type: str
   sample: "RuntimeError: Version mismatch: The cluster was started with Ray 2.60.0"
 detail:
-  description: What Docker said, in its own words.
+  description: Docker's error message.
   returned: when Docker refused something
   type: str
   sample: 'could not select device driver "nvidia" with capabilities: [[gpu]]'

@@ -12,16 +12,16 @@ version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Reads a recipe of eugr/spark-vllm-docker, of sparkrun or of vllm-project/recipes on the controller, and writes it as a profile of this collection.
-    What was taken, changed, left out or refused, and why, is in RV(rows) and RV(findings).
-  - Nothing of a recipe is executed. Its command is taken apart into typed arguments and variables; what only a shell can do is refused.
-  - A recipe is refused as a whole when a part of it cannot be in a profile, such as another engine, a script, or code of a repository without a commit.
-    That is a result (V(block)) and no failure. Then nothing is written.
-  - Code of a repository without a commit is left out where vLLM has the model's code itself.
-  - A tag of an image becomes its digest where the registry answers, through the controller's Docker engine and the module
-    M(gb10.cluster.image_info). Else it stays a tag, and that is said.
-  - Changes of the image (mods) that are patches and pinned packages become layers of the profile. A script that only puts a chat template or a file of the
-    model's repository into the working directory is read as what it puts there. Those with other scripts are refused.
-  - No secret of a recipe is shown or written.
+    RV(rows) and RV(findings) show what was taken, changed, left out or refused, and why.
+  - Nothing in a recipe is executed. Its command is split into typed arguments and variables. Parts that only a shell can run are refused.
+  - A recipe is refused as a whole if a part of it cannot be in a profile, such as another engine, a script, or code from a repository without a commit.
+    That is a result (V(block)) and not a failure. Then nothing is written.
+  - Code from a repository without a commit is left out if vLLM itself includes the model's code.
+  - An image's tag becomes its digest if the registry answers, through the controller's Docker engine and the module
+    M(gb10.cluster.image_info). Otherwise it stays a tag, and this is reported.
+  - Changes of the image (mods) that are patches and pinned packages become layers of the profile. A script that only copies a chat template or a file of the
+    model's repository into the working directory is treated as that file. Mods with other scripts are refused.
+  - No secret in a recipe is shown or written.
 extends_documentation_fragment:
   - gb10.cluster._attributes.internal
 attributes:
@@ -39,33 +39,33 @@ options:
     required: true
   dest:
     description:
-      - A directory on the controller for the profile, C(ID.yml), its patches, C(ID.mods/), and the record, C(ID.import.json). It is made when it is absent.
-      - A file that exists is never written over. One with the same content is the same profile, and nothing is V(changed).
+      - A directory on the controller for the profile, C(ID.yml), its patches, C(ID.mods/), and the record, C(ID.import.json). It is created if absent.
+      - An existing file is never overwritten. One with the same content is the same profile, and nothing is V(changed).
       - Nothing is written without it.
     type: path
   image:
-    description: The image to use in place of the recipe's.
+    description: The image to use instead of the recipe's.
     type: str
   revisions:
     description:
-      - The commit of each model repository (C(org/name)), 40 hexadecimal digits, in place of the recipe's. A recipe that lets code of a repository run
+      - The commit of each model repository (C(org/name)), 40 hexadecimal digits, instead of the recipe's. A recipe that runs code from a repository
         and does not name its commit is refused without it.
     type: dict
     default: {}
   values:
-    description: Values of the recipe's placeholders in place of its defaults, as its own launcher takes them, such as C(tensor_parallel).
+    description: Values of the recipe's placeholders instead of its defaults, as its own launcher accepts them, such as C(tensor_parallel).
     type: dict
     default: {}
   variant:
-    description: The variant of a recipe of vllm-project/recipes. The one named C(default) without it.
+    description: The variant of a recipe from vllm-project/recipes. The default is the one named C(default).
     type: str
   features:
-    description: Features of a recipe of vllm-project/recipes that are off unless they are asked for.
+    description: Optional features of a recipe from vllm-project/recipes to turn on.
     type: list
     elements: str
     default: []
   without_mods:
-    description: Changes of the image (mods) of the recipe to leave out, since the image has them or needs them no more.
+    description: Changes of the image (mods) in the recipe to leave out, because the image includes them or no longer needs them.
     type: list
     elements: str
     default: []
@@ -83,7 +83,7 @@ EXAMPLES = r"""
       nvidia/Qwen3.8-27B-NVFP4: 482ca0f3832238542f8f5295dde86b5f22711d80
   register: imported
 
-- name: Show what became of it
+- name: Show the result of the import
   gb10.cluster.judge:
     title: Import
     findings: "{{ imported.findings }}"
@@ -95,7 +95,7 @@ schema:
   returned: success
   type: int
 kind:
-  description: What the record is, V(gb10.cluster.import).
+  description: The kind of the record, V(gb10.cluster.import).
   returned: success
   type: str
 path:
@@ -107,27 +107,27 @@ sha256:
   returned: success
   type: str
 recipe:
-  description: Whose recipe it is - V(eugr/spark-vllm-docker), V(sparkrun) or V(vllm-project/recipes).
+  description: The recipe's format - V(eugr/spark-vllm-docker), V(sparkrun) or V(vllm-project/recipes).
   returned: success
   type: str
 id:
-  description: The profile's id, empty when the recipe was refused.
+  description: The profile's id. Empty if the recipe was refused.
   returned: success
   type: str
 profile:
-  description: The profile, empty when the recipe was refused.
+  description: The profile. Empty if the recipe was refused.
   returned: success
   type: dict
 files:
-  description: The files of the profile, of the record and of patches; empty without O(dest), and when the recipe was refused.
+  description: The files of the profile, of the record and of patches. Empty without O(dest), and if the recipe was refused.
   returned: success
   type: list
   elements: str
 rows:
   description:
-    - What became of each thing that the recipe says, in its order.
-    - C(outcome) is V(taken), V(changed), V(dropped) or V(refused). C(field) is where it stands, C(found) what was found, C(became) what the profile has,
-      C(why) the reason, C(remedy) what to do to have it differently. C(differs) is true where the profile does not do what the recipe does.
+    - The outcome for each part of the recipe, in its order.
+    - C(outcome) is V(taken), V(changed), V(dropped) or V(refused). C(field) is its place, C(found) the value found, C(became) the value in the profile,
+      C(why) the reason, C(remedy) how to get a different outcome. C(differs) is true if the profile does not do what the recipe does.
   returned: success
   type: list
   elements: dict
@@ -137,15 +137,15 @@ findings:
   type: list
   elements: dict
 verdict:
-  description: V(block) when the recipe was refused, V(warn) when the profile does not do all that the recipe does, else V(pass).
+  description: V(block) if the recipe was refused, V(warn) if the profile does not do everything that the recipe does, otherwise V(pass).
   returned: always
   type: str
 remedy:
-  description: What to do when this failed, empty otherwise.
+  description: What to do if this failed. Empty otherwise.
   returned: always
   type: str
 reason:
-  description: Why, in a word.
+  description: The reason, in a word.
   returned: always
   type: str
 actions:

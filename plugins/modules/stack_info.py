@@ -7,19 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: stack_info
-short_description: Find what serves on a node, whoever started it
+short_description: Find the engines that serve on a node, no matter who started them
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Finds every engine and every part of Ray that runs on a node, in containers and outside, of this collection or not. Those are vLLM's servers, engine
+  - Finds every engine and every part of Ray that runs on a node, in containers and outside, from this collection or not. Those are vLLM's servers, engine
     cores and ranks, Ray's own processes, and by name the servers of SGLang, TensorRT-LLM, Triton, llama.cpp, Ollama and TensorFold.
-  - Tells of each process what decides over a stack that does not work. That is its arguments, the variables it really has, where it listens, whom it talks
-    to, whether it holds an RDMA device, what memory it may lock, and how much of a core it burns.
-  - Asks each API for C(/health), C(/v1/models) and C(/metrics), without a key, and says what came back. No request is sent that would make a token, but with
-    O(probe_token=true) one to each API of vLLM.
-  - Runs for any account and tells what it could not see. Variables, open files and RDMA devices of other users' processes take C(become).
+  - Returns for each process the facts that matter for a failing stack. They are its arguments, its actual variables, the addresses it listens on, its
+    connections, its open RDMA devices, its locked memory limit, and its use of a core.
+  - Requests C(/health), C(/v1/models) and C(/metrics) from each API, without a key, and returns the answers. It sends no request that generates a token,
+    except with O(probe_token=true) one to each API of vLLM.
+  - Runs for any account and reports what it could not read. Variables, open files and RDMA devices of other users' processes require C(become).
   - Secrets in arguments and variables do not leave the node.
-  - It only reads, installs nothing, and needs Python's standard library alone.
+  - It only reads, installs nothing, and needs only Python's standard library.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -29,22 +29,22 @@ extends_documentation_fragment:
 options:
   sample_s:
     description:
-      - Seconds between the two looks at processor time and at the tokens of each API, 0 to 60. With 0 neither is told.
+      - Seconds between the two samples of processor time and of each API's tokens, 0 to 60. With 0 neither is returned.
     type: float
     default: 2
   probe:
     description:
-      - Whether to ask the APIs.
+      - Whether to query the APIs.
     type: bool
     default: true
   probe_timeout:
     description:
-      - Seconds that one answer of an API gets, all in all.
+      - Maximum total seconds for one answer of an API.
     type: float
     default: 3
   probe_token:
     description:
-      - Whether to ask each API of vLLM for one generated token, too. That is the only proof that an engine serves.
+      - Whether to also request one generated token from each API of vLLM. That is the only proof that an engine serves.
     type: bool
     default: false
   token_timeout:
@@ -54,7 +54,7 @@ options:
     default: 15
   api_key_file:
     description:
-      - File on the node with the APIs' key, for that question alone. A server gets it only where its socket is held by the container that Docker knows it in.
+      - File on the node with the APIs' key, for this request only. A server gets it only if its socket belongs to the container that Docker reports for it.
     type: path
 seealso:
   - module: gb10.cluster.node_info
@@ -62,36 +62,36 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See what serves here
+- name: Find the engines on this node
   gb10.cluster.stack_info:
   become: true
   register: stack
 
-- name: Say which APIs answer without a key
+- name: Show the APIs that answer without a key
   ansible.builtin.debug:
     msg: "{{ stack.apis | selectattr('open', 'true') | map(attribute='asked') }}"
 """
 
 RETURN = r"""
 processes:
-  description: The parts of all stacks, by process number. Null when processes could not be listed.
+  description: The parts of all stacks, by pid. Null if processes could not be listed.
   returned: always
   type: list
   elements: dict
   contains:
     pid:
-      description: Its number on this node.
+      description: Its pid on this node.
       type: int
       sample: 1033
     ppid:
-      description: That of its parent.
+      description: Its parent's pid.
       type: int
       sample: 32121
     kind:
       description:
         - C(api_server), C(headless) (a server that has ranks and no API), C(engine_core), C(rank) (one process on one GPU), C(helper).
         - Of Ray C(ray_start), C(raylet), C(gcs_server), C(ray_dashboard), C(ray_client) (the server for Ray's own clients), C(ray_agent),
-          C(ray_worker) (a worker that has work, or does not tell) and C(ray_idle) (one that says that it has none).
+          C(ray_worker) (a worker that has work, or does not report it) and C(ray_idle) (one that reports that it has none).
       type: str
       sample: rank
     engine:
@@ -100,18 +100,18 @@ processes:
       sample: vllm
     stack:
       description:
-        - What its parts share, on this node and on others. C(ray ADDRESS) with that of Ray's head, C(native ADDRESS) with where ranks meet without Ray, or
-          C(local PID) with the server that has this node alone.
-        - Null when that is unknown, as for a rank without a server.
+        - An id that its parts share, on this node and on others. C(ray ADDRESS) with that of Ray's head, C(native ADDRESS) with the address at which ranks
+          connect without Ray, or C(local PID) with the server that has only this node.
+        - Null if unknown, as for a rank without a server.
       type: str
       sample: "ray 192.168.100.11:6379"
     argv:
-      description: Its arguments, or the title that it gave itself, without secrets. Long ones are cut.
+      description: Its arguments, or the title that it set, without secrets. Long ones are cut.
       type: list
       elements: str
       sample: ["ray::RayWorkerProc.run"]
     container:
-      description: The name of its container, the id where no engine tells the name, empty outside of any.
+      description: The name of its container, the id if no engine reports the name. Empty outside of any.
       type: str
       sample: vllm_node
     container_id:
@@ -119,7 +119,7 @@ processes:
       type: str
       sample: 964bc153e00c758b43a14de9ade4413c0bc9dc189f25844cebce11ad5d798101
     user:
-      description: Whose it is.
+      description: Its user.
       type: str
       sample: root
     started:
@@ -127,34 +127,34 @@ processes:
       type: str
       sample: "2026-11-21T17:35:53Z"
     age_s:
-      description: Seconds since then, null when that is unknown.
+      description: Seconds since then. Null if unknown.
       type: int
       sample: 3721
     env:
-      description: The variables of engine, Ray, NCCL and their kin that hold for it now, without secrets. Null when they may not be read.
+      description: Its current variables for the engine, Ray, NCCL and related software, without secrets. Null if they cannot be read.
       type: dict
       sample: {"NCCL_IB_HCA": "rocep1s0f0", "VLLM_HOST_IP": "192.168.100.11"}
     env_source:
-      description: C(live) when they came out of its memory, C(exec) when they are those it was started with, null without any.
+      description: C(live) if they were read from its memory, C(exec) if they are those it was started with, null without any.
       type: str
       sample: live
     listens:
-      description: The TCP addresses it listens on. Null when its open files may not be seen.
+      description: The TCP addresses it listens on. Null if its open files cannot be read.
       type: list
       elements: dict
       sample: [{"address": 0.0.0.0, "port": 8000}]
     peers:
-      description: To whom it has TCP connections, other machines first, with how many there are; at most 64. Null when its open files may not be seen.
+      description: The peers of its TCP connections, other machines first, with their number, at most 64. Null if its open files cannot be read.
       type: list
       elements: dict
       sample: [{"address": 192.168.100.12, "port": 20113, "count": 2}]
     rdma:
-      description: The RDMA devices that it holds open. Null when its open files may not be seen.
+      description: Its open RDMA devices. Null if its open files cannot be read.
       type: list
       elements: str
       sample: [uverbs0, uverbs2]
     memlock_bytes:
-      description: How much memory it may lock, -1 for no limit, null when that may not be seen.
+      description: How much memory it may lock, -1 for no limit, null if that cannot be read.
       type: int
       sample: -1
     rss_mb:
@@ -162,15 +162,15 @@ processes:
       type: int
       sample: 3120
     gpu_mib:
-      description: Its GPU memory in MiB, null where the driver does not list it or does not tell.
+      description: Its GPU memory in MiB. Null if the driver does not list it or does not report it.
       type: int
       sample: 93440
     cpu_percent:
-      description: How much of one core it used during O(sample_s), all its threads together. Null when that was not told.
+      description: How much of one core it used during O(sample_s), all its threads together. Null if that was not measured.
       type: float
       sample: 3.5
     halted:
-      description: Whether a signal or a debugger stopped it. A halted process answers nothing, and its ports stay open.
+      description: Whether a signal or a debugger stopped it. A stopped process does not answer, and its ports stay open.
       type: bool
       sample: false
     state:
@@ -178,7 +178,7 @@ processes:
       type: str
       sample: alive
     orphan:
-      description: Of an engine's core or rank, whether the server or raylet that it belongs to is gone. False for all others.
+      description: For an engine's core or rank, whether its server or raylet is gone. False for all others.
       type: bool
       sample: false
     why:
@@ -186,11 +186,11 @@ processes:
       type: str
       sample: ""
     versions:
-      description: The packages that matter to an engine, as installed where it runs. Null when that may not be seen.
+      description: The packages that matter to an engine, as installed in its environment. Null if that cannot be read.
       type: dict
       sample: {"vllm": 0.32.0, "ray": 2.60.0, "torch": 2.13.0}
 containers:
-  description: The containers that these run in, by name. Those that Docker does not know are left out.
+  description: The containers of these processes, by name. Containers that Docker does not know are left out.
   returned: always
   type: list
   elements: dict
@@ -204,7 +204,7 @@ containers:
       type: str
       sample: vllm_node
     image:
-      description: The image it was made of.
+      description: Its image.
       type: str
       sample: eugr/spark-vllm:2026-11-01
     image_id:
@@ -212,27 +212,27 @@ containers:
       type: str
       sample: sha256:1f0c
     image_base:
-      description: The id of the image that this collection built it on, and the digest of the recipe. Empty for images of others.
+      description: The id of the image that this collection built it on, and the digest of the recipe. Empty for other images.
       type: str
       sample: ""
     ours:
-      description: Whether it is one of this collection's.
+      description: Whether it belongs to this collection.
       type: bool
       sample: false
     memlock_bytes:
-      description: The limit of locked memory that it was made with, -1 for none, null when it has Docker's default.
+      description: The limit of locked memory that it was created with, -1 for none, null if it has Docker's default.
       type: int
       sample: -1
     host_network:
-      description: Whether it has the node's network.
+      description: Whether it uses the node's network.
       type: bool
       sample: true
     privileged:
-      description: Whether it may do everything.
+      description: Whether it is privileged.
       type: bool
       sample: true
     infiniband:
-      description: Whether it was given RDMA devices, by name or because it is privileged.
+      description: Whether it has RDMA devices, by name or because it is privileged.
       type: bool
       sample: true
     ports:
@@ -241,7 +241,7 @@ containers:
       elements: dict
       sample: []
     env:
-      description: The variables of engine, Ray, NCCL and their kin that it was made with, without secrets.
+      description: The variables for the engine, Ray, NCCL and related software that it was created with, without secrets.
       type: dict
       sample: {"NCCL_IB_HCA": "rocep1s0f0"}
 apis:
@@ -267,31 +267,31 @@ apis:
       type: str
       sample: vllm_node
     address:
-      description: Where it listens, null when it does not yet.
+      description: The address it listens on. Null if it does not listen yet.
       type: str
       sample: 0.0.0.0
     port:
-      description: The port, or the one that it is to listen on.
+      description: The port, or the port that it will listen on.
       type: int
       sample: 8000
     asked:
-      description: What was asked, null when nothing was.
+      description: The requested URL. Null if none was requested.
       type: str
       sample: "http://127.0.0.1:8000"
     world:
       description:
-        - Whether other machines reach it as far as this node decides (its address is no loopback, its port is published).
-        - Null when that is unknown.
+        - Whether other machines can reach it as far as this node decides (its address is not a loopback, or its port is published).
+        - Null if unknown.
       type: bool
       sample: true
     state:
       description:
-        - C(answers), C(silent) (it listens and nobody answers), C(not_listening), C(unknown) (what came back is no HTTP, or it cannot be reached from
+        - C(answers), C(silent) (it listens and does not answer), C(not_listening), C(unknown) (the answer is not HTTP, or it cannot be reached from
           the node), C(not_asked).
       type: str
       sample: answers
     error:
-      description: The raw reason where it does not answer as it should.
+      description: The raw reason if it does not answer as it should.
       type: str
       sample: ""
     health:
@@ -303,35 +303,35 @@ apis:
       type: int
       sample: 200
     models:
-      description: The models that it names then, with C(max_model_len) where the engine tells it. Null when it names none without a key.
+      description: The models in that answer, with C(max_model_len) if the engine reports it. Null if it lists none without a key.
       type: list
       elements: dict
       sample: [{"id": nvidia/nemotron-3-super, "max_model_len": 1048576}]
     open:
-      description: Whether it told its models without a key. Null when it did not answer.
+      description: Whether it listed its models without a key. Null if it did not answer.
       type: bool
       sample: true
     running:
-      description: Requests that run, by vLLM's metrics, at the second look. Null when the metrics do not tell.
+      description: Running requests in vLLM's metrics, at the second sample. Null if the metrics do not show it.
       type: float
       sample: 1.0
     tokens:
-      description: Tokens that were read and written between the two looks. Null when the metrics do not tell.
+      description: Tokens read and written between the two samples. Null if the metrics do not show it.
       type: float
       sample: 212.0
     token:
       description:
-        - What came of the question for a token, as the keys C(api), C(completion) and C(progress) of M(gb10.cluster.vllm_serve_info).
-        - Null when nobody asked, or when the API refused the question.
+        - The result of the token request, as the keys C(api), C(completion) and C(progress) of M(gb10.cluster.vllm_serve_info).
+        - Null if none was requested, or if the API refused the request.
       type: dict
       sample: {"api": answers, "completion": {"tokens": 1, "seconds": 0.4}, "progress": null}
 sample_s:
-  description: Seconds that really passed between the two looks, null when there was one alone.
+  description: Actual seconds between the two samples. Null if there was only one.
   returned: always
   type: float
   sample: 2.01
 errors:
-  description: What could not be seen, and why. Empty when all was seen.
+  description: Facts that could not be read, with the reason. Empty if all were read.
   returned: always
   type: list
   elements: dict

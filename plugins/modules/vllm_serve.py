@@ -11,32 +11,32 @@ short_description: Serve a model with vLLM over a running cluster
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Starts C(vllm serve) in the node containers that M(gb10.cluster.ray_cluster) or M(gb10.cluster.node_container) runs, and waits until a
-    token came back.
-  - Run one task on head and workers at once. The head starts the engine and watches it, every worker watches its own container, and with
-    O(executor=native) starts and watches its own rank. The first node in trouble ends the wait on all nodes within seconds, with the line of
-    the log that says why.
-  - Ranks live and die together. With O(executor=native) an engine that lacks a rank is not live, whatever its API says. A rank that died while
-    the engine was idle is noticed by nobody else, and the head would wait for it for ever. So when one node has to start its rank, all live
-    ranks are stopped first, the head's before the others, and then all are started.
-  - A live engine that was started with the same command line, secrets and names is left alone. Another one is never restarted by
-    itself - the module blocks, shows the difference and how many requests run, unless O(allow_restart=true).
-  - Stopping is gentle, because a killed engine is reported to leak memory on a GB10. SIGTERM to the main process first, then
-    SIGINT, which vLLM hears while it still loads, then SIGTERM to its children, SIGKILL after O(stop_grace) seconds, and only ever for
-    what the launcher started, whatever session it is in.
-  - Starts and stops that meet leave one engine or none. A second start is refused while one works. A stop also ends an engine that is just being
-    started, and who waits for it is told at once who stopped it. A start that comes upon an engine that somebody asked to stop lets that end,
-    and restarts without O(allow_restart).
-  - An engine that is gone is restarted, and RV(last_end) says how it ended. Nothing is started without room for its log and notes.
-  - With C(VLLM_API_KEY) in O(secret_env) a guard of the collection (C(--middleware)) asks for the key on every path but C(/health). vLLM (0.32) itself asks
-    for it below C(/v1), C(/v2), C(/inference) and C(/cohere) alone. A live engine that was started without the guard is left alone unless
-    O(allow_restart=true); the role P(gb10.cluster.engine#role) warns of it.
-  - Secrets are read from files inside the container and become environment of the engine alone. They are in no command line, in no
-    container's configuration, and on the list of names that vLLM does not copy to other ranks.
+  - Starts C(vllm serve) in the node containers that M(gb10.cluster.ray_cluster) or M(gb10.cluster.node_container) runs, and waits for the
+    first token.
+  - Run one task on head and workers at once. The head starts the engine and watches it. Every worker watches its own container, and with
+    O(executor=native) starts and watches its own rank. The first node that fails ends the wait on all nodes within seconds and shows the log line
+    with the cause.
+  - Ranks start and stop together. With O(executor=native) an engine that lacks a rank is not live, even if its API answers. A rank that died while
+    the engine was idle goes unnoticed by the other ranks, and the head would wait for it forever. If one node has to start its rank, the module
+    therefore stops all live ranks, the head's first, and then starts all of them.
+  - A live engine that was started with the same command line, secrets and names is left alone. A different live engine is never restarted
+    automatically. The module blocks and shows the difference and the number of running requests, unless O(allow_restart=true).
+  - Stopping is gentle, because a killed engine is reported to leak memory on a GB10. The module sends SIGTERM to the main process, then
+    SIGINT, which vLLM handles while it still loads, then SIGTERM to its children, and SIGKILL after O(stop_grace) seconds. It signals only
+    processes that the launcher started, in any session.
+  - Concurrent starts and stops leave one engine or none. A second start is refused while one is in progress. A stop also ends an engine that is
+    starting, and the task that waits for it fails at once and shows who stopped it. A start that finds an engine with a pending stop request lets it
+    end, and restarts it without O(allow_restart).
+  - An engine that has ended is restarted, and RV(last_end) shows how it ended. The module starts nothing without disk space for its log and notes.
+  - With C(VLLM_API_KEY) in O(secret_env), a guard from the collection (C(--middleware)) requires the key on every path but C(/health). vLLM (0.32) alone
+    requires it only below C(/v1), C(/v2), C(/inference) and C(/cohere). A live engine that was started without the guard is left alone unless
+    O(allow_restart=true). The role P(gb10.cluster.engine#role) warns about it.
+  - Secrets are read from files inside the container and set only in the engine's environment. They are not in any command line or
+    container configuration, and they are in the list of names that vLLM does not copy to other ranks.
 notes:
-  - The waiting is done on the controller by an action plugin of the same name. It needs as many forks as there are nodes, and all nodes in
+  - An action plugin with the same name waits on the controller. It needs as many forks as there are nodes, and all nodes in
     one play without C(serial).
-  - While it waits it prints a line whenever the stage changes, and every 30 seconds.
+  - While it waits, it prints a line at each change of the stage and every 30 seconds.
 extends_documentation_fragment:
   - gb10.cluster._repositories
   - gb10.cluster._attributes
@@ -47,22 +47,22 @@ extends_documentation_fragment:
 options:
   state:
     description:
-      - V(started) makes sure that the wanted engine serves.
-      - V(stopped) makes sure that no engine of this cluster runs on this node, nor a rank that was started here. Beside Ray a worker has none.
+      - V(started) makes sure that the requested engine serves.
+      - V(stopped) makes sure that no engine of this cluster and no rank started by this module runs on this node. With Ray, a worker has no such rank.
     type: str
     choices: [started, stopped]
     default: started
   node_role:
     description:
-      - Role of this node. With O(executor=ray) a worker only watches its container, its rank is started by Ray.
+      - Role of this node. With O(executor=ray) a worker only watches its container, because Ray starts its rank.
     type: str
     choices: [head, worker]
     default: head
   executor:
     description:
-      - What spreads the engine's ranks over the nodes, V(ray) or, with V(native), the engine itself.
-      - With V(native) every node starts its own part of the engine, and the arguments that tell the parts from each other
-        (C(--nnodes), C(--node-rank), C(--master-addr), C(--master-port), C(--headless)) are added to O(arguments).
+      - The program that distributes the engine's ranks over the nodes. V(ray) is Ray, V(native) is the engine itself.
+      - With V(native) every node starts its own part of the engine. The module adds the arguments that identify each part
+        (C(--nnodes), C(--node-rank), C(--master-addr), C(--master-port), C(--headless)) to O(arguments).
     type: str
     choices: [ray, native]
     default: ray
@@ -80,32 +80,32 @@ options:
     version_added: 0.2.0
   master_address:
     description:
-      - Address of the head under which the other nodes' ranks reach it. Required with O(executor=native) and more than one node.
+      - Address at which the other nodes' ranks reach the head. Required with O(executor=native) and more than one node.
     type: str
     version_added: 0.2.0
   master_port:
     description:
-      - Port of the head at which the ranks meet, with O(executor=native).
+      - Port on the head at which the ranks connect, with O(executor=native).
     type: int
     default: 29501
     version_added: 0.2.0
   fabric_address:
     description:
-      - This node's address on the fabric. While the play waits, the interface that has it must stay up, on every node. Otherwise the ranks
+      - This node's address on the fabric. While the play waits, the interface with this address must stay up on every node. Otherwise the ranks
         wait for each other until a timeout of half an hour or more.
       - Without it the fabric is not watched.
     type: str
     version_added: 0.2.0
   model:
     description:
-      - What to serve, a repository of the hub or a path inside the container. Required with O(state=started) on the head, and with
+      - The model to serve, as a hub repository or a path inside the container. Required with O(state=started) on the head, and with
         O(executor=native) on every node.
     type: str
   hf_home:
     description:
-      - Hub cache on the node that holds O(repositories). With it, the code that they bring (Python, and JSON that names it) is compared with the hub's ids
-        of its content before a start, on the workers too, and with what M(gb10.cluster.model_info) noted of it below O(state_dir). A file that was changed
-        or replaced on the node stops the module.
+      - Hub cache on the node that contains O(repositories). If set, the module compares their code (Python, and JSON that names it) before a start with
+        the hub's content ids, on the workers too, and with the ids that M(gb10.cluster.model_info) recorded below O(state_dir). If a file was changed
+        or replaced on the node, the module fails.
     type: path
     version_added: 0.2.0
   arguments:
@@ -117,12 +117,12 @@ options:
     default: {}
   same_arguments:
     description:
-      - The same in other words, as a profile writes it for the newest engine. A live engine that was started with these is left alone, too.
+      - The same arguments in another form, as a profile writes them for the newest engine. A live engine that was started with these is left alone, too.
     type: dict
     version_added: 0.2.0
   command:
     description:
-      - The words before the model.
+      - The command in front of the model name.
     type: list
     elements: str
     default: [vllm, serve]
@@ -137,64 +137,64 @@ options:
     default: 8000
   api_key_file:
     description:
-      - File on the node with the API's key, for the request that proves the engine, and for an engine that wants a key to say how many requests it has.
+      - File on the node with the API's key. The module sends it with the test request, and to an engine that requires a key for its request count.
       - Without it no key is sent.
     type: path
   secret_env:
     description:
-      - Environment variables of the engine with the files inside the container that hold their values.
+      - Environment variables of the engine, each with the path of the file inside the container that contains its value.
     type: dict
     default: {}
   no_carry_env:
     description:
       - Names of variables that vLLM must not copy from the head to other ranks, such as those that differ per node. The names in
-        O(secret_env) are always among them. Without Ray nothing is copied.
+        O(secret_env) are always included. Without Ray nothing is copied.
     type: list
     elements: str
     default: []
   allow_restart:
     description:
-      - Stop a live engine that differs from what is wanted, and start the wanted one. Its users lose their requests.
-      - An engine that lacks a rank serves nobody and needs no consent.
+      - Stop a live engine that differs from the requested one, and start the requested one. Running requests are lost.
+      - An engine that lacks a rank cannot serve and is restarted without this option.
     type: bool
     default: false
   interrupt_requests:
     description:
-      - Stop a live engine although it has requests, running or waiting, for O(state=stopped) and for a restart alike. With V(false) that is refused.
-      - An engine that does not say how many it has (no answer in time, another one than vLLM's metrics, a refusal, TLS) may be answering somebody,
-        and is refused as well. So is one that is still loading, unless O(unready_runs) names its run.
-      - An engine that lacks a rank answers nobody and needs no consent. With Ray the head is asked whether all GPUs that it needs are still there.
-      - With V(true), O(state=stopped) stops the whole container where the launcher in it gives no answer, or where the engine outlives what it answers.
+      - Stop a live engine even if it has running or waiting requests, for O(state=stopped) and for a restart. With V(false) this is refused.
+      - An engine that does not report its requests (no answer in time, metrics other than vLLM's, a refusal, TLS) may be busy,
+        so stopping it is refused as well. So is one that is still loading, unless O(unready_runs) contains its run.
+      - An engine that lacks a rank cannot answer and needs no consent. With Ray the module asks the head whether all required GPUs are still there.
+      - With V(true), O(state=stopped) stops the whole container if its launcher does not answer, or if the engine keeps running after the answer.
     type: bool
     default: false
     version_added: 0.2.0
   drain_timeout:
     description:
-      - Seconds to wait, before a live engine is stopped, until it has no request. When it still has some it stays, as without waiting.
-      - How many it has left is printed every 30 s.
-      - Nothing keeps new requests away meanwhile. An engine that does not say how many it has is not waited for.
-      - In check mode nothing is waited for.
+      - Seconds to wait for a live engine's requests to finish before it is stopped. If some remain, it is handled as without waiting.
+      - The number of remaining requests is printed every 30 s.
+      - New requests are not blocked meanwhile. The module does not wait for an engine that does not report its requests.
+      - Check mode does not wait.
     type: int
     default: 0
     version_added: 0.2.0
   unready_runs:
     description:
-      - Ids of runs that were started in this play and gave no token yet. Nobody can lose a request by their end, so they are stopped without consent.
+      - Ids of runs that were started in this play and returned no token yet. Stopping them cannot lose a request, so they need no consent.
     type: list
     elements: str
     default: []
     version_added: 0.2.0
   lacks_rank:
     description:
-      - Whether the engine is known to lack a rank, or the main process on the head, so that what is left of it answers nobody and is stopped without
+      - Whether the engine is known to lack a rank, or its main process on the head. Its remaining processes cannot answer and are stopped without
         consent.
     type: bool
     default: false
     version_added: 0.2.0
   lock_id:
     description:
-      - Id of the cluster's lock that this run took (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module makes
-        sure that the lock on this node still is that one. With an empty one nothing is checked.
+      - Id of the cluster lock that this run acquired (RV(gb10.cluster.cluster_lock#module:lock)). Before it starts, stops or removes anything, the module
+        verifies that the lock on this node still has this id. With an empty value nothing is checked.
     type: str
     default: ""
     version_added: 0.2.0
@@ -210,43 +210,43 @@ options:
     default: 3600
   wait_sleep:
     description:
-      - Seconds between two looks at a node.
+      - Seconds between two checks of a node.
     type: int
     default: 2
   first_token_timeout:
     description:
-      - Seconds that may pass between the API answering for the first time and the first token.
-      - Kernels are compiled while it is made. 31 s were reported for 4B on an H100 (vllm-project/vllm#39822), 254 s for Nemotron-3-Ultra on a B200
-        (aws-do-eks#59); of a Spark no figure is known.
+      - Maximum seconds between the API's first answer and the first token.
+      - Kernels are compiled during this time. 31 s were reported for 4B on an H100 (vllm-project/vllm#39822), 254 s for Nemotron-3-Ultra on a B200
+        (aws-do-eks#59). No figure is known for a Spark.
     type: int
     default: 600
   silent_timeout:
     description:
-      - Seconds for which a node may not answer at all while the engine starts and nothing proves it dead. It is named when it stays silent.
-      - Nodes that load weights were reported to answer pings and not ssh. How long that lasts is not on record; loads of up to 542 s are.
+      - Seconds for which a node may be unreachable while the engine starts and nothing proves it dead. A node that stays silent is reported.
+      - Nodes that load weights were reported to answer pings and not ssh. It is not recorded how long that lasts. Loads of up to 542 s are recorded.
     type: int
     default: 600
     version_added: 0.2.0
   stall_timeout:
     description:
-      - Seconds without any sign of work on any node, no stage, count, line, input, output or processor time, after which a start counts as stalled.
-      - Three times that with processor time alone, and a minute more where ranks wait for each other. Loads of 542 s are recorded, and NCCL that needs
-        120 s to connect.
+      - Seconds without any activity on any node (stage, count, log line, input, output or processor time) after which a start counts as stalled.
+      - The limit is three times as long with processor time alone, and a minute longer where ranks wait for each other. Loads of 542 s are recorded, and
+        NCCL connections that take 120 s.
     type: int
     default: 600
     version_added: 0.2.0
   prompt_letters:
     description:
-      - An engine that served before is asked for its token with a prompt of so many random letters, once every node has looked at what it has sent so far
-        (RV(traffic)). So that question shows where the ranks' traffic goes, as the role P(gb10.cluster.engine#role) wants to know.
+      - An engine that was already serving is tested with a prompt of this many random letters, after every node has read how much it has sent so far
+        (RV(traffic)). The request then shows which path the ranks' traffic takes, for the role P(gb10.cluster.engine#role).
       - With V(0) the prompt is one word.
     type: int
     default: 0
     version_added: 0.2.0
   signature_dirs:
     description:
-      - Directories on the controller with failure signatures of your own, tried together with the shipped ones on every line of a start.
-      - Relative paths are seen from the current directory, then from the inventory's, then from the playbook's.
+      - Directories on the controller with your own failure signatures. They are matched with the shipped ones against every line of a start.
+      - Relative paths are searched in the current directory, then in the inventory's, then in the playbook's.
     type: list
     elements: str
     default: []
@@ -263,19 +263,19 @@ options:
     default: 5
   log_max_bytes:
     description:
-      - Size at which the engine's log is cut. Its content is kept once, beside it, with the ending C(.1).
+      - Size at which the engine's log is truncated. One copy of its content is kept next to it, with the suffix C(.1).
     type: int
     default: 67108864
   log_dir:
     description:
-      - Directory on the node that holds the logs of the collection's clusters.
+      - Directory on the node for the logs of the collection's clusters.
     type: path
     default: /var/log/gb10
 attributes:
   check_mode:
     support: full
     details:
-      - Predicts a start, a restart or nothing at all, and waits for nothing.
+      - Predicts a start, a restart or no change, and does not wait.
   diff_mode:
     support: full
   action:
@@ -342,46 +342,46 @@ argv:
   elements: str
   sample: [vllm, serve, gb10-lab/tiny-llama, --host, 192.168.100.1, --port, "8000"]
 engine_version:
-  description: Version of the engine, empty when nothing was waited for.
+  description: Version of the engine. Empty if the module did not wait.
   returned: where the engine or a part of it is started, with O(state=started)
   type: str
   sample: 0.32.0
 run_id:
-  description: Name of the run, empty when there was none and in check mode before a start.
+  description: Name of the run. Empty if there was none, and in check mode before a start.
   returned: where the engine or a part of it is started
   type: str
   sample: 20261121T015300Z-3f9a
 started_run:
-  description: Id of the run that this task started, or may have started when it failed. Empty when it started none.
+  description: Id of the run that this task started, or may have started when it failed. Empty if it started none.
   returned: where the engine or a part of it is started
   type: str
   version_added: 0.2.0
   sample: 20261121T015300Z-3f9a
 seconds_to_ready:
-  description: Seconds from the engine's start to the answer that proved it. Null when it served before the task began.
+  description: Seconds from the engine's start to the answer that proved it ready. Null if it served before the task began.
   returned: where the engine or a part of it is started, with O(state=started)
   type: float
   sample: 57.2
 seconds_to_first_token:
-  description: Seconds from that request to its first token. Null when nothing was waited for.
+  description: Seconds from that request to its first token. Null if the module did not wait.
   returned: where the engine or a part of it is started, with O(state=started)
   type: float
   sample: 0.412
 longest_silence_seconds:
-  description: The longest time for which the node gave no answer while it was waited for.
-  returned: when it was waited for
+  description: The longest time during the wait for which the node did not answer.
+  returned: after a wait
   type: float
   version_added: 0.2.0
   sample: 1.4
 lowest_available_mb:
-  description: The least memory in MiB that was seen available on the node while it was waited for. Null where nothing was seen.
-  returned: when it was waited for
+  description: The lowest available memory on the node during the wait, in MiB. Null if it was not measured.
+  returned: after a wait
   type: int
   version_added: 0.2.0
   sample: 20110
 finished_at:
-  description: When the wait was over, by the clock of the controller, in seconds since the epoch.
-  returned: when it was waited for
+  description: When the wait ended, by the controller's clock, in seconds since the epoch.
+  returned: after a wait
   type: float
   version_added: 0.2.0
   sample: 1795226031.5
@@ -397,41 +397,41 @@ log_lines:
   elements: str
   sample: ["vllm: error: unrecognized arguments: --no-such-flag"]
 last_end:
-  description: How the engine before this run ended, and the last line of its log. Empty when it lived, or when there was none.
+  description: How the engine before this run ended, and the last line of its log. Empty if it was alive, or if there was none.
   returned: on the head
   type: str
   version_added: 0.2.0
   sample: "run 20261120T095300Z-51c0 was ended by SIGKILL at 2026-11-20T23:11:02Z after 47880 s, its log ends: INFO 11-20 23:10:58 Engine 000"
 engine_live:
-  description: Whether the engine's process lives at the end.
+  description: Whether the engine's process is alive at the end.
   returned: where the engine or a part of it is started
   type: bool
   sample: true
 seen:
   description:
-    - What M(gb10.cluster.vllm_serve_info) returned last while the first token was waited for (C(engine), C(last_end), C(container), C(api),
-      C(engine_version), C(completion), C(progress), C(routes)), so that nobody asks again who comes right after.
+    - The last result of M(gb10.cluster.vllm_serve_info) during the wait for the first token (C(engine), C(last_end), C(container), C(api),
+      C(engine_version), C(completion), C(progress), C(routes)). A later task can use it and need not ask again.
   returned: after a wait, where the engine or a part of it is started
   type: dict
   version_added: 0.2.0
   sample: {"healthy": true, "engine_version": 0.32.0, "completion": {"tokens": 1, "seconds": 0.4}}
 traffic:
   description:
-    - What the node had sent when the module began and when it ended, as RV(gb10.cluster.rank_info#module:traffic). Null when that could not be read.
+    - What the node had sent when the module began and when it ended, as RV(gb10.cluster.rank_info#module:traffic). Null if that could not be read.
   returned: with O(state=started)
   type: list
   elements: dict
   version_added: 0.2.0
   sample: []
 requests_running:
-  description: How many requests the live engine has, running or waiting. Null when that is unknown.
+  description: Number of running and waiting requests of the live engine. Null if unknown.
   returned: when a restart is blocked, or a stop is refused
   type: int
   sample: 3
 stopped:
   description:
-    - What stopping needed - the signals sent, the seconds it took, the processes that had to be killed, and the run that was kept from starting.
-    - C(instead) is why the whole container was stopped, empty where that was not needed.
+    - Details of the stop - the signals sent, the seconds it took, the processes that had to be killed, and the run whose start was prevented.
+    - C(instead) is the reason why the whole container was stopped. Empty if that was not necessary.
   returned: when an engine was stopped
   type: dict
   sample: {run_id: 20261121T015300Z-3f9a, was_live: true, prevented: "", signals: [SIGTERM], seconds: 3.4, killed: [], remaining: [], instead: ""}
@@ -442,20 +442,20 @@ failed_node:
   sample: spark-2
 first_failure:
   description:
-    - The failure that came first among those of all nodes, by one clock. Its C(node), C(time), C(id), C(cause), C(consequence), C(remedy), C(lines) and
+    - The earliest failure among those of all nodes, by one clock. It has C(node), C(time), C(id), C(cause), C(consequence), C(remedy), C(lines) and
       C(certainty) (C(known), C(suspected) or C(unknown)).
   returned: when the wait ended in a failure
   type: dict
   version_added: 0.2.0
   sample: {"node": spark-2, "time": 1795226031.5, "id": memory-out, "certainty": known}
 cause_known:
-  description: Whether any node knows why the engine cannot serve. Otherwise it is left running, for a false alarm can cost a reboot.
+  description: Whether any node knows why the engine cannot serve. If not, the engine keeps running, because a false alarm can cost a reboot.
   returned: when the wait ended in a failure
   type: bool
   version_added: 0.2.0
   sample: true
 findings:
-  description: What the engine's log tells, as judged by the collection's table of failures. Warnings are there after a success too.
+  description: Findings from the engine's log, according to the collection's table of failures. Warnings are included after a success too.
   returned: when something was found
   type: list
   elements: dict

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vllm_serve_info
-short_description: Look at a node's vLLM engine once
+short_description: Read the state of a node's vLLM engine once
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Says in one short look what a node's engine does - whether its very process lives, how it ended, what is new in its log, how far
-    its start is, how much memory the node has left, how many requests run, and the state of the node's container.
-  - Nothing is started inside the container, so the look takes well under a second and works on a node that is short of memory.
-  - With O(probe=true) it also asks for one generated token. That is the only proof that an engine serves. When none comes, it says whether the engine worked
-    meanwhile, and for how long looks have found no progress. Only for that it keeps one small note, C(no-progress.json) in the cluster's state directory.
+  - Reads the state of a node's engine - whether its process is alive, how it ended, new log lines, the progress of its
+    start, the node's available memory, the number of requests, and the state of the node's container.
+  - Nothing is started inside the container, so it takes well under a second and works on a node that is short of memory.
+  - With O(probe=true) it also requests one generated token. That is the only proof that an engine serves. If none arrives, it reports whether the engine
+    worked meanwhile, and for how long checks have found no progress. For that alone it stores a note, C(no-progress.json) in the cluster's state directory.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._attributes.info_module
@@ -26,90 +26,91 @@ extends_documentation_fragment:
 options:
   node_role:
     description:
-      - Role of this node, which says which container is looked at.
-      - A worker beside Ray has no process that was started here. Without Ray it has its part of the engine, which has no API.
+      - Role of this node, which selects the container.
+      - With Ray, a worker has no process that was started here. Without Ray it has its part of the engine, which has no API.
     type: str
     choices: [head, worker]
     default: head
   log_offset:
     description:
-      - Byte of the engine's log from which on lines are returned. Give the RV(log_offset) of the look before.
+      - Byte offset in the engine's log from which lines are returned. Pass the RV(log_offset) of the previous call.
       - With V(-1) no lines are returned.
     type: int
     default: -1
   log_run_id:
     description:
-      - The run that O(log_offset) belongs to. When another run has begun since, its log is read from the start.
+      - The run that O(log_offset) belongs to. If another run has begun since, its log is read from the start.
     type: str
   ray_offsets:
     description:
-      - The bytes, by file, from which on lines of Ray's workers in this node's container are returned. Give the RV(ray_offsets) of the look before.
-      - Without it none are read. A file that is not named is read from its beginning.
+      - Byte offsets, by file, from which lines of Ray's workers in this node's container are returned. Pass the RV(ray_offsets) of the previous call.
+      - Without it none are read. A file that is not listed is read from its beginning.
     type: dict
     version_added: 0.2.0
   ray_from_end:
     description:
-      - Leave out what Ray's workers wrote so far, as in the first look at a run.
+      - Skip the lines that Ray's workers wrote so far, as for the first call in a run.
     type: bool
     default: false
     version_added: 0.2.0
   kernel_since:
     description:
-      - Return what the kernel logged about GPU, fabric, memory and disks since then, in seconds since the epoch by the node's clock. Without it the log
+      - Return the kernel's messages about GPU, fabric, memory and disks since this time, in seconds since the epoch by the node's clock. Without it the log
         is not read.
     type: float
     version_added: 0.2.0
   probe:
     description:
-      - Ask the API for a token if C(/health) answers. The address is the one that the engine was started with.
-      - When a token came and O(api_key_file) is given, ask every route of the API without the key, too, unless O(routes) is off. Nothing acts by that.
+      - Request a token from the API if C(/health) answers. The address is the one that the engine was started with.
+      - If a token arrives and O(api_key_file) is set, also request every route of the API without the key, unless O(routes) is off. These requests change
+        nothing.
     type: bool
     default: false
   prompt_letters:
     description:
-      - Ask for the token with a prompt of so many random letters, which no cache knows. With V(0) the prompt is one word.
-      - The more of them, the more the ranks have to send to each other.
+      - Request the token with a prompt of this many random letters, which no cache knows. With V(0) the prompt is one word.
+      - More letters make the ranks send more to each other.
     type: int
     default: 0
     version_added: 0.2.0
   routes:
     description:
-      - Whether O(probe=true) asks the API's routes, too.
+      - Whether O(probe=true) also requests the API's routes.
     type: bool
     default: true
     version_added: 0.2.0
   probe_timeout:
     description:
-      - Seconds to wait for every answer of the API.
+      - Seconds to wait for each answer of the API.
     type: int
     default: 5
   first_token_timeout:
     description:
-      - Seconds to wait for that token, when an engine may have to compile kernels for it. The default is O(probe_timeout).
+      - Seconds to wait for that token if an engine may have to compile kernels for it. The default is O(probe_timeout).
     type: int
     version_added: 0.2.0
   sample_s:
     description:
-      - Seconds between two looks at the processor time of the processes, 0 for one look alone. A question for a token counts toward them.
+      - Seconds between two samples of the processes' processor time, 0 for a single sample. The time of a token request counts toward them.
     type: float
     default: 0
     version_added: 0.2.0
   model:
     description:
-      - Name under which the API serves the model. Without it, what the API serves first is asked.
+      - Name under which the API serves the model. Without it, the first model that the API serves is used.
     type: str
   api_key_file:
     description:
-      - File on the node with the API's key. Without it an engine that has one says neither its version nor how many requests it works on.
+      - File on the node with the API's key. Without it an engine with a key reports neither its version nor its number of requests.
     type: path
   fabric_address:
     description:
-      - This node's address on the fabric, to see whether the interface that has it is up.
+      - This node's address on the fabric, to check whether the interface with this address is up.
     type: str
     version_added: 0.2.0
   log_dir:
     description:
-      - Directory on the node that holds the logs of the collection's clusters.
+      - Directory on the node for the logs of the collection's clusters.
     type: path
     default: /var/log/gb10
 attributes:
@@ -122,18 +123,18 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See what the engine does
+- name: Read the state of the engine
   gb10.cluster.vllm_serve_info:
   register: engine
 
-- name: Ask for a token
+- name: Request a token
   gb10.cluster.vllm_serve_info:
     probe: true
     model: nvidia/nemotron-3-super
     api_key_file: /etc/gb10/secrets/api_key
   register: engine
 
-- name: Show how far the start is
+- name: Show the progress of the start
   ansible.builtin.debug:
     msg: "{{ engine.stage }} {{ engine.shards }}"
 """
@@ -145,17 +146,17 @@ engine:
   type: dict
   contains:
     live:
-      description: Whether its very process is there, by pid and start.
+      description: Whether its process exists, by pid and start time.
       returned: always
       type: bool
       sample: true
     run_id:
-      description: Name of the run, empty when there was none.
+      description: Name of the run. Empty if there was none.
       returned: always
       type: str
       sample: 20261121T015300Z-3f9a
     pid:
-      description: The host's pid while it lives.
+      description: The host's pid while it is alive.
       returned: always
       type: int
       sample: 48121
@@ -166,18 +167,18 @@ engine:
       elements: str
       sample: [vllm, serve, gb10-lab/tiny-llama, --host, 192.168.100.1, --port, "8000"]
     guarded:
-      description: Whether it was started with the collection's own guard, which asks for the API's key on every path but C(/health).
+      description: Whether it was started with the collection's own guard, which requires the API's key on every path but C(/health).
       returned: always
       type: bool
       version_added: 0.2.0
       sample: true
     digest:
-      description: Digest of what it was started with.
+      description: Digest of the options it was started with.
       returned: always
       type: str
       sample: "1:5a0e6d1c1f9f"
     secret_env:
-      description: Names of the variables that hold secrets, with the files that they were read from.
+      description: Names of the variables with secrets, and the files that they were read from.
       returned: always
       type: dict
       sample: {VLLM_API_KEY: /run/secrets/gb10/api_key}
@@ -188,7 +189,7 @@ engine:
       elements: str
       sample: [VLLM_HOST_IP]
     api_address:
-      description: Address that the API was told to listen on. Empty on a worker.
+      description: Address that the API was started with. Empty on a worker.
       returned: always
       type: str
       sample: 192.168.100.1
@@ -203,12 +204,12 @@ engine:
       type: float
       sample: 1795226000.1
     seconds:
-      description: Seconds since its start, or those that a run lasted which is over. Null when nothing noted that.
+      description: Seconds since its start, or the duration of a run that has ended. Null if that was not recorded.
       returned: always
       type: float
       sample: 31.4
     exit_code:
-      description: Exit code of a run that is over. Null when a signal ended it, or when its launcher was killed with it.
+      description: Exit code of a run that has ended. Null if a signal ended it, or if its launcher was killed with it.
       returned: always
       type: int
       sample: 2
@@ -223,26 +224,26 @@ engine:
       type: float
       sample: 1795226031.5
     stopped_at:
-      description: When a module of this collection asked it to stop, in seconds since the epoch. Null when none did.
+      description: When a module of this collection asked it to stop, in seconds since the epoch. Null if none did.
       returned: always
       type: float
       version_added: 0.2.0
       sample: 1795226031.5
     ordered:
-      description: The run that was ordered last, by the node's own note, which the container cannot write. Empty when there was none.
+      description: The last requested run, from the node's own note, which the container cannot write. Empty if there was none.
       returned: always
       type: str
       version_added: 0.2.0
       sample: 20261121T015300Z-3f9a
     stopped_by:
       description:
-        - Who had it stopped, by the node's own note, which the container cannot write. Empty when no module of this collection did.
+        - Who requested the stop, from the node's own note, which the container cannot write. Empty if no module of this collection did.
       returned: always
       type: str
       version_added: 0.2.0
       sample: user spark with vllm_serve
     start_error:
-      description: Why a later run never began. Empty when there was none.
+      description: Why a later run never began. Empty if there was none.
       returned: always
       type: str
       version_added: 0.2.0
@@ -253,20 +254,20 @@ engine:
       type: str
       sample: /var/log/gb10/gb10/engine/20261121T015300Z-3f9a.log
 last_end:
-  description: How the engine ended and the last line of its log. Empty while it lives, and when there was none.
+  description: How the engine ended and the last line of its log. Empty while it is alive, and if there was none.
   returned: success
   type: str
   version_added: 0.2.0
   sample: "run 20261121T015300Z-3f9a ended with exit code 1 at 2026-11-21T01:53:31Z after 31 s, its log ends: RuntimeError: no memory"
 last_lines:
-  description: The last lines of the log of an engine that ended by itself, when O(probe).
+  description: The last lines of the log of an engine that ended on its own, with O(probe).
   returned: success
   type: list
   elements: str
   version_added: 0.2.0
   sample: []
 container:
-  description: The node's container. Without one C(exists) is false.
+  description: The node's container. If there is none, C(exists) is false.
   returned: success
   type: dict
   contains:
@@ -291,7 +292,7 @@ container:
       type: bool
       sample: true
     exit_code:
-      description: Its exit code when it does not run.
+      description: Its exit code if it does not run.
       returned: always
       type: int
       sample: 137
@@ -301,13 +302,13 @@ container:
       type: bool
       sample: false
 fabric:
-  description: The interface that has O(fabric_address). Null without that option.
+  description: The interface with O(fabric_address). Null without that option.
   returned: success
   type: dict
   version_added: 0.2.0
   contains:
     interface:
-      description: Its name, empty when no interface has the address.
+      description: Its name. Empty if no interface has the address.
       returned: always
       type: str
       sample: enp1s0f0np0
@@ -322,7 +323,7 @@ fabric:
       type: bool
       sample: true
     unanswered:
-      description: Peers that owe an answer to an open connection from this address, and how often the same was sent there since the last one.
+      description: Peers with unanswered data on an open connection from this address, and how often the same data was sent since their last answer.
       returned: always
       type: dict
       sample: {}
@@ -333,7 +334,7 @@ log_lines:
   elements: str
   sample: ["INFO 11-21 01:53:02 [api_server.py:1272] vLLM API server version 0.32.0"]
 log_offset:
-  description: Where to go on reading.
+  description: The offset for the next call.
   returned: success
   type: int
   sample: 4096
@@ -344,48 +345,48 @@ ray_lines:
   version_added: 0.2.0
   sample: {"worker-1f0c-01000000-277.err": ["(RayWorkerProc pid=277) INFO 11-21 01:53:02 [gpu_model_runner.py:3] Starting to load model"]}
 kernel_lines:
-  description: Lines of the kernel's log since O(kernel_since), each with its time. Lines that differ in numbers alone count as one.
+  description: Lines of the kernel's log since O(kernel_since), each with its time. Lines that differ only in numbers count as one.
   returned: success
   type: list
   elements: str
   version_added: 0.2.0
   sample: ["2026-11-21T01:53:02Z NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus."]
 kernel_error:
-  description: Why the kernel's log could not be read, empty when it was, or when nobody asked.
+  description: Why the kernel's log could not be read. Empty if it was, or was not requested.
   returned: success
   type: str
   version_added: 0.2.0
   sample: ""
 ray_offsets:
-  description: Where to go on reading, by file.
+  description: The offsets for the next call, by file.
   returned: success
   type: dict
   version_added: 0.2.0
   sample: {"worker-1f0c-01000000-277.err": 4096}
 stage:
-  description: How far the start is, as the end of the log tells. Empty when it tells nothing.
+  description: The stage of the start, from the end of the log. Empty if the log does not show it.
   returned: success
   type: str
   sample: loading weights
 shards:
-  description: What of the stage is done and how much there is, where the log counts it.
+  description: The finished and the total amount of the stage, if the log counts it.
   returned: success
   type: str
   sample: 1/2
 processes:
-  description: The processes of the engine and of Ray in this node's container, by process number.
+  description: The processes of the engine and of Ray in this node's container, by pid.
   returned: success
   type: list
   elements: dict
   version_added: 0.2.0
   contains:
     pid:
-      description: Its number on this node.
+      description: Its pid on this node.
       returned: always
       type: int
       sample: 4711
     text:
-      description: What to call it.
+      description: A name for it.
       returned: always
       type: str
       sample: ray::RayWorkerProc.run (pid 4711)
@@ -397,7 +398,7 @@ processes:
     state:
       description:
         - C(alive), C(stopped) (by a signal or a debugger, so that the engine hangs), C(uninterruptible) (it waits in the kernel, and no signal reaches it) or
-          C(ended) (its parent has not taken notice).
+          C(ended) (its parent has not reaped it).
       returned: always
       type: str
       sample: alive
@@ -412,35 +413,35 @@ processes:
       type: float
       sample: 81.42
     cpu_percent:
-      description: How much of one core it used between the two looks. Null without O(sample_s).
+      description: How much of one core it used between the two samples. Null without O(sample_s).
       returned: always
       type: float
       sample: 3.5
     io_mb:
-      description: MiB that it has read and written so far, mapped files included. Null when that may not be seen.
+      description: MiB that it has read and written so far, mapped files included. Null if that cannot be read.
       returned: always
       type: int
       sample: 81440
 api:
   description:
-    - How C(/health) answers, C(answers), C(starting) (nobody answers, and its log shows no earlier answer), C(refused), C(silent) or C(says dead).
-    - Empty when nobody asked.
+    - The answer of C(/health), C(answers), C(starting) (no answer, and its log shows no earlier one), C(refused), C(silent) or C(says dead).
+    - Empty if it was not asked.
   returned: success
   type: str
   version_added: 0.2.0
   sample: answers
 healthy:
-  description: Whether C(/health) answers. A hint only.
+  description: Whether C(/health) answers. Only a hint.
   returned: success
   type: bool
   sample: true
 engine_version:
-  description: Version of the engine, empty while the API does not answer.
+  description: Version of the engine. Empty while the API does not answer.
   returned: success
   type: str
   sample: 0.32.0
 requests_running:
-  description: How many requests the engine has, running or waiting. Null when that is unknown.
+  description: Number of running and waiting requests of the engine. Null if unknown.
   returned: success
   type: int
   sample: 0
@@ -450,7 +451,7 @@ memory_available_mb:
   type: int
   sample: 42188
 memory_total_mb:
-  description: All memory of the node in MiB.
+  description: Total memory of the node in MiB.
   returned: success
   type: int
   version_added: 0.2.0
@@ -463,82 +464,82 @@ now:
   sample: 1795226031.5
 key_withheld:
   description:
-    - Why whoever answers at the API's port is not given the key. Only a process of the engine's container is. Empty when it would get it.
-    - Null without O(api_key_file), and when nobody answers.
+    - Why the key is not sent to the process at the API's port. Only a process in the engine's container gets it. Empty if it would get it.
+    - Null without O(api_key_file), and if nothing answers.
   returned: success
   type: str
   version_added: 0.2.0
   sample: ""
 routes:
-  description: Which routes of the API answer without its key. Null when that was not asked.
+  description: The API's routes that answer without its key. Null if they were not requested.
   returned: success
   type: dict
   version_added: 0.2.0
   contains:
     listed:
-      description: Whether the engine said which routes it has. A few known ones and one that does not exist are asked in any case.
+      description: Whether the engine listed its routes. A few known ones and one that does not exist are requested in any case.
       returned: always
       type: bool
       sample: true
     asked:
-      description: How many were asked, with GET, or with a body that is refused by whatever reads it.
+      description: Number of routes requested, with GET, or with a body that every handler rejects.
       returned: always
       type: int
       sample: 41
     left_out:
-      description: Those that act without a body, so that they are not asked.
+      description: Routes that act without a body, so that they are not requested.
       returned: always
       type: list
       elements: str
       sample: [POST /scale_elastic_ep]
     open:
-      description: Those that did not ask for the key.
+      description: Routes that did not require the key.
       returned: always
       type: list
       elements: str
       sample: [GET /metrics]
     unknown:
-      description: Those that did not answer, and why.
+      description: Routes that did not answer, with the reason.
       returned: always
       type: list
       elements: str
       sample: []
 progress:
-  description: Whether the engine works that gave no token. Null when a token came, or when none was asked for.
+  description: Whether an engine that returned no token is working. Null if a token arrived, or none was requested.
   returned: success
   type: dict
   version_added: 0.2.0
   contains:
     grew:
-      description: Whether tokens flowed, the use of the cache grew or the ranks sent by RDMA while a token was waited for. Null when the metrics do not say.
+      description: Whether tokens flowed, cache use grew or the ranks sent by RDMA during the wait for a token. Null if the metrics do not show it.
       returned: always
       type: bool
       sample: false
     still_s:
-      description: Seconds for which looks have found no progress.
+      description: Seconds for which checks have found no progress.
       returned: always
       type: float
       sample: 15.2
     limit_s:
       description:
-        - Seconds without progress that make a stall, 1800 or more.
-        - It is one and a half times what a prompt of the engine's context length takes at the slowest prefill that was measured, or the longest that its own
-          histogram allows for, where that is longer.
+        - Seconds without progress that count as a stall, 1800 or more.
+        - It is one and a half times the time for a prompt of the engine's context length at the slowest measured prefill, or the longest time that its own
+          histogram allows for, if that is longer.
       returned: always
       type: float
       sample: 1800.0
     withheld:
-      description: Why it was not asked for a token, which is that whoever answers is not known to be the engine, and so does not get the key. Else empty.
+      description: Why no token was requested. The process at the port is not known to be the engine, and so does not get the key. Otherwise empty.
       returned: always
       type: str
       sample: ""
 completion:
-  description: The proof. Null when none was asked for or none came.
+  description: The generated token. Null if none was requested or none arrived.
   returned: success
   type: dict
   contains:
     tokens:
-      description: Generated tokens when the answer was seen, at least 1.
+      description: Generated tokens when the answer arrived, at least 1.
       returned: always
       type: int
       sample: 1
@@ -548,7 +549,7 @@ completion:
       type: float
       sample: 0.412
     prompt_tokens:
-      description: Tokens of the prompt as the engine counts them, V(0) when it does not say.
+      description: Tokens of the prompt as counted by the engine, V(0) if it does not report them.
       returned: always
       type: int
       version_added: 0.2.0
