@@ -44,8 +44,9 @@ _raw:
   description:
     - One mapping per profile, sorted by id.
     - C(id) and C(path) of the file. C(problems), a list of texts, empty if the profile is valid.
-    - C(needs), texts on the C(model), the C(license) and the C(gate) of its repositories, the additional ones (C(beside)), the C(download), C(nodes), C(weights), C(image),
-      C(versions), C(executor), C(context), C(switches) and C(evidence). C(profile), the profile itself as P(gb10.cluster.profile#lookup) reads it.
+    - C(needs), texts on the C(model), the C(license) and the C(gate) of its repositories, the additional ones (C(beside)), the C(download), C(nodes),
+      C(weights), C(image), C(versions), C(executor), C(context), C(switches) and C(evidence). C(profile), the profile itself as
+      P(gb10.cluster.profile#lookup) reads it.
       Both are empty if there are problems.
   type: list
   elements: dict
