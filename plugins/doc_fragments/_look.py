@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that look at a node. This fragment is PRIVATE to the collection."""
+"""Options of modules that read a node. This fragment is PRIVATE to the collection."""
 
 from __future__ import annotations
 

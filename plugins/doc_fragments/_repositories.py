@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Option of every module that looks at what an engine loads. This fragment is PRIVATE to the collection."""
+"""Option of every module that reads the repositories of an engine. This fragment is PRIVATE to the collection."""
 
 from __future__ import annotations
 

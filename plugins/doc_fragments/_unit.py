@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What modules have in common that set up a systemd unit of the collection. This fragment is PRIVATE to the collection."""
+"""Shared documentation of the modules that set up a systemd unit of the collection. This fragment is PRIVATE to the collection."""
 
 from __future__ import annotations
 

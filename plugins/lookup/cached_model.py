@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: cached_model
-short_description: Read what a memory plan takes to know of a model in a hub cache
+short_description: Read the facts about a cached model that a memory plan needs
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
-  - Reads the config.json of a model in a Hugging Face hub cache of the controller, and how large its weights are, by their index or by the files that are
-    there. Returns what P(gb10.cluster.memory_plan#filter) takes of a profile.
-  - Nothing is downloaded, and nothing on any node is contacted. A model that does not lie in the cache fails.
+  - Reads the config.json of a model in a Hugging Face hub cache on the controller, and the size of its weights, from their index or from the existing
+    files. Returns the parts of a profile that P(gb10.cluster.memory_plan#filter) uses.
+  - Nothing is downloaded, and nothing on any node is contacted. Fails if the model is not in the cache.
 options:
   _terms:
     description:
@@ -22,29 +22,29 @@ options:
     elements: str
   hf_home:
     description:
-      - The directory that holds C(hub/).
+      - The directory that contains C(hub/).
     type: str
     default: ~/.cache/huggingface
   revision:
     description:
-      - A commit or a ref. C(main) without it.
+      - A commit or a ref. The default is C(main).
     type: str
   ranks:
     description:
-      - Over how many ranks the model would be spread, one on a node, from 1 to 16.
+      - Number of ranks over which the model would be distributed, one per node, from 1 to 16.
     type: int
     default: 1
 """
 
 EXAMPLES = r"""
-- name: Say what a model takes of two Sparks
+- name: Show a model's memory on two Sparks
   ansible.builtin.debug:
     msg: "{{ lookup('gb10.cluster.cached_model', 'Qwen/Qwen3-32B', ranks=2) | gb10.cluster.memory_plan | gb10.cluster.memory_plan_lines }}"
 """
 
 RETURN = r"""
 _raw:
-  description: For each repository what a plan takes of a profile. Its arguments are empty, and C(memory.config) holds what config.json says.
+  description: For each repository the parts of a profile that a plan uses. Its arguments are empty, and C(memory.config) contains the values of config.json.
   type: list
   elements: dict
 """

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: profile
-short_description: Read a model profile, judged and with its defaults
+short_description: Read and validate a model profile, with its defaults
 version_added: 0.1.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Finds a profile by its id or path, validates it against the profile schema, and returns it with every default filled in.
-  - A profile is one model's whole recipe as data, see the files in C(playbooks/profiles/) of this collection.
-  - Fails with the path of every wrong field. Nothing on any node is contacted.
-  - Relative paths, of profiles and of O(directories), are looked for in the current directory, then beside the inventory, then
-    beside the playbook. The first that exists counts.
+  - A profile is one model's complete recipe as data. See the files in C(playbooks/profiles/) of this collection.
+  - Fails with the path of every invalid field. Nothing on any node is contacted.
+  - Relative paths of profiles and of O(directories) are searched in the current directory, then next to the inventory, then
+    next to the playbook. The first that exists is used.
 options:
   _terms:
     description:
@@ -24,7 +24,7 @@ options:
     elements: str
   directories:
     description:
-      - Directories on the controller with profiles of your own, searched before the shipped ones.
+      - Directories on the controller with your own profiles. They are searched before the shipped ones.
     type: list
     elements: str
     default: []
@@ -39,11 +39,11 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show what the main profile serves
+- name: Show the model of the main profile
   ansible.builtin.debug:
     msg: "{{ lookup('gb10.cluster.profile', 'nemotron_3_super_tp2')['model']['repo'] }}"
 
-- name: Show the arguments of a profile of your own with one of its switches
+- name: Show the arguments of your own profile with one of its switches
   ansible.builtin.debug:
     msg: "{{ lookup('gb10.cluster.profile', './profiles/mine.yml', switches=['eager'])['serve'] }}"
 """

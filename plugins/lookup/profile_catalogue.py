@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: profile_catalogue
-short_description: List model profiles, and what each needs
+short_description: List model profiles and their requirements
 version_added: 0.2.0
 author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Reads and judges the profiles of the collection and of your own directories. Nothing on any node is contacted.
-  - A file that is no valid profile is listed with its problems, and hides none of the others.
+  - An invalid profile is listed with its problems, and the others are still listed.
 options:
   _terms:
     description:
@@ -21,8 +21,8 @@ options:
     default: []
   directories:
     description:
-      - Directories on the controller with profiles of your own, searched before the shipped ones.
-      - Relative paths are seen from the current directory, then from the inventory's, then from the playbook's.
+      - Directories on the controller with your own profiles. They are searched before the shipped ones.
+      - Relative paths are searched in the current directory, then in the inventory's, then in the playbook's.
     type: list
     elements: str
     default: []
@@ -32,7 +32,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Show what every profile needs
+- name: Show the requirements of every profile
   ansible.builtin.debug:
     msg: "{{ dict(catalogue | map(attribute='id') | zip(catalogue | map(attribute='needs'))) }}"
   vars:
@@ -42,11 +42,12 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw:
   description:
-    - One mapping a profile, sorted by id.
-    - C(id) and C(path) of the file. C(problems), a list of texts, empty when it is a valid profile.
-    - C(needs), texts on the C(model), the C(license) and the C(gate) of its repositories, those C(beside) it, the C(download), C(nodes), C(weights), C(image),
-      C(versions), C(executor), C(context), C(switches) and C(evidence). C(profile), the profile itself as P(gb10.cluster.profile#lookup) reads it.
-      Both are empty when there are problems.
+    - One mapping per profile, sorted by id.
+    - C(id) and C(path) of the file. C(problems), a list of texts, empty if the profile is valid.
+    - C(needs), texts on the C(model), the C(license) and the C(gate) of its repositories, the additional ones (C(beside)), the C(download), C(nodes),
+      C(weights), C(image), C(versions), C(executor), C(context), C(switches) and C(evidence). C(profile), the profile itself as
+      P(gb10.cluster.profile#lookup) reads it.
+      Both are empty if there are problems.
   type: list
   elements: dict
 """

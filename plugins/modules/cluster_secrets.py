@@ -15,7 +15,7 @@ description:
   - A generated secret stays. A given secret replaces another, but never an API key that a container of the cluster uses.
   - No secret is in a result, a difference or a message.
   - If O(secrets_dir) differs from the usual directory, a link there points to it. Through that link every module of the collection finds the secrets
-    that must not leave the node, whatever its options are.
+    that must not leave the node, independent of its options.
 extends_documentation_fragment:
   - gb10.cluster._attributes
   - gb10.cluster._docker

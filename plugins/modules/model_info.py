@@ -264,7 +264,7 @@ facts:
       type: int
       sample: 4096
     num_hidden_layers:
-      description: Its layers, of whatever kind.
+      description: Number of its layers, of all kinds.
       type: int
       sample: 88
     dtype:
