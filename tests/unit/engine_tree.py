@@ -75,7 +75,7 @@ class Engine:
         self.exported, self.sent = 0, t.cast("list[str]", [])
         self.pushes_not = ""
         #: Layers whose compressed form an engine with the classic store knows, since it pulled or pushed them.
-        self.pulled: set[str] = set()
+        self.pulled: t.Collection[str] = ()
         #: What becomes of a blob on its way to a registry.
         self.pushed: t.Callable[[bytes], bytes] = bytes
         self.socket = str(root / "docker.sock")
@@ -257,7 +257,8 @@ class Engine:
             config = self.blobs[image["Id"]]
             if ask("HEAD", f"blobs/{image['Id']}").status != 200 and (wrong := send(config, config)):
                 return wrong
-            answer = ask("PUT", f"manifests/{tag}", b"{}")
+            forms = [{"digest": sha256(gzip.compress(self.blobs[layer], mtime=0))} for layer in image["RootFS"]["Layers"]]
+            answer = ask("PUT", f"manifests/{tag}", json.dumps({"layers": forms}).encode())
             return f"unexpected status from PUT request to manifests/{tag}: {answer.status}" if answer.status != 201 else ""
         except (OSError, http.client.HTTPException) as error:
             return repr(error)

@@ -180,7 +180,7 @@ def read_pushed(api: EngineApi, image_id: str, texts: dict[str, bytes]) -> None:
             # Of a copy that was killed. The image has its own name besides, by which it was found.
             api.untag(name)
     while wanted := parts_of(image_id, texts).lacks:
-        words = image_server.push(api.socket_path, image_id, wanted, give, LEARN_SECONDS)
+        words = image_server.push(api.socket_path, image_id, wanted, give, LEARN_SECONDS).words
         if parts_of(image_id, texts).lacks == wanted:
             raise image_server.Unreadable(f"the engine did not push what the image consists of: {words}")
 

@@ -69,6 +69,9 @@ class Registry(http.server.ThreadingHTTPServer):
         self._give, self._lock, self._over = give, threading.Lock(), False
         self.repository = REPOSITORY + secrets.token_hex(16)
         self.uploads: set[str] = set()
+        #: Compressed forms that it says it lacks, and the manifest that was refused.
+        self.lacks: set[str] = set()
+        self.manifest = b""
 
     @property
     def name(self) -> str:
@@ -139,7 +142,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:  # pylint: disable=invalid-name
         kind, reference, _query = self._asked()
-        if kind in ("blobs", "manifests") and _SHA256.match(reference) and reference not in self.server.wanted:
+        if kind in ("blobs", "manifests") and _SHA256.match(reference) and reference not in self.server.wanted | self.server.lacks:
             self._answer(http.HTTPStatus.OK, Docker_Content_Digest=reference)
         else:
             self._answer(http.HTTPStatus.NOT_FOUND)
@@ -184,6 +187,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             taken = len(content) == size and reference in (digest, TAG) and self.server.take(digest, size, [content])
             # Engine 26.1.5 pushes each manifest of an index under the tag, without asking whether it is there. The classic store's image has no manifest.
             taken = (taken or reference == TAG) and digest != self.server.image_id and not self.server.uploads
+            self.server.manifest = content
         if taken:
             self._answer(http.HTTPStatus.CREATED, Docker_Content_Digest=digest)
         else:

@@ -194,13 +194,29 @@ def _require_name(socket_path: str, image_id: str, seconds: float) -> None:
         raise Unreadable(f"{image_id} has no name of its own")
 
 
-def push(socket_path: str, image_id: str, wanted: t.Collection[str], give: image_registry.Give, seconds: float, most: float = math.inf) -> str:
-    """Have the engine push those of an image's blobs that are wanted, and return its last words.
+class Pushed(t.NamedTuple):
+    """The engine's last words of a push, and the compressed forms of the image's layers, from the lowest, where it came as far as to name them."""
+
+    words: str
+    forms: list[str]
+
+
+def push(
+    socket_path: str,
+    image_id: str,
+    wanted: t.Collection[str],
+    give: image_registry.Give,
+    seconds: float,
+    most: float = math.inf,
+    lacks: t.Collection[str] = (),
+) -> Pushed:
+    """Have the engine push those of an image's blobs that are wanted, by their digests or by those of their compressed forms (``lacks``).
 
     It ends early where an engine with the classic store would compress more than ``most`` bytes. The image has a name for that meanwhile. Raises
     :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError, HTTPException, ValueError.
     """
     registry = image_registry.Registry(image_id, wanted, give, seconds)
+    registry.lacks.update(lacks)
     with registry.serving():
         _require_name(socket_path, image_id, seconds)
         _call(socket_path, "POST", f"/images/{image_id}/tag", seconds, repo=registry.name, tag=image_registry.TAG)
@@ -217,7 +233,8 @@ def push(socket_path: str, image_id: str, wanted: t.Collection[str], give: image
             _call(socket_path, "DELETE", f"/images/{registry.name}:{image_registry.TAG}", seconds, noprune=1)
     if registry.error:
         raise Broken(f"the engine's push: {registry.error}") from registry.error
-    return words.decode("utf-8", "replace").strip()[:2000]
+    forms = [one["digest"] for one in json.loads(registry.manifest or b"{}").get("layers", [])]
+    return Pushed(words.decode("utf-8", "replace").strip()[:2000], forms)
 
 
 # -- the program -----------------------------------------------------------------------------------------------------
@@ -292,8 +309,12 @@ class ImageServer(blocks.Server):
 
     def _push(self, image_id: str, left: t.Collection[str], give: image_registry.Give) -> None:
         """Give what the engine pushes of an image. What does not come so is left to the export. Raises :class:`Broken`."""
+        asked = (self._order["socket"], image_id, left, give, self._order["timeout"], self._order["push"][image_id] or math.inf)
         try:
-            words = push(self._order["socket"], image_id, left, give, self._order["timeout"], self._order["push"][image_id] or math.inf)
+            words, forms = push(*asked)
+            # Of a layer that an earlier copy pushed the engine knows the compressed form, and asked for that.
+            if lacks := {form for layer, form in zip(self._order["layers"], forms) if layer in left}:
+                words = push(*asked, lacks).words
         except Broken:
             raise
         except (Unreadable, ValueError, http.client.HTTPException, OSError) as error:

@@ -36,8 +36,8 @@ def engine(tmp_path: Path) -> t.Iterator[Engine]:
 
 def push(engine: Engine, wanted: t.Collection[str]) -> tuple[dict[str, bytes], str]:
     found: dict[str, bytes] = {}
-    words = image_server.push(engine.socket, engine.tags["node:1"], wanted, lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5)
-    return found, words
+    pushed = image_server.push(engine.socket, engine.tags["node:1"], wanted, lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5)
+    return found, pushed.words
 
 
 def test_the_manifest_comes_without_a_layer_and_then_the_wanted_layer_alone(engine: Engine) -> None:
@@ -124,8 +124,18 @@ def test_a_small_classic_layer_that_nobody_wants_is_dropped(classic: Engine) -> 
 
 def test_a_push_that_compresses_too_much_ends(classic: Engine) -> None:
     own = layers_of(classic)[1]
-    words = image_server.push(classic.socket, classic.tags["node:1"], [own], lambda *_given: None, 5, 100_000)
+    words = image_server.push(classic.socket, classic.tags["node:1"], [own], lambda *_given: None, 5, 100_000).words
     assert words == "it knows the compressed form of too few layers" and set(classic.tags) == {"base:1", "node:1"}
+
+
+def test_a_layer_that_an_earlier_copy_pushed_comes_by_its_compressed_form(classic: Engine) -> None:
+    below, own = classic.pulled = layers_of(classic)
+    found: dict[str, bytes] = {}
+    asked = (classic.socket, classic.tags["node:1"], [own], lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5, 100_000)
+    forms = image_server.push(*asked).forms
+    assert found == {} and classic.sent == [] and len(forms) == 2
+    image_server.push(*asked, lacks=forms[1:])
+    assert found == {own: classic.blobs[own]} and classic.sent == [own]
 
 
 @pytest.mark.parametrize("spoiled", [lambda packed: packed[:-9], lambda packed: packed[:60] + b"x" + packed[61:]], ids=["cut", "changed"])
