@@ -129,8 +129,8 @@ $ ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline
 - A baseline is valid for its own boot. A second run in the same boot keeps the first one.
 - It refuses if an engine or a container of the collection runs, if a GPU process computes, or if the boot was more than `gb10_baseline_max_uptime` seconds
   (1800) ago. `-e gb10_baseline_force=true` records anyway, and the file lists the reasons against it.
-- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `gb10_baseline_dir` on the controller. It contains
-  no machine name and no user name. The calculation is uncalibrated: no baseline files from real Sparks have been sent yet, and they would be welcome.
+- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `gb10_baseline_dir` on the controller. It
+  contains no machine name and no user name. The calculation is uncalibrated: no baseline files from real Sparks have been sent yet, and they would be welcome.
 
 It prints one line per node (composed from the texts of the module and the role, no real hardware):
 
@@ -144,7 +144,7 @@ It prints one line per node (composed from the texts of the module and the role,
 ansible-playbook gb10.cluster.doctor -i spark1,spark2,
 ```
 
-judges every engine on these machines, no matter who started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, a bare `vllm serve`.
+judges every engine on these machines, no matter who started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, plain `vllm serve`.
 It needs no inventory file, group, profile or setting. It reads (two module calls per node, some seconds), installs nothing and changes nothing. Findings do not
 fail the play unless you ask for it (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
 

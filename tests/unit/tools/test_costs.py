@@ -26,8 +26,11 @@ OPTION: Change = {
         '    Field("ipc_host", ',
         '    Field("cpuset", {"type": "str", "default": ""}, counts=True, absent="", payload=lambda cpus: {"cpuset_cpus": cpus} if cpus else {}),\n',
     ),
-    "plugins/doc_fragments/_node.py": ("  ipc_host:\n", "  cpuset:\n    description:\n      - Processors of the container, such as V(0-9).\n    type: str\n    default: ''\n"),
-    "roles/gb10/defaults/main.yml": ("# Ray's object store in bytes.", '# Processors of the containers.\ngb10_cpuset: ""\n'),
+    "plugins/doc_fragments/_node.py": (
+        "  ipc_host:\n",
+        "  cpuset:\n    description:\n      - Processors of the container, such as V(0-9).\n    type: str\n    default: ''\n",
+    ),
+    "roles/gb10/defaults/main.yml": ("gb10_object_store_memory:", '# Processors of the containers.\ngb10_cpuset: ""\n'),
     "roles/gb10/meta/argument_specs.yml": (
         "      gb10_object_store_memory:\n",
         '      gb10_cpuset:\n        description: Processors of the containers.\n        type: str\n        default: ""\n',
