@@ -136,7 +136,7 @@ class Start:
     def loaded(self) -> None:
         """Read the metrics idle, with eight requests under way, and after them."""
         self.path("idle.prom").write_text(get(self.port, "/metrics")[1])
-        threads = [threading.Thread(target=self.ask, args=(192,)) for _ in range(8)]
+        threads = [threading.Thread(target=self.ask, args=(192,)) for _request in range(8)]
         for one in threads:
             one.start()
         time.sleep(0.6)
