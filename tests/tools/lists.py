@@ -269,7 +269,7 @@ def model_list() -> str:
         by = f"[{speed['by']}]({speed['source']}), {speed['setup']}"
         rows.append((f"`{name}`", str(nodes), f"{download_gb(one):.0f}", context, f"{speed['one']:g}", many, by))
     rows.sort(key=lambda row: (-int(row[1]), -float(row[4])))
-    listed = table(("Profile", "Sparks", "GB", "Context", "One user", "Many (users)", "Reported by, on"), rows)
+    listed = table(("Profile", "Sparks", "Download GB", "Context", "One user", "Many (users)", "Reported by, on"), rows)
     return listed + (f"\n\nWithout a reported speed: {', '.join(silent)}." if silent else "")
 
 
