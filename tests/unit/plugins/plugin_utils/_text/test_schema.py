@@ -10,7 +10,7 @@ import datetime
 
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import check
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import check, near
 
 SPEC = {
     "type": "dict",
@@ -94,6 +94,11 @@ def test_problems_say_where_what_and_what_instead(value, problem):
 
 def test_all_problems_are_reported_at_once():
     assert len(check({"size": "2", "nested": {"flag": 1}}, SPEC)[1]) == 3
+
+
+def test_two_words_that_are_equally_close_are_both_named_and_one_that_is_known_twice_once():
+    assert near("profile_c", ["profile_a", "profile_b"]) == " (did you mean 'profile_b' or 'profile_a'?)"
+    assert near("cutlas", ["cutlass", "auto", "cutlass"]) == " (did you mean 'cutlass'?)"
 
 
 def test_a_long_value_is_cut():
