@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import hashlib
 import http.client
 import json
 import math
@@ -114,16 +113,6 @@ def chunks(stream: t.IO[bytes], size: int) -> t.Iterator[bytes]:
         yield part
 
 
-def _spooled(stream: t.IO[bytes], size: int, spool: t.IO[bytes]) -> str:
-    """Write a file into another one, and return its digest."""
-    digest = hashlib.sha256()
-    for part in chunks(stream, size):
-        digest.update(part)
-        spool.write(part)
-    spool.seek(0)
-    return f"sha256:{digest.hexdigest()}"
-
-
 def _level(about: dict[str, t.Any], levels: t.Mapping[str, int | None]) -> int | None:
     """Return the number of an older export's layer from what it says of the one below, None where that is not known yet."""
     if "parent" not in about:
@@ -148,7 +137,8 @@ def blobs(tar: tarfile.TarFile, wanted: t.Collection[str], layers: t.Sequence[st
             number = levels.get(folder)
             if number is None or number >= len(layers):
                 with tempfile.TemporaryFile(dir=SPOOL) as spool:
-                    digest = _spooled(stream, member.size, spool)
+                    digest, _size = image_registry.copy(chunks(stream, member.size), spool)
+                    spool.seek(0)
                     if digest in left:
                         left.discard(digest)
                         yield digest, member.size, chunks(spool, member.size)

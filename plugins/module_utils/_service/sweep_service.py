@@ -121,7 +121,7 @@ def require_secrets(params: Params) -> None:
             path = channels.secret_path(params["secrets_dir"], declared.name_of(one))
             status = os.lstat(path) if os.path.lexists(path) else None
             if status is None or not status.st_size:
-                remedy = "Write it there with mode 0600, as the role sweep does."
+                remedy = "Write it there with mode 0600, as gb10.cluster.protect --tags sweep does."
                 lacks = "is empty" if status else "is not there"
                 raise ClusterError(f"{path} {lacks}, which holds the {declared.SECRETS[one['type']]} of a channel", remedy=remedy, reason="secret")
             mode = status.st_mode & 0o777

@@ -221,14 +221,15 @@ def _wanted(facts: Facts) -> dict[str, str]:
     return {one.name: one.want for one in facts.packages if one.status == "installed" and any(fnmatch.fnmatchcase(one.plain, each) for each in patterns)}
 
 
-def _free(facts: Facts) -> list[str]:
-    return [name for name, want in _wanted(facts).items() if want == "install"]
+def _free(wanted: t.Mapping[str, str]) -> list[str]:
+    """Return those that are not held."""
+    return [name for name, want in wanted.items() if want == "install"]
 
 
 def holds(draft: Draft) -> None:
     """Hold what is installed of kernel, driver, Docker and containerd. ``begun`` are names of which it is not known yet whether they were held."""
-    wanted, free, made, begun = _wanted(draft.facts), _free(draft.facts), draft.entry.get("made", []), draft.entry.get("begun", [])
-    if free:
+    wanted, made, begun = _wanted(draft.facts), draft.entry.get("made", []), draft.entry.get("begun", [])
+    if free := _free(wanted):
         draft.keep = {"made": made, "begun": sorted({*begun, *free})}
         draft.do(f"hold {', '.join(free)}", packages=free, selection="hold", after={"made": sorted({*made, *free}), "begun": sorted({*begun} - {*free})})
     elif wanted:
@@ -240,7 +241,7 @@ def holds(draft: Draft) -> None:
 def unattended(draft: Draft) -> None:
     """Report whether upgrades come unattended."""
     facts = draft.facts
-    package, periodic, free = facts.package("unattended-upgrades"), facts.apt("APT::Periodic::Unattended-Upgrade"), _free(facts)
+    package, periodic, free = facts.package("unattended-upgrades"), facts.apt("APT::Periodic::Unattended-Upgrade"), _free(_wanted(facts))
     reasons = {
         "the package is not installed": package is None or package.status != "installed",
         "APT::Periodic::Unattended-Upgrade is 0": not periodic or periodic[-1] in ("", "0"),

@@ -49,7 +49,7 @@ def test_every_layer_is_found_by_its_digest(engine: Engine, api: str, monkeypatc
 
 def test_a_layer_above_known_ones_is_not_spooled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.build("base:1", None, {"etc/large": b"l" * 100_000})
-    monkeypatch.setattr(image_server, "_spooled", lambda *_given: pytest.fail("it was spooled"))
+    monkeypatch.setattr(image_server.image_registry, "copy", lambda *_given: pytest.fail("it was spooled"))
     layer = engine.images[engine.tags["base:1"]]["RootFS"]["Layers"][0]
     assert blobs(engine, [layer], "base:1") == {layer: engine.blobs[layer]}
 
