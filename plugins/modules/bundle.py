@@ -322,7 +322,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_tex
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone, no_space
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone, require_space
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk, nearest_existing
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, image_loading, images
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
@@ -375,10 +375,9 @@ def require_room(parts: t.Sequence[tuple[str, int, int]]) -> None:
         needed.setdefault(os.stat(nearest_existing(one[0])).st_dev, []).append(one)
     for each in needed.values():
         path, size, floor = each[0][0], sum(one[1] for one in each), max(one[2] for one in each)
-        free = disk(path)["free_bytes"]
-        if size and free - size < floor:
+        if size:
             remedy = "Take a larger disk, or see what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
-            raise no_space(path, free, size, round(floor / GIB), "for the bundle, or what comes from it,", remedy)
+            require_space(path, disk(path)["free_bytes"], size, round(floor / GIB), "for the bundle, or what comes from it,", remedy)
 
 
 def result(module: AnsibleModule, began: float, written: t.Sequence[str], size: int, **more: t.Any) -> Result:

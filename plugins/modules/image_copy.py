@@ -350,7 +350,7 @@ def with_space(api: EngineApi, offer: dict[str, t.Any], floor_gib: int) -> image
     image_copying.require_store(info, offer)
     free = disk(root)["free_bytes"]
     lacking = image_copying.lacks(api, offer, max(0, free - floor_gib * GIB))
-    image_loading.require_space(free, image_loading.TIMES[offer["store"]] * lacking.size, floor_gib, root)
+    image_loading.require_space(root, free, image_loading.TIMES[offer["store"]] * lacking.size, floor_gib)
     return lacking
 
 

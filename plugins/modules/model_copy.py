@@ -259,7 +259,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, owners
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
@@ -416,7 +416,8 @@ def copied(module: AnsibleModule) -> Result:
 def require_space(params: Params, found: list[copy_stage.Repository], before: int) -> None:
     """Raise :class:`ClusterError` when the disk has not room for what is missing."""
     hub = hub_of(params)
-    copying.require_space(copy_stage.free_bytes(hub), sum(one.lack.size for one in found) - before, params["disk_floor_gib"], hub)
+    remedy = "See what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
+    copy_job.require_space(hub, copy_stage.free_bytes(hub), sum(one.lack.size for one in found) - before, params["disk_floor_gib"], "for the copy", remedy)
 
 
 def told(found: list[copy_stage.Repository], before: int, seconds: float, would: bool) -> Result:
@@ -435,7 +436,7 @@ def told(found: list[copy_stage.Repository], before: int, seconds: float, would:
         "seconds": round(seconds, 1),
         "cached_bytes": 0,
         "left_bytes": 0,
-        "msg": f"{total / copying.GIB:.1f} GiB {done}{rate}" if found else "all of it is here",
+        "msg": f"{total / copy_job.GIB:.1f} GiB {done}{rate}" if found else "all of it is here",
         "reason": "this node lacks it" if found else "names and sizes are those of the source",
         "actions": names,
         "diff": {"before": {}, "after": listing},

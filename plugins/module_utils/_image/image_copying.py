@@ -129,7 +129,7 @@ def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: i
         same = os.stat(image_server.SPOOL).st_dev == os.stat(root).st_dev
         needed = {root: 2 * size} if same else {root: size, image_server.SPOOL: size}
     for path, count in needed.items():
-        image_loading.require_space(disk(path)["free_bytes"], count, floor_gib, path, "for the engine's export of the image")
+        image_loading.require_space(path, disk(path)["free_bytes"], count, floor_gib, "for the engine's export of the image")
 
 
 def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str], timeout: float) -> dict[str, str]:

@@ -20,7 +20,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi, engine_message
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate, no_space
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_server import ABOUT, BLOB, DATA, END, Engine
 from ansible_collections.gb10.cluster.plugins.module_utils._image.images import with_tag
 
@@ -36,11 +36,10 @@ TIMES = {"classic": 2, "containerd": 5}
 TAR_END = bytes(2 * tarfile.BLOCKSIZE)
 
 
-def require_space(free: int, needed: int, floor_gib: int, root: str, what: str = "to load the image") -> None:
-    """Raise :class:`ClusterError` when a disk has not enough room (bytes) for what is needed and what must stay free (GiB)."""
-    if free - needed < floor_gib * GIB:
-        remedy = "See what could go: docker system df, and ansible-playbook -i INVENTORY gb10.cluster.prune"
-        raise no_space(root, free, needed, floor_gib, what, remedy)
+def require_space(root: str, free: int, needed: int, floor_gib: int, what: str = "to load the image") -> None:
+    """Raise :class:`ClusterError` unless a disk has room (bytes) for what is needed and for what must stay free (GiB)."""
+    remedy = "See what could go: docker system df, and ansible-playbook -i INVENTORY gb10.cluster.prune"
+    copy_job.require_space(root, free, needed, floor_gib, what, remedy)
 
 
 # -- the archive -----------------------------------------------------------------------------------------------------
@@ -184,7 +183,7 @@ def _pass_on(
     parts: t.Iterable[bytes | memoryview], total: int, engine: http.client.HTTPConnection, deadline: float, note: t.Callable[[str], None]
 ) -> tuple[int, bool]:
     """Return how many bytes came, and whether the engine took them all."""
-    rate, came, began = Rate(), 0, time.monotonic()
+    rate, came, began = copy_job.Rate(), 0, time.monotonic()
     for part in parts:
         if not part:
             # An empty one would be the end.

@@ -19,7 +19,6 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, no_space
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, model_files
 
 #: Where files lie, below the hub's directory, until they are whole. No repository has such a name.
@@ -242,13 +241,6 @@ def whole_seconds(nanoseconds: int) -> int:
 def staged(size: int, status: os.stat_result | None) -> int:
     """Return how many bytes of a file lie in the stage, from the status of what lies there: it is as long as the source's from the start, with holes."""
     return min(status.st_size, size, status.st_blocks * 512) if status is not None and stat.S_ISREG(status.st_mode) else 0
-
-
-def require_space(free: int, needed: int, floor_gib: int, hub: str) -> None:
-    """Raise :class:`ClusterError` when the disk has not enough room (bytes) for what is missing and what must stay free (GiB)."""
-    if free - needed < floor_gib * GIB:
-        remedy = "See what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
-        raise no_space(hub, free, needed, floor_gib, "for the copy", remedy)
 
 
 def numbered(listing: t.Sequence[t.Mapping[str, t.Any]]) -> dict[tuple[str, str], int]:

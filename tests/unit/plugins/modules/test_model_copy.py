@@ -22,7 +22,7 @@ import pytest
 from copying_pair import COMMIT, REPO, SECRET, Pair, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, files
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_source, copy_stage, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
@@ -418,7 +418,7 @@ def test_the_disk_is_asked_before_the_first_byte(pair: Pair, monkeypatch: pytest
     monkeypatch.setattr(copy_stage, "free_bytes", lambda _path: 7000)
     error = refused(pair)
     assert error.reason == "disk full" and error.details["needed_bytes"] == 7102 and pair.wire.connections == 0
-    monkeypatch.setattr(copy_stage, "free_bytes", lambda _path: copying.GIB)
+    monkeypatch.setattr(copy_stage, "free_bytes", lambda _path: copy_job.GIB)
     assert refused(pair, disk_floor_gib=1, check=True).reason == "disk full"
 
 

@@ -140,7 +140,7 @@ def test_what_a_killed_writer_left_blocks_nothing_and_goes(tmp_path):
     others = ["b.1-2.new", f"a.{os.getpid()}-5.new", "a.new", "a.bak.4194305-1.new", "a"]
     for name in (f"a.{GONE}-17.new", "a.gb10-new", *others):
         (tmp_path / name).write_text("half")
-    files.write_text(str(tmp_path / "a"), "whole")
+    files.write_whole(str(tmp_path / "a"), b"whole")
     # Another writer that lives is at work, and what has another name is somebody else's.
     assert sorted(os.listdir(tmp_path)) == sorted(others) and (tmp_path / "a").read_text() == "whole"
 

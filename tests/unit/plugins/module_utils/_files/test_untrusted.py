@@ -80,7 +80,7 @@ def test_a_file_behind_links_is_read_up_to_a_limit_and_nothing_else_is_opened(tm
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
 def test_a_device_is_not_even_opened(tree):
     os.mknod(tree / "top" / "a.log", 0o20666, os.makedev(1, 5))
-    with pytest.raises(untrusted.Tampered, match="a device stands"):
+    with pytest.raises(untrusted.Tampered, match="a device is in the place"):
         untrusted.reader(str(tree / "top"), "a.log")
 
 
@@ -243,7 +243,7 @@ def test_a_file_is_read_without_a_buffer_and_never_beyond_one_byte_of_its_limit(
     asked.clear()
     with pytest.raises(untrusted.Tampered, match="/top/a.log was tampered with: it has more than 9 bytes"):
         untrusted.read("/top", "a.log", 9)
-    assert asked == [10, 7, 4, 1]
+    assert asked == [10, 7, 4, 1, 0]
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -108,8 +108,8 @@ def test_what_has_arrived_counts_in_this_boot_and_for_the_same_file() -> None:
 
 def test_how_far_it_is() -> None:
     rate = copy_job.Rate()
-    assert rate.text(0.0, 0, 4 * copying.GIB) == "0.0 of 4.0 GiB"
-    assert rate.text(2.0, copying.GIB, 4 * copying.GIB) == "1.0 of 4.0 GiB, 537 MB/s, 0:06 min left"
+    assert rate.text(0.0, 0, 4 * copy_job.GIB) == "0.0 of 4.0 GiB"
+    assert rate.text(2.0, copy_job.GIB, 4 * copy_job.GIB) == "1.0 of 4.0 GiB, 537 MB/s, 0:06 min left"
 
 
 def test_one_lock_for_a_cache_however_it_is_named(tmp_path: Path) -> None:
