@@ -161,7 +161,7 @@ def test_a_version_given_up_meanwhile_keeps_the_engines_words_and_says_what_to_d
         with pytest.raises(ClusterError, match="client version 1.41 is too old. Minimum supported API version is 1.44") as caught:
             api.get("/info")
     assert caught.value.details["status"] == 400
-    assert "run this again" in caught.value.remedy
+    assert "Run this again" in caught.value.remedy
 
 
 def test_an_image_that_is_absent_is_none(tmp_path):
@@ -230,7 +230,7 @@ def test_the_log_that_is_kept_has_a_limit(tmp_path, monkeypatch):
 
 
 def test_no_engine_names_the_remedy(tmp_path):
-    with pytest.raises(ClusterError, match="no Docker engine answers") as caught:
+    with pytest.raises(ClusterError, match="no Docker engine listens") as caught:
         EngineApi(str(tmp_path / "none.sock")).get("/info")
     assert "systemctl start docker" in caught.value.remedy
 
@@ -309,7 +309,7 @@ def test_a_missing_sdk_names_the_package(monkeypatch):
 @pytest.mark.parametrize(
     ("message", "remedy"),
     [
-        ("Error while fetching server API version: Not supported URL scheme http+docker", "does not fit the installed requests"),
+        ("Error while fetching server API version: Not supported URL scheme http+docker", "incompatible with the installed requests"),
         ("('Connection aborted.', PermissionError(13, 'Permission denied'))", "become"),
         ("('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))", "systemctl start docker"),
     ],
@@ -343,7 +343,7 @@ def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
         with contextlib.closing(docker.APIClient(f"unix://{api.socket_path}", version="1.41")) as client:
             with pytest.raises(ClusterError, match="listing: client version 1.41 is too old") as caught, sdk.sdk_errors("listing"):
                 client.containers()
-    assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
+    assert f"Docker SDK {docker.__version__} uses API 1.41, and its engine requires 1.44 or newer" in caught.value.remedy
     assert "python3-docker" in caught.value.remedy
     assert caught.value.details["status"] == 400
 
