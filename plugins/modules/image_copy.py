@@ -269,7 +269,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import FULL, ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_loading, registry_pull
@@ -405,7 +405,7 @@ def work(module: AnsibleModule) -> Result:
         said = {"verdict": "warn", "msg": str(error), "remedy": error.remedy, "reason": error.reason}
         return {**NOTHING, **said, "changed": False, "able": False, "offer": {}, "secret_file": "", "layers_sent": 0, "seconds": 0.0}
     except OSError as error:
-        full = image_copying.is_full(error)
+        full = error.errno in FULL
         remedy = "Free some, see docker system df, and run again." if full else "Run the task with become: true."
         raise ClusterError(f"{error.filename or params['state_dir']}: {error.strerror}", remedy=remedy, reason="disk full" if full else "permission") from error
 

@@ -57,6 +57,7 @@ class Note:
             self._noted = time.monotonic()
             # Only people read it: a copy does not fail without it.
             with contextlib.suppress(OSError):
+                os.makedirs(os.path.dirname(self._path), mode=0o755, exist_ok=True)
                 write_json(self._path, {"text": text})
 
     def remove(self) -> None:

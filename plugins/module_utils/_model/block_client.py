@@ -58,17 +58,13 @@ class Connection:
         self._kind = blocks.SHA256
         self._digest = blocks.Digest(self._kind, self._buffer)
 
-    def introduce(self) -> None:
-        """Have both ends prove that they know the secret. Raises :class:`Trouble`."""
+    def introduce(self) -> socket.socket:
+        """Let both ends prove that they know the secret, and return the socket, for another protocol. Raises :class:`Trouble`."""
         try:
             self._kind = self._introduce(self._way)
         except blocks.Lost as error:
             raise self._lost(error) from error
         self._digest = blocks.Digest(self._kind, self._buffer)
-
-    def channel(self) -> socket.socket:
-        """Have both ends prove that they know the secret, and return the socket for another protocol. Raises :class:`Trouble`."""
-        self.introduce()
         return self._socket
 
     def _introduce(self, way: Way) -> int:

@@ -388,11 +388,16 @@ def listen(address: str, port: int) -> socket.socket:
     return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=64)
 
 
-def main() -> None:
-    with open(sys.argv[1], encoding="utf-8") as handle:
+def read_order(path: str) -> tuple[dict[str, t.Any], str]:
+    """Return a program's order and its secret. Raises OSError."""
+    with open(path, encoding="utf-8") as handle:
         order = json.load(handle)
     with open(order["secret"], encoding="ascii") as handle:
-        secret = handle.read().strip()
+        return order, handle.read().strip()
+
+
+def main() -> None:
+    order, secret = read_order(sys.argv[1])
     listener = listen(order["address"], order["port"])
     os.chroot(order["root"])
     os.chdir("/")

@@ -125,7 +125,7 @@ def test_a_small_classic_layer_that_nobody_wants_is_dropped(classic: Engine) -> 
 def test_a_push_that_compresses_too_much_ends(classic: Engine) -> None:
     own = layers_of(classic)[1]
     words = image_server.push(classic.socket, classic.tags["node:1"], [own], lambda *_given: None, 5, 100_000).words
-    assert words == "it knows the compressed form of too few layers" and set(classic.tags) == {"base:1", "node:1"}
+    assert words == "it knows the compressed digests of too few layers" and set(classic.tags) == {"base:1", "node:1"}
 
 
 def test_a_layer_that_an_earlier_copy_pushed_comes_by_its_compressed_form(classic: Engine) -> None:
@@ -143,7 +143,7 @@ def test_a_spoiled_classic_layer_is_not_taken(classic: Engine, spoiled: t.Callab
     classic.pulled, own = {layers_of(classic)[0]}, layers_of(classic)[1]
     classic.pushed = spoiled
     found, _words = push(classic, [own])
-    assert found == {} and "broke off" in capsys.readouterr().err
+    assert found == {} and "is incomplete" in capsys.readouterr().err
 
 
 # -- who else pushes -------------------------------------------------------------------------------------------------

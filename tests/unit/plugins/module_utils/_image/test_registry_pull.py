@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.action import image_copy as action
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling, registry_pull
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import node_job
 
@@ -69,7 +70,7 @@ def test_check_mode_predicts(call):
 
 
 def test_how_far_it_is_stands_in_a_file_only_while_it_pulls(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry_pull, "NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(copy_job, "NOTE_SECONDS", 0.0)
     path = tmp_path / "state" / pulling.note_path("", BY_DIGEST)
     seen = []
 
