@@ -38,7 +38,7 @@ def test_a_flipped_byte_is_named(tmp_path: Path, name: str, kind: str) -> None:
 
 def test_what_became_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="not a file any more"):
+    with pytest.raises(OSError, match="is no longer a file"):
         digests.digest(str(tmp_path / "pipe"), "sha256")
 
 
@@ -69,7 +69,7 @@ def test_files_without_a_digest_of_the_hub_are_compared_with_what_was_noted(plai
     assert digests.rewritten(root, first.noted[root]) == []
     damaged = digests.verify({root: root}, first.noted)
     (problem,) = damaged.problems
-    assert problem.id == "model.digest" and "model.safetensors was changed though its size and time are as before" in problem.message
+    assert problem.id == "model.digest" and "model.safetensors was changed, with the same size and time" in problem.message
     assert damaged.noted == first.noted, "the damage must not become what is right"
     assert "Copy " in digests.remedy(problem, "/note.json") and "sudo rm /note.json" in digests.remedy(problem, "/note.json")
 

@@ -34,7 +34,7 @@ def test_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": []}', '{"files": {"a": {}}}', "[" * 100_000])
 def test_rubbish_is_unknown(tmp_path: Path, text: str) -> None:
     (tmp_path / "note.json").write_text(text)
-    with pytest.raises(UnknownState, match="does not hold a model's manifest") as raised:
+    with pytest.raises(UnknownState, match="is not a model's manifest") as raised:
         manifest.read(str(tmp_path / "note.json"))
     assert f"Remove {tmp_path / 'note.json'}" in raised.value.remedy
 

@@ -91,7 +91,7 @@ def test_what_is_not_there(hub):
 
 def test_a_ref_that_names_no_commit_is_unknown(hub):
     write(hub / "hub/models--org--name/refs/main", b"garble")
-    with pytest.raises(UnknownState, match="holds 6 characters that are no commit"):
+    with pytest.raises(UnknownState, match="has 6 characters that are not a commit"):
         model_files.locate(str(hub), "org/name", None)
 
 
@@ -101,7 +101,7 @@ def test_a_ref_that_is_no_file_is_unknown_and_nothing_of_another_file_is_shown(h
     other.write_text("root:planted-secret")
     ref.unlink(missing_ok=True)
     {"link": lambda: ref.symlink_to(other), "pipe": lambda: os.mkfifo(ref), "directory": ref.mkdir}[kind]()
-    with pytest.raises(UnknownState, match=r"refs/main is (not a file|a link to .*/shadow); expected a file that names a commit") as caught:
+    with pytest.raises(UnknownState, match=r"refs/main is (not a file of at most 128 bytes|a link to .*/shadow); expected a file that names a commit") as caught:
         model_files.locate(str(hub), "org/name", None)
     assert f"Remove {ref}" in caught.value.remedy
     assert "planted-secret" not in f"{caught.value} {caught.value.details}"
@@ -142,13 +142,13 @@ def test_a_model_of_one_file(snapshot):
     [
         (safetensors()[:-1], "its header says"),
         (safetensors() + b"x", "its header says"),
-        (safetensors()[:20], "cut off inside its header"),
+        (safetensors()[:20], "ends inside its header"),
         (b"abc", "no header"),
         (b"", "is empty"),
         (struct.pack("<Q", 2) + b"{}", None),
         (struct.pack("<Q", 2) + b"[]", "not a JSON object"),
         (struct.pack("<Q", 3) + b"{x}", "cannot be read"),
-        (struct.pack("<Q", 9) + b'{"a": {}}', "no offsets"),
+        (struct.pack("<Q", 9) + b'{"a": {}}', "with the offsets of each tensor"),
         (struct.pack("<Q", 2**40) + b"{}", "not a safetensors file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "Git LFS pointer"),
     ],
