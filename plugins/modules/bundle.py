@@ -673,7 +673,7 @@ def work(module: AnsibleModule) -> Result:
     try:
         if module.check_mode or params["state"] == "verified":
             return act_of(module, note)
-        with alone(content.lock_path(params["state_dir"], params["path"]), params["timeout"], note, "this bundle", ": it goes on with what is whole"):
+        with alone(content.lock_path(params["state_dir"], params["path"]), params["timeout"], note, "this bundle", ": it continues with the remaining files"):
             return act_of(module, note)
     except OSError as error:
         raise programs.failed("The module", str(error), str(error.filename or params["path"])) from error

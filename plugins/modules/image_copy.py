@@ -274,7 +274,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job impor
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_loading, registry_pull
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
+from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Route
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
@@ -287,7 +287,7 @@ Result = dict[str, t.Any]
 
 
 def engine_of(params: dict[str, t.Any]) -> EngineApi:
-    """Return the way to this node's engine."""
+    """Return a client of this node's engine."""
     return EngineApi(params["docker_socket"], params["docker_timeout"])
 
 
@@ -329,14 +329,14 @@ def copied(module: AnsibleModule) -> Result:
         return result_of(offer, lacking.layers, lacking.size, 0.0, before, "would be copied")
     if not params["source"] or not (params["secret"] or "").strip():
         raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that gives the image says them.", reason="input")
-    way = Way(params["address"], params["source"], params["port"], params["secret"].strip())
+    route = Route(params["address"], params["source"], params["port"], params["secret"].strip())
     note = Note(image_copying.note_path(params["state_dir"], params["cluster_name"]))
     try:
         with alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""):
             # Another copy may have brought some of it meanwhile.
             lacking = with_space(api, offer, params["disk_floor_gib"])
             began = time.monotonic()
-            came = image_copying.fetch(api, way, offer, lacking, params["timeout"], note) if lacking.images else 0
+            came = image_copying.fetch(api, route, offer, lacking, params["timeout"], note) if lacking.images else 0
             seconds = time.monotonic() - began
     finally:
         note.remove()

@@ -297,8 +297,7 @@ class EngineApi:
         began = time.monotonic()
         request = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
         exec_id = _parsed(self._call("POST", f"/containers/{_quoted(container_id)}/exec", body=request))["Id"]
-        raw = self._call("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}, timeout=timeout)
-        stdout, stderr = demultiplex(raw)
+        stdout, stderr = demultiplex(self._call("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}, timeout=timeout))
         # The engine stores the exit code shortly after the end of the output.
         for _elapsed in clock(began + timeout - time.monotonic(), EXIT_CODE_SLEEP):
             state = self.get(f"/exec/{exec_id}/json")

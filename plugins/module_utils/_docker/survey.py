@@ -175,8 +175,7 @@ def uses_gpu(details: dict[str, t.Any]) -> bool:
             return True
     if any(str(device.get("PathOnHost")).startswith("/dev/nvidia") for device in host.get("Devices") or []):
         return True
-    visible = dict(variables(details)).get("NVIDIA_VISIBLE_DEVICES", "")
-    return host.get("Runtime") in NVIDIA_RUNTIMES and visible not in _NO_DEVICES
+    return host.get("Runtime") in NVIDIA_RUNTIMES and dict(variables(details)).get("NVIDIA_VISIBLE_DEVICES", "") not in _NO_DEVICES
 
 
 def variables(details: dict[str, t.Any]) -> list[tuple[str, str]]:

@@ -58,8 +58,7 @@ def layers_of(tar: tarfile.TarFile) -> dict[str, Layer]:
     found = {}
     for member in image_server.files(tar):
         stream = t.cast("t.IO[bytes]", tar.extractfile(member))
-        is_packed = t.cast(t.Any, stream).peek(2)[:2] == _GZIP
-        hashed = _Hashed(gzip.open(stream) if is_packed else stream)
+        hashed = _Hashed(gzip.open(stream) if (t.cast(t.Any, stream).peek(2)[:2] == _GZIP) else stream)
         try:
             with tarfile.open(fileobj=t.cast(t.Any, hashed), mode="r|", bufsize=image_server.CHUNK) as layer:
                 entries = _entries(layer)

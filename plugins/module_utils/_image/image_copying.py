@@ -321,9 +321,9 @@ def start(cluster: str, order: dict[str, t.Any], address: str, port: int, client
 # -- the node that fetches -------------------------------------------------------------------------------------------
 
 
-def trouble(way: block_client.Way, error: block_client.Trouble | blocks.Lost) -> ClusterError:
+def trouble(route: block_client.Route, error: block_client.Trouble | blocks.Lost) -> ClusterError:
     """Return the error for a connection that failed, or was cut."""
-    where = f"{way.address}:{way.port}"
+    where = f"{route.address}:{route.port}"
     reason, detail = (error.reason, error.detail) if isinstance(error, block_client.Trouble) else ("cut", str(error))
     see = f"Run again. If it fails again, run on the source: journalctl --since -10min -u '{RUN}*'"
     message, remedy = {
@@ -332,23 +332,23 @@ def trouble(way: block_client.Way, error: block_client.Trouble | blocks.Lost) ->
             "Check whether a firewall between the nodes closes gb10_image_port, and whether the link is up: "
             "ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
-        "stranger": (f"the source {where} expects another address than {way.own} for this node", "Correct gb10_fabric_address of this node."),
+        "stranger": (f"the source {where} expects another address than {route.own} for this node", "Correct gb10_fabric_address of this node."),
         "refused": (f"the source {where} and this node do not have the same one-time secret: {detail}", see),
         "busy": (f"the source {where} has too many connections", see),
     }.get(
         reason,
         (
-            f"the connection to {way.address} was cut: {detail}; nothing of the image is kept",
+            f"the connection to {route.address} was cut: {detail}; nothing of the image is kept",
             "Run again. If it fails again, check the link: ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
     )
     return ClusterError(message, remedy=remedy, reason="refused" if reason == "stranger" else reason)
 
 
-def frames(way: block_client.Way, wanted: t.Collection[str]) -> t.Iterator[tuple[int, bytes]]:
+def frames(route: block_client.Route, wanted: t.Collection[str]) -> t.Iterator[tuple[int, bytes]]:
     """Yield the source's frames of the requested blobs, after it has proved that it is the source. Raises :class:`ClusterError`."""
     try:
-        with contextlib.closing(block_client.Connection(way, threading.Event())) as connection:
+        with contextlib.closing(block_client.Connection(route, threading.Event())) as connection:
             sock = connection.introduce()
             request = json.dumps(sorted(wanted)).encode()
             blocks.send(sock, image_server.REQUEST.pack(len(request)) + request)
@@ -359,29 +359,28 @@ def frames(way: block_client.Way, wanted: t.Collection[str]) -> t.Iterator[tuple
                     raise image_loading.foreign(f"a piece of {length} bytes")
                 content = blocks.receive(sock, length)
                 if kind == image_server.FAILED:
-                    raise export_failed(way, content.decode("utf-8", "replace"))
+                    raise export_failed(route, content.decode("utf-8", "replace"))
                 if kind != image_server.ALIVE:
                     yield kind, content
     except (block_client.Trouble, blocks.Lost) as error:
-        raise trouble(way, error) from error
+        raise trouble(route, error) from error
 
 
-def export_failed(way: block_client.Way, message: str) -> ClusterError:
+def export_failed(route: block_client.Route, message: str) -> ClusterError:
     """Return the error for a source that could not export the image, with its own message."""
     return ClusterError(
-        f"the source {way.address} cannot export the image: {message[:2000]}; nothing of the image is kept",
+        f"the source {route.address} cannot export the image: {message[:2000]}; nothing of the image is kept",
         remedy="Run journalctl -k on the source to check its disk. Remove the image there and run with --tags image, which builds it again.",
         reason="disk full" if os.strerror(errno.ENOSPC) in message else "wrong digest",
     )
 
 
-def fetch(api: EngineApi, way: block_client.Way, offer: Offer, lacking: Lacks, timeout: float, note: t.Callable[[str], None]) -> int:
+def fetch(api: EngineApi, route: block_client.Route, offer: Offer, lacking: Lacks, timeout: float, note: t.Callable[[str], None]) -> int:
     """Stream the missing parts from the source to this node's engine, and return the bytes received.
 
     Raises :class:`ClusterError` with the cause, :class:`WaitTimeout`.
     """
     lists = image_loading.lists(offer["store"], lacking.images, offer["layers"])
-    archive = image_loading.archive(lists, lacking.blobs, frames(way, lacking.blobs))
-    size = image_loading.load(api, archive, lacking.size, timeout, note)
+    size = image_loading.load(api, image_loading.archive(lists, lacking.blobs, frames(route, lacking.blobs)), lacking.size, timeout, note)
     image_loading.verify(api, offer["image"], offer["image_id"], offer["layers"], timeout)
     return size

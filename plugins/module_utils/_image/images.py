@@ -34,8 +34,7 @@ def summary(name: str, answer: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def repository(reference: str) -> str:
     """Return the repository of an image's reference, which precedes its tag and digest."""
-    name = reference.partition("@")[0]
-    head, slash, last = name.rpartition("/")
+    head, slash, last = reference.partition("@")[0].rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
 
 

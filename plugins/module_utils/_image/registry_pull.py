@@ -20,8 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
 
 def plan(pulled: str | None, tagged: str | None, image: str, tag: str | None) -> list[str]:
     """Return the required actions, from the ids that both names have on the node (None for absent)."""
-    pulls = [] if pulled else [f"pull {image}"]
-    return [*pulls, *([f"tag it {tag}"] if tag and (not pulled or tagged != pulled) else [])]
+    return [*([] if pulled else [f"pull {image}"]), *([f"tag it {tag}"] if tag and (not pulled or tagged != pulled) else [])]
 
 
 def pull(docker: Docker, params: dict[str, t.Any]) -> None:

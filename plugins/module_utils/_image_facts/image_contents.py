@@ -65,8 +65,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "base_digest": by_digest(params["base_image"], base_image.get("RepoDigests") or []) if base_image else None,
     }
     if image is None:
-        remedy = "Run the play with --tags image"
-        return {**ABSENT, **base, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": remedy}
+        return {**ABSENT, **base, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": "Run the play with --tags image"}
 
     path = image_contract.cache_path(params["state_dir"], image)
     kept = image_contract.read_cache(path)

@@ -64,8 +64,7 @@ def repositories(root: str) -> list[str]:
 
     Raises :class:`UnknownState` if the root may not be read; an absent root has none.
     """
-    bases = (root, os.path.join(root, "hub"))
-    return [os.path.join(base, name) for base in bases for name in model_files.names_in(base) if repo_name(name)]
+    return [os.path.join(base, name) for base in (root, os.path.join(root, "hub")) for name in model_files.names_in(base) if repo_name(name)]
 
 
 def _unless_absent(error: OSError) -> None:

@@ -221,8 +221,7 @@ def read_noted(path: str, what: str, remedy: str, reason: str, is_valid: t.Calla
 def tensors_end(header: bytes) -> int:
     """Return the end of a safetensors file's tensors, in bytes after its header. Raises ValueError for an invalid header."""
     try:
-        entries = json.loads(header)
-        return max((int(entry["data_offsets"][1]) for name, entry in entries.items() if name != "__metadata__"), default=0)
+        return max((int(entry["data_offsets"][1]) for name, entry in json.loads(header).items() if name != "__metadata__"), default=0)
     except (AttributeError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise ValueError("it is not a JSON object with the offsets of each tensor") from error
 

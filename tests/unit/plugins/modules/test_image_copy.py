@@ -290,7 +290,7 @@ def test_names_are_those_of_containerd(name: str, full: str) -> None:
 
 def test_a_wrong_secret_gets_nothing(pair: Pair) -> None:
     served = pair.serve()
-    with pytest.raises(ClusterError, match="do not have the same one-time secret: it does not take the secret") as caught:
+    with pytest.raises(ClusterError, match="do not have the same one-time secret: it refused the secret") as caught:
         pair.copy(served, secret="0" * 48)
     assert caught.value.reason == "refused" and pair.two.loads == 0 and not pair.two.tags
 

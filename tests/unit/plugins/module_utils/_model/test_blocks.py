@@ -55,7 +55,7 @@ def port(tmp_path: Path) -> t.Iterator[int]:
 
 
 def connect(port: int, secret: str = SECRET) -> block_client.Connection:
-    found = block_client.Connection(block_client.Way("127.0.0.1", "127.0.0.1", port, secret), threading.Event())
+    found = block_client.Connection(block_client.Route("127.0.0.1", "127.0.0.1", port, secret), threading.Event())
     found.introduce()
     return found
 
