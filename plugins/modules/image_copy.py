@@ -270,7 +270,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import FULL, ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone, note_path
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_loading, registry_pull
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
@@ -330,7 +330,7 @@ def copied(module: AnsibleModule) -> Result:
     if not params["source"] or not (params["secret"] or "").strip():
         raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that gives the image says them.", reason="input")
     route = Route(params["address"], params["source"], params["port"], params["secret"].strip())
-    note = Note(image_copying.note_path(params["state_dir"], params["cluster_name"]))
+    note = Note(note_path(params["state_dir"], image_copying.KIND, params["cluster_name"]))
     try:
         with alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""):
             # Another copy may have brought some of it meanwhile.

@@ -380,7 +380,7 @@ def look(params: Params) -> tuple[list[copy_stage.Repository], int]:
 def copied(module: AnsibleModule) -> Result:
     params = module.params
     until = time.monotonic() + params["timeout"]
-    note = Note(copying.note_path(params["state_dir"], params["cluster_name"]))
+    note = Note(copy_job.note_path(params["state_dir"], copying.KIND, params["cluster_name"]))
     found, before = look(params)
     result = told(found, 0, 0.0, module.check_mode)
     clients = params["clients"] or []
@@ -397,8 +397,10 @@ def copied(module: AnsibleModule) -> Result:
             given, server = None, None
             if clients:
                 given = copy_target.Forward(hub, params["listing"])
-                server = stack.enter_context(copy_target.forwarding(given, params["address"], params["port"], route_of(params).secret, clients, params["streams"]))
-            with copy_job.alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note, "this cache", ": it continues with the remaining blocks"):
+                where = (params["address"], params["port"], route_of(params).secret, clients, params["streams"])
+                server = stack.enter_context(copy_target.forwarding(given, *where))
+            lock = copy_job.lock_path(params["state_dir"], copying.KIND, hub)
+            with copy_job.alone(lock, params["timeout"], note, "this cache", ": it continues with the remaining blocks"):
                 # Another copy may have done it meanwhile.
                 found, before = look(params)
                 require_space(params, found, before)
@@ -450,11 +452,12 @@ def told(found: list[copy_stage.Repository], before: int, seconds: float, would:
 
 def stopped(module: AnsibleModule) -> Result:
     params = module.params
-    running, partial = copy_source.left(params["cluster_name"]), {path: size for path, (size, _written) in copy_target.left(hub_of(params)).items()}
+    unit, place = copying.unit_name(params["cluster_name"]), copy_source.run_dir(params["cluster_name"])
+    running, partial = transient.left(unit, place), {path: size for path, (size, _written) in copy_target.left(hub_of(params)).items()}
     cached = {"cached_bytes": 0, "left_bytes": 0}
     if not module.check_mode:
         if running:
-            copy_source.stop(params["cluster_name"])
+            transient.stop(unit, place)
         given = [(model_files.repo_directory(one["repo"]), row["path"]) for one in params["listing"] or [] for row in one["entries"]]
         files = [os.path.join(hub_of(params), *names) for names in given]
         with owners.acting_as(owners.owner_of(params["hf_home"])):

@@ -467,7 +467,7 @@ def compare(module: AnsibleModule, all_seen: list[Seen]) -> tuple[digests.Read, 
     noted = {root: manifest.read(note) for root, note in notes.items()}
     if params["verify"] == "full":
         read = digests.verify(roots, noted)
-        found = [(problem, read.names[problem]) for problem in read.problems]
+        found = list(read.problems.items())
     else:
         read = digests.Read()
         found = [(problem, roots[root]) for root, files in noted.items() for problem in digests.rewritten(root, files)]

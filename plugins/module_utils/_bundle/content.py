@@ -34,6 +34,8 @@ UNFINISHED, PARTS = "bundle.unfinished", "bundle.parts"
 #: The directories of its parts.
 IMAGE, HUB, DIRECTORIES, PROFILE, WHEELS = "image", "hub", "directories", "profile", "wheels"
 PLACES = (IMAGE, HUB, DIRECTORIES, PROFILE, WHEELS)
+#: In the names of the files of progress and locks.
+KIND = "bundle"
 #: Defaults of ``bundle`` that its action plugin needs, too.
 TIMEOUT = 14400
 STATE_DIR = "/var/lib/gb10"
@@ -79,16 +81,6 @@ About = dict[str, t.Any]
 def is_path(path: t.Any) -> bool:
     """Return whether a text is a path below a directory. ``sha256sum`` escapes names with a backslash, so they are refused."""
     return isinstance(path, str) and bool(path) and not {"", ".", ".."} & set(path.split("/")) and not any(letter in path for letter in "\0\n\\")
-
-
-def note_path(state_dir: str, cluster: str) -> str:
-    """Return the file with the progress of a node."""
-    return os.path.join(state_dir, f"bundle-{cluster}.json")
-
-
-def lock_path(state_dir: str, path: str) -> str:
-    """Return the lock file of a bundle's directory."""
-    return os.path.join(state_dir, f"bundle-{sha256_of(os.path.realpath(path).encode())[:12]}.lock")
 
 
 def sha256_of(text: bytes) -> str:

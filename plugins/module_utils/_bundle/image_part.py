@@ -66,15 +66,14 @@ def exported(api: EngineApi, image: str, base: str) -> Export:
     below = api.image(base) if base and base != image and "@" not in base else None
     layers = image_identity.layers_in(below) if below else []
     ids = {**({base: below["Id"]} if below and image_identity.layers_in(found)[:len(layers)] == layers else {}), image: found["Id"]}
-    about = {
+    return Export({
         "tag": image,
         "archive": f"{content.IMAGE}/{content.sha256_of(json.dumps(ids).encode())[:12]}.tar",
         "store": image_store.store_of(api.get("/info")),
         "id": found["Id"],
         "architecture": str(found.get("Architecture") or ""),
         "labels": (found.get("Config") or {}).get("Labels") or {},
-    }
-    return Export(about, list(ids), int(found.get("Size") or 0))
+    }, list(ids), int(found.get("Size") or 0))  # fmt: skip
 
 
 def save(watch: programs.Watch, api: EngineApi, export: Export, path: str, owner: owners.Owner) -> None:
@@ -83,13 +82,13 @@ def save(watch: programs.Watch, api: EngineApi, export: Export, path: str, owner
     with owners.acting_as(owner):
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     with open(descriptor, "r+b") as stream:
-        done = watch.run(
+        watch.checked(
+            "docker save",
+            path,
             ["docker", "--host", f"unix://{api.socket_path}", "save", *export.names],
             stdout=descriptor,
             far=lambda: f"{os.fstat(descriptor).st_size / 1e9:.1f} of about {export.size / 1e9:.1f} GB",
         )
-        if done.rc != 0:
-            raise programs.failed("docker save", done.words, path)
         require_names(images_in(stream, archive), export.names, archive)
         base_first(stream, export.names)
         os.fsync(descriptor)

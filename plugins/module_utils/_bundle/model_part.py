@@ -31,11 +31,8 @@ Model = dict[str, t.Any]
 def sources(entries: t.Iterable[Entry]) -> dict[str, str]:
     """Return the files of a repository with their paths in a bundle: that of a link to it for a blob."""
     links = {entry.target: entry.path for entry in entries if entry.kind == "link"}
-    return {entry.path: links[entry.path] if _is_blob(entry) and entry.path in links else entry.path for entry in entries if entry.kind == "file"}
-
-
-def _is_blob(entry: Entry) -> bool:
-    return entry.path.startswith("blobs/")
+    files = (entry.path for entry in entries if entry.kind == "file")
+    return {path: links.get(path, path) if path.startswith("blobs/") else path for path in files}
 
 
 # -- out of a node ---------------------------------------------------------------------------------------------------
@@ -89,15 +86,18 @@ def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[
         for entry in (one for one in entries if one.kind == "file"):
             kind, name = copying.digest_kind(os.path.join(place.repo_path, entry.path)), os.path.basename(entry.path)
             digest = {kind: name} if kind else {}
-            links = [one.path for one in entries if one.kind == "link" and one.target == entry.path and _is_blob(entry)]
+            links = [one.path for one in entries if one.kind == "link" and one.target == entry.path and entry.path.startswith("blobs/")]
             items += [Item(place.repo_path, below, path, entry.size, entry.mtime, **digest) for path in links or [entry.path]]
         refs |= {f"{below}/{entry.path}": entry.target.encode() for entry in entries if entry.kind == "ref"}
     return models, list(dict.fromkeys(items)), refs
 
 
 def _require_whole(repo: str, path: str, wanted: t.Sequence[dict[str, t.Any]]) -> None:
-    names = [[*one["side_files"], *model_files.named_files(one["files"])] for one in wanted]
-    if found := [problem for one, needed in zip(wanted, names) for problem in model_files.examine(path, needed, one["purpose"])[0]]:
+    if found := [
+        problem
+        for one in wanted
+        for problem in model_files.examine(path, [*one["side_files"], *model_files.named_files(one["files"])], one["purpose"])[0]
+    ]:
         raise ClusterError(
             f"{repo} is incomplete: {'; '.join(dict.fromkeys(problem.message for problem in found[:copying.NAMED]))}",
             remedy="Run the play with --tags model, which repairs it, and export again.",
@@ -136,8 +136,8 @@ def bring(watch: programs.Watch, path: str, items: t.Sequence[Item], owner: owne
         with owners.acting_as(owner):
             os.makedirs(os.path.join(path, below), mode=0o755, exist_ok=True)
         names = [one.name for one in items if (one.source, one.below) == (source, below)]
-        parts = os.path.join(path, content.PARTS)
-        watch.rsync(source, os.path.join(path, below), names, owners.owner_of(source), owner, "--copy-links", f"--temp-dir={parts}")
+        options = ("--copy-links", f"--temp-dir={os.path.join(path, content.PARTS)}")
+        watch.rsync(source, os.path.join(path, below), names, owners.owner_of(source), owner, *options)
 
 
 def spoiled(path: str, items: t.Sequence[Item], sums: t.Mapping[str, str], owner: owners.Owner) -> list[str]:
@@ -191,8 +191,7 @@ def asked(models: t.Sequence[Model], repositories: t.Sequence[dict[str, t.Any]])
     found, lost = {}, []
     for one in repositories:
         revision = one["revision"] or ("" if model_files.is_directory(one["repo"]) else "main")
-        fits = [model for model in models if model.get("repo") == one["repo"] and revision in (model.get("revision") or "", model.get("ref"))]
-        if fits:
+        if fits := [model for model in models if model.get("repo") == one["repo"] and revision in (model.get("revision") or "", model.get("ref"))]:
             found[one["repo"], fits[0].get("revision")] = fits[0]
         else:
             lost.append(f"{one['repo']}{'@' if revision else ''}{revision[:12]}")
@@ -214,14 +213,15 @@ def _read(model: Model, seen: content.Seen) -> tuple[str, str, list[Entry]]:
         tops, path_of = ("blobs", "snapshots", "refs"), sources(entries)
         wrong += [entry.path for entry in entries if entry.path.split("/")[0] not in tops and not model_files.is_directory(repo)]
         wrong += [path for path in path_of.values() if f"{below}/{path}" not in seen.sums]
-        refs = {f"{below}/{entry.path}": content.sha256_of(entry.target.encode()) for entry in entries if entry.kind == "ref"}
-        wrong += [path for path, digest in refs.items() if seen.sums.get(path) != digest]
+        refs = ((f"{below}/{entry.path}", content.sha256_of(entry.target.encode())) for entry in entries if entry.kind == "ref")
+        wrong += [path for path, digest in refs if seen.sums.get(path) != digest]
         wrong += [] if content.is_path(repo.removeprefix("/")) and content.is_path(below) else [repo]
         sizes = {entry.path: entry.size for entry in entries if entry.kind == "file"}
     except (KeyError, TypeError) as error:
         raise ClusterError(f"the bundle's list of models cannot be read: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
     if wrong:
-        raise ClusterError(f"the bundle lists paths that are not part of a model: {named(wrong)}", remedy="Export the bundle again.", reason="foreign", files=wrong)
+        message = f"the bundle lists paths that are not part of a model: {named(wrong)}"
+        raise ClusterError(message, remedy="Export the bundle again.", reason="foreign", files=wrong)
     has = {path: seen.files[f"{below}/{path_of[path]}"].st_size for path in sizes}
     if short := [f"{below}/{path_of[path]} ({has[path]} bytes instead of {size})" for path, size in sizes.items() if has[path] != size]:
         raise ClusterError(

@@ -90,6 +90,13 @@ class Watch:
                         process.wait(KILL_SECONDS)
             return Done(process.returncode, _end(out, OUTPUT_LIMIT), _end(err, SHOWN).strip() or _end(out, SHOWN).strip())
 
+    def checked(self, name: str, path: str, *arguments: t.Any, **options: t.Any) -> Done:
+        """Run a program as :meth:`run` does. Raises :class:`ClusterError` if it fails for ``path``, :class:`WaitTimeout`."""
+        done = self.run(*arguments, **options)
+        if done.rc != 0:
+            raise failed(name, done.words, path)
+        return done
+
     def rsync(self, source: str, target: str, names: t.Collection[str], reader: owners.Owner, writer: owners.Owner, *more: str) -> None:
         """Copy files from a directory into another one, each completely or not at all, and without replacing any. Raises :class:`ClusterError`.
 
@@ -113,17 +120,13 @@ class Watch:
         with tempfile.TemporaryFile() as listed:
             listed.write(b"\0".join(map(os.fsencode, names)))
             listed.seek(0)
-            done = self.run([*argv, *ends], local, stdin=listed)
-        if done.rc != 0:
-            raise failed("rsync", done.words, target)
+            self.checked("rsync", target, [*argv, *ends], local, stdin=listed)
 
     def sha256(self, path: str, names: t.Sequence[str], owner: owners.Owner) -> dict[str, str]:
         """Return the sha256 of files of a directory. Raises :class:`ClusterError`."""
         found = {}
         for number in range(0, len(names), AT_ONCE):
-            done = self.run(["sha256sum", "--", *names[number:number + AT_ONCE]], owner, cwd=path)
-            if done.rc != 0:
-                raise failed("sha256sum", done.words, path)
+            done = self.checked("sha256sum", path, ["sha256sum", "--", *names[number:number + AT_ONCE]], owner, cwd=path)
             found |= {line[66:]: line[:64] for line in done.stdout.splitlines()}
         return found
 
@@ -134,9 +137,7 @@ class Watch:
 
     def settle(self, path: str, paths: t.Sequence[str]) -> None:
         """Flush a file system to its disk, and drop these files from the page cache. Raises :class:`ClusterError`."""
-        done = self.run(["sync", "--file-system", path])
-        if done.rc != 0:
-            raise failed("sync", done.words, path)
+        self.checked("sync", path, ["sync", "--file-system", path])
         copy_target.drop_pages(paths)
 
 

@@ -80,8 +80,11 @@ def downloaded(api: EngineApi, image: str, lines: t.Sequence[str], params: t.Map
     os.mkdir(below)
     try:
         _download(api, image, lines, below, params["pip_env"], params["ca_file"])
-        found = [one for one in untrusted.walk(below) if "/" not in one.path and one.path.endswith(SUFFIX) and stat.S_ISREG(one.status.st_mode)]
-        yield [Item(below, content.WHEELS, one.path, one.status.st_size, one.status.st_mtime_ns) for one in found]
+        yield [
+            Item(below, content.WHEELS, entry.path, entry.status.st_size, entry.status.st_mtime_ns)
+            for entry in untrusted.walk(below)
+            if "/" not in entry.path and entry.path.endswith(SUFFIX) and stat.S_ISREG(entry.status.st_mode)
+        ]
     finally:
         shutil.rmtree(directory)
 

@@ -114,14 +114,10 @@ def negotiated_version(version: dict[str, t.Any]) -> str:
         raise UnknownState("the Docker engine does not report its API version", raw=str(version)[:2000]) from None
     if newest < OLDEST_API:
         raise ClusterError(
-            f"the Docker engine speaks API {version['ApiVersion']}; expected {_dotted(OLDEST_API)} or newer",
+            f"the Docker engine speaks API {version['ApiVersion']}; expected {'.'.join(map(str, OLDEST_API))} or newer",
             remedy="Install Docker Engine 20.10 or newer.",
         )
-    return _dotted(max(OLDEST_API, oldest))
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)
+    return ".".join(map(str, max(OLDEST_API, oldest)))
 
 
 def frames(raw: bytes) -> t.Iterator[tuple[int, bytes]]:
@@ -161,9 +157,13 @@ def accepted(method: str, path: str, status: int, content: bytes) -> bytes:
     words = engine_message(content)
     if status == 404:
         raise NotFound(words, reason="not found")
-    # The version was negotiated with this engine, or with its predecessor.
-    remedy = "Run this again: the Docker engine was replaced by a newer one meanwhile." if TOO_OLD.search(words) else ""
-    raise ClusterError(f"the Docker engine refused {method} {path}: {words}", remedy=remedy, status=status, raw=words)
+    raise ClusterError(
+        f"the Docker engine refused {method} {path}: {words}",
+        # The version was negotiated with this engine, or with its predecessor.
+        remedy="Run this again: the Docker engine was replaced by a newer one meanwhile." if TOO_OLD.search(words) else "",
+        status=status,
+        raw=words,
+    )
 
 
 class EngineApi:
@@ -234,16 +234,15 @@ class EngineApi:
 
     def get(self, path: str, **query: t.Any) -> t.Any:
         """Return the parsed JSON answer to ``GET path``; keyword arguments become the query, dicts and lists as JSON."""
-        coded = {key: json.dumps(value) if isinstance(value, (dict, list)) else value for key, value in query.items()}
-        return _parsed(self._call("GET", path, coded))
+        return _parsed(self._call("GET", path, {key: json.dumps(value) if isinstance(value, (dict, list)) else value for key, value in query.items()}))
 
     def containers(self, labels: dict[str, str], statuses: t.Sequence[str] = (), size: bool = False) -> list[dict[str, t.Any]]:
         """Return the engine's list of containers that have all ``labels`` and one of the ``statuses``, with their sizes on request.
 
         The collection's labels that a container only inherits from its image are in ``InheritedLabels``, not in its ``Labels``.
         """
-        filters = {"label": [f"{key}={value}" for key, value in labels.items()], **({"status": list(statuses)} if statuses else {})}
-        listed = self.get("/containers/json", all=1, size=int(size), filters=filters)
+        named = [f"{key}={value}" for key, value in labels.items()]
+        listed = self.get("/containers/json", all=1, size=int(size), filters={"label": named, **({"status": list(statuses)} if statuses else {})})
         if not isinstance(listed, list):
             return listed
         found = [{**entry, **self._split(entry.get("Labels"), entry.get("ImageID"))} if isinstance(entry, dict) else entry for entry in listed]
@@ -271,9 +270,8 @@ class EngineApi:
         while True:
             raw = self._call("GET", f"/containers/{_quoted(container_id)}/logs", {"stdout": 1, "stderr": 1, "tail": tail}, enough=LOG_LIMIT)
             if len(raw) < LOG_LIMIT or tail <= 1:
-                break
+                return b"".join(payload for _stream, payload in frames(raw)).decode(errors="replace")
             tail //= 2
-        return b"".join(payload for _stream, payload in frames(raw)).decode(errors="replace")
 
     def top(self, container_id: str) -> list[int]:
         """Return the host's process ids of a container's processes, sorted; empty if it does not run."""
@@ -284,8 +282,7 @@ class EngineApi:
                 return []
             raise
         try:
-            column = table["Titles"].index("PID")
-            return sorted(int(row[column]) for row in table["Processes"])
+            return sorted(int(dict(zip(table["Titles"], row))["PID"]) for row in table["Processes"])
         except (KeyError, TypeError, ValueError, IndexError):
             raise UnknownState("the Docker engine's list of a container's processes has no process ids", raw=str(table)[:2000]) from None
 
@@ -295,8 +292,8 @@ class EngineApi:
         Raises :class:`UnknownState` after ``timeout`` seconds. The engine cannot stop the program then, so one that might hang needs its own limit.
         """
         began = time.monotonic()
-        request = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
-        exec_id = _parsed(self._call("POST", f"/containers/{_quoted(container_id)}/exec", body=request))["Id"]
+        answer = self._call("POST", f"/containers/{_quoted(container_id)}/exec", body={"AttachStdout": True, "AttachStderr": True, "Cmd": argv})
+        exec_id = _parsed(answer)["Id"]
         stdout, stderr = demultiplex(self._call("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}, timeout=timeout))
         # The engine stores the exit code shortly after the end of the output.
         for _elapsed in clock(began + timeout - time.monotonic(), EXIT_CODE_SLEEP):
@@ -368,8 +365,8 @@ class EngineApi:
         Raises :class:`ClusterError` with the engine's message if it fails.
         """
         request = {"Image": image, "Entrypoint": ["/"], "Labels": labels, "HostConfig": {"NetworkMode": "none"}}
-        container_id = _parsed(self._call("POST", "/containers/create", body=request, timeout=timeout))["Id"]
-        self._call("DELETE", f"/containers/{container_id}", {"force": 1, "v": 1})
+        answer = self._call("POST", "/containers/create", body=request, timeout=timeout)
+        self._call("DELETE", f"/containers/{_parsed(answer)['Id']}", {"force": 1, "v": 1})
 
     def untag(self, name: str) -> None:
         """Remove a name of an image, and with its last name the image."""
@@ -389,9 +386,8 @@ def _quoted(name: str) -> str:
 
 def lookalikes(api: EngineApi, cluster: str, role: str = "") -> list[str]:
     """Return, in words, the containers that inherit the labels of this cluster (and role, if given) from their image."""
-    wanted = {LABEL_CLUSTER: cluster, **({LABEL_ROLE: role} if role else {})}
-    found = [entry for entry in api.containers({}) if wanted.items() <= entry.get("InheritedLabels", {}).items()]
-    return sorted(f"{name_of(entry)} (of image {entry['Image']})" for entry in found)
+    wanted = {LABEL_CLUSTER: cluster, **({LABEL_ROLE: role} if role else {})}.items()
+    return sorted(f"{name_of(entry)} (of image {entry['Image']})" for entry in api.containers({}) if wanted <= entry.get("InheritedLabels", {}).items())
 
 
 def find_node_container(api: EngineApi, cluster: str, role: str) -> dict[str, t.Any] | None:

@@ -156,7 +156,7 @@ def _upgrade(refusal: re.Match[str]) -> str:
 
 def _sdk_remedy(message: str) -> str:
     if "http+docker" in message:
-        return "Install the distribution's python3-docker, or docker 7.1 or newer with pip: this Docker SDK is incompatible with the installed requests library."
+        return "Install the distribution's python3-docker, or docker 7.1 or newer with pip: this SDK is incompatible with the installed requests library."
     if "Permission denied" in message:
         return "Run the task with become: true, or add the user to the group docker."
     return "Run systemctl start docker. The playbooks expect the Docker engine at its usual socket; only modules have the option docker_socket."

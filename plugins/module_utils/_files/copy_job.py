@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import fcntl
+import hashlib
 import os
 import time
 import typing as t
@@ -21,6 +22,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 LOOK_SECONDS, NOTE_SECONDS = 0.5, 2.0
 
 GIB = 1 << 30
+
+
+def note_path(state_dir: str, kind: str, cluster: str) -> str:
+    """Return the file with the progress of a node's copy of one kind (``model-copy``)."""
+    return os.path.join(state_dir, f"{kind}-{cluster}.json")
+
+
+def lock_path(state_dir: str, kind: str, path: str) -> str:
+    """Return the lock file that prevents two copies of one kind into the same path, also by different clusters."""
+    return os.path.join(state_dir, f"{kind}-{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:12]}.lock")
 
 
 def duration_text(seconds: float) -> str:
@@ -68,16 +79,15 @@ class Note:
 
 def require_space(place: str, free: int, needed: int, floor_gib: int, what: str, remedy: str) -> None:
     """Raise :class:`ClusterError` unless a disk has room (bytes) for what is ``needed``, ``what`` names it, and for what must stay free (GiB)."""
-    if free - needed >= floor_gib * GIB:
-        return
-    raise ClusterError(
-        f"{place} has {free / GIB:.1f} GiB free",
-        expected=f"{needed / GIB:.1f} GiB {what} and {floor_gib} GiB that stay free",
-        remedy=remedy,
-        reason="disk full",
-        free_bytes=free,
-        needed_bytes=needed,
-    )
+    if free - needed < floor_gib * GIB:
+        raise ClusterError(
+            f"{place} has {free / GIB:.1f} GiB free",
+            expected=f"{needed / GIB:.1f} GiB {what} and {floor_gib} GiB that stay free",
+            remedy=remedy,
+            reason="disk full",
+            free_bytes=free,
+            needed_bytes=needed,
+        )
 
 
 @contextlib.contextmanager

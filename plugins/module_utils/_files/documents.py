@@ -52,8 +52,8 @@ class Document(t.NamedTuple):
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise UnknownState(f"{path} is not JSON: {error}", **broken) from error
-        known = isinstance(content, dict) and content.get("schema") == self.schema
-        if why := self.wrong(content) if known else f"its schema is not {self.schema}":
+        has_schema = isinstance(content, dict) and content.get("schema") == self.schema
+        if why := self.wrong(content) if has_schema else f"its schema is not {self.schema}":
             raise UnknownState(f"{path} is not {self.what}: {why}", **broken)
         return content
 

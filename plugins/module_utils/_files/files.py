@@ -105,10 +105,8 @@ def plain_content(path: str) -> bytes | None:
     """Return a plain file's content, None when it is absent or a link. Raises OSError when it may not be read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError:
-        if os.path.islink(path):
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR) or os.path.islink(path):
             return None
         raise
     with open(handle, "rb") as stream:

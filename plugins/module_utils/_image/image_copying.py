@@ -35,6 +35,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._image.images import 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
+#: The kind of copy, in the name of its file of progress.
+KIND = "image-copy"
 #: Defaults of ``image_copy`` that its action plugin needs, too.
 TIMEOUT = 7200
 STATE_DIR = "/var/lib/gb10"
@@ -72,11 +74,6 @@ def run_dir(cluster: str) -> str:
     return os.path.join(transient.RUN_ROOT, RUN, cluster)
 
 
-def note_path(state_dir: str, cluster: str) -> str:
-    """Return the file with the progress of a node's copy."""
-    return os.path.join(state_dir, f"image-copy-{cluster}.json")
-
-
 def lock_path(state_dir: str) -> str:
     """Return the lock file that prevents two copies into one engine, also by different clusters."""
     return os.path.join(state_dir, "image-copy.lock")
@@ -95,8 +92,9 @@ def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: i
     images = [{"id": found["Id"], "names": [image], "layers": len(layers), "size": int(found.get("Size") or 0)}]
     below = api.image(base) if base else None
     if below is not None and below["Id"] != found["Id"] and common(layers_in(below), layers) == len(layers_in(below)):
-        names = [] if "@" in base else [base]
-        images.insert(0, {"id": below["Id"], "names": names, "layers": len(layers_in(below)), "size": int(below.get("Size") or 0)})
+        images.insert(
+            0, {"id": below["Id"], "names": [] if "@" in base else [base], "layers": len(layers_in(below)), "size": int(below.get("Size") or 0)}
+        )
     elif below is not None and below["Id"] == found["Id"] and base != image and "@" not in base:
         images[0]["names"].append(base)
     store = image_store.store_of(info)
@@ -108,8 +106,15 @@ def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: i
     offer = {"image": image, "image_id": found["Id"], "layers": layers, "size": images[-1]["size"], "store": store, "images": images}
     # The most bytes that a push may compress of each.
     pushed = {one["id"]: 0 if store == "containerd" else one["size"] // LESS for one in images if one["id"] not in failed}
-    order = {"blobs": sorted(set(blobs)), "images": [one["id"] for one in images], "layers": layers, "push": pushed}
-    return offer, {**order, "socket": api.socket_path, "timeout": timeout}, "; ".join(failed.values())
+    order = {
+        "blobs": sorted(set(blobs)),
+        "images": [one["id"] for one in images],
+        "layers": layers,
+        "push": pushed,
+        "socket": api.socket_path,
+        "timeout": timeout,
+    }
+    return offer, order, "; ".join(failed.values())
 
 
 def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: int) -> None:
@@ -131,8 +136,7 @@ def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Seq
 
     Return the images that the engine does not push, each with the reason; their export is read. Raises :class:`ClusterError`.
     """
-    texts: dict[str, bytes] = {}
-    failed: dict[str, str] = {}
+    texts, failed = dict[str, bytes](), dict[str, str]()
     for one in images:
         try:
             read_pushed(api, one["id"], texts)
@@ -253,8 +257,8 @@ def require_store(info: dict[str, t.Any], offer: Offer) -> None:
 
 def present(api: EngineApi, layers: t.Sequence[str]) -> int:
     """Return how many of an image's layers, from the lowest, this node's engine has."""
-    found = (api.image(entry["Id"]) for entry in api.get("/images/json", all=0))
-    return max((common(layers_in(one), layers) for one in found if one), default=0)
+    images = filter(None, (api.image(entry["Id"]) for entry in api.get("/images/json", all=0)))
+    return max((common(layers_in(image), layers) for image in images), default=0)
 
 
 class Lacks(t.NamedTuple):
@@ -285,8 +289,8 @@ def lacks(api: EngineApi, offer: Offer, room: int) -> Lacks:
 
 def program() -> bytes:
     """Return the image server as an archive that Python runs."""
-    modules = (blocks, image_registry, image_server)
-    files = {"__main__.py": _MAIN, **{f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in modules}}
+    files = {f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in (blocks, image_registry, image_server)}
+    files["__main__.py"] = _MAIN
     for path in list(files):
         while path := os.path.dirname(path):
             files.setdefault(f"{path}/__init__.py", "")
@@ -304,12 +308,11 @@ def start(cluster: str, order: dict[str, t.Any], address: str, port: int, client
             ipaddress.ip_address(client)
         except ValueError as error:
             raise ClusterError(f"clients: {client!r} is not an IP address", remedy="Set gb10_fabric_address of that host.", reason="input") from error
-    place = run_dir(cluster)
     server = transient.Program(
         unit=unit_name(cluster),
-        place=place,
+        place=run_dir(cluster),
         about=f"gb10.cluster: copy of an image to the other nodes of cluster {cluster}",
-        command=[sys.executable, "-B", os.path.join(place, PROGRAM)],
+        command=[sys.executable, "-B", os.path.join(run_dir(cluster), PROGRAM)],
         files={PROGRAM: program()},
         setting="gb10_image_port",
         alone=ALONE,
@@ -359,20 +362,16 @@ def frames(route: block_client.Route, wanted: t.Collection[str]) -> t.Iterator[t
                     raise image_loading.foreign(f"a piece of {length} bytes")
                 content = blocks.receive(sock, length)
                 if kind == image_server.FAILED:
-                    raise export_failed(route, content.decode("utf-8", "replace"))
+                    message = content.decode("utf-8", "replace")
+                    raise ClusterError(
+                        f"the source {route.address} cannot export the image: {message[:2000]}; nothing of the image is kept",
+                        remedy="Run journalctl -k on the source to check its disk. Remove the image there and run with --tags image, which builds it again.",
+                        reason="disk full" if os.strerror(errno.ENOSPC) in message else "wrong digest",
+                    )
                 if kind != image_server.ALIVE:
                     yield kind, content
     except (block_client.Trouble, blocks.Lost) as error:
         raise trouble(route, error) from error
-
-
-def export_failed(route: block_client.Route, message: str) -> ClusterError:
-    """Return the error for a source that could not export the image, with its own message."""
-    return ClusterError(
-        f"the source {route.address} cannot export the image: {message[:2000]}; nothing of the image is kept",
-        remedy="Run journalctl -k on the source to check its disk. Remove the image there and run with --tags image, which builds it again.",
-        reason="disk full" if os.strerror(errno.ENOSPC) in message else "wrong digest",
-    )
 
 
 def fetch(api: EngineApi, route: block_client.Route, offer: Offer, lacking: Lacks, timeout: float, note: t.Callable[[str], None]) -> int:

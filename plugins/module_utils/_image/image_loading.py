@@ -140,8 +140,11 @@ def said_by_engine(status: int, body: bytes) -> str:
 def refused(words: str) -> ClusterError:
     """Return the error for an image that the engine refused."""
     if "no space left on device" in words.lower() or "disk quota exceeded" in words.lower():
-        message = f"the disk of the Docker engine is full: {words}; nothing of the image is kept"
-        return ClusterError(message, remedy="Free some space, see docker system df, and run again.", reason="disk full")
+        return ClusterError(
+            f"the disk of the Docker engine is full: {words}; nothing of the image is kept",
+            remedy="Free some space, see docker system df, and run again.",
+            reason="disk full",
+        )
     return ClusterError(
         f"the Docker engine refused the image: {words}; nothing of it is kept",
         remedy="Run again. If it fails again, run on this node: journalctl -u docker --since -10min",
@@ -208,10 +211,12 @@ def _loaded(engine: http.client.HTTPConnection, began: float, timeout: float) ->
             return said_by_engine(answer.status, answer.read(ANSWER_LIMIT))
     except TimeoutError as error:
         raise WaitTimeout(
-            f"the Docker engine did not unpack the image within {timeout:g} s", remedy="Run journalctl -u docker --since -10min to see what it does.", reason="slow"
+            f"the Docker engine did not unpack the image within {timeout:g} s", remedy="Run journalctl -u docker --since -10min", reason="slow"
         ) from error
     except (OSError, http.client.HTTPException) as error:
-        raise UnknownState(f"the Docker engine closed the connection while it unpacked the image: {error!r}", remedy="Run journalctl -u docker --since -10min") from error
+        raise UnknownState(
+            f"the Docker engine closed the connection while it unpacked the image: {error!r}", remedy="Run journalctl -u docker --since -10min"
+        ) from error
 
 
 def _last_words(engine: http.client.HTTPConnection) -> str:

@@ -62,7 +62,7 @@ class Registry(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, image_id: str, wanted: t.Collection[str], give: Give, seconds: float) -> None:
+    def __init__(self, image_id: str, wanted: t.Collection[str], give: Give, seconds: float, lacks: t.Iterable[str] = ()) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.image_id, self.wanted, self.seconds = image_id, set(wanted), seconds
         self.error: Exception | None = None
@@ -70,7 +70,7 @@ class Registry(http.server.ThreadingHTTPServer):
         self.repository = REPOSITORY + secrets.token_hex(16)
         self.uploads: set[str] = set()
         #: Compressed layers that it claims to lack, and the refused manifest.
-        self.lacks: set[str] = set()
+        self.lacks = set(lacks)
         self.manifest = b""
 
     @property
@@ -146,10 +146,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # pylint: disable=invalid-name
         kind, reference, _query = self._asked()
-        if (kind, reference, self.headers.get("Content-Length", "0")) == ("blobs", "uploads/", "0"):
-            self._answer(http.HTTPStatus.ACCEPTED, Location=f"/v2/{self.server.repository}/blobs/uploads/{secrets.token_hex(8)}")
-        else:
-            self._answer(http.HTTPStatus.NOT_FOUND)
+        is_upload = (kind, reference, self.headers.get("Content-Length", "0")) == ("blobs", UPLOADS, "0")
+        place = {"Location": f"/v2/{self.server.repository}/blobs/{UPLOADS}{secrets.token_hex(8)}"} if is_upload else {}
+        self._answer(http.HTTPStatus.ACCEPTED if is_upload else http.HTTPStatus.NOT_FOUND, **place)
 
     def do_PATCH(self) -> None:  # pylint: disable=invalid-name
         kind, reference, _query = self._asked()

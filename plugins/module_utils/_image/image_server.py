@@ -201,8 +201,7 @@ def push(
     It ends early if an engine with the classic store would compress more than ``most`` bytes. Meanwhile the image has another name. Raises
     :class:`Broken` for an incomplete blob; :class:`Unreadable`, OSError, HTTPException, ValueError.
     """
-    registry = image_registry.Registry(image_id, wanted, give, seconds)
-    registry.lacks.update(lacks)
+    registry = image_registry.Registry(image_id, wanted, give, seconds, lacks)
     with registry.serving():
         _require_name(socket_path, image_id, seconds)
         _call(socket_path, "POST", f"/images/{image_id}/tag", seconds, repo=registry.name, tag=image_registry.TAG)
@@ -219,8 +218,8 @@ def push(
             _call(socket_path, "DELETE", f"/images/{registry.name}:{image_registry.TAG}", seconds, noprune=1)
     if registry.error:
         raise Broken(f"the engine's push: {registry.error}") from registry.error
-    forms = [one["digest"] for one in json.loads(registry.manifest or b"{}").get("layers", [])]
-    return Pushed(words.decode("utf-8", "replace").strip()[:2000], forms)
+    layers = json.loads(registry.manifest or b"{}").get("layers", [])
+    return Pushed(words.decode("utf-8", "replace").strip()[:2000], [layer["digest"] for layer in layers])
 
 
 # -- the program -----------------------------------------------------------------------------------------------------
@@ -255,8 +254,13 @@ class ImageServer(blocks.Server):
     """Sends the requested blobs of the offered ones to clients that know the secret."""
 
     def __init__(self, order: dict[str, t.Any], secret: str) -> None:
-        listener = blocks.listen(order["address"], order["port"])
-        super().__init__(listener, blocks.Tree("/", []), secret, order["clients"], len(order["clients"]) + blocks.MORE_CONNECTIONS)
+        super().__init__(
+            blocks.listen(order["address"], order["port"]),
+            blocks.Tree("/", []),
+            secret,
+            order["clients"],
+            len(order["clients"]) + blocks.MORE_CONNECTIONS,
+        )
         self._order = order
 
     def _talk(self, connection: socket.socket, client: str) -> None:

@@ -59,8 +59,7 @@ class Progress:
     """The progress of all layers, from the engine's events."""
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
-        self._unpacked: set[str] = set()
+        self._known, self._unpacked = set[str](), set[str]()
         self._bytes: dict[str, tuple[int, int]] = {}
 
     def feed(self, event: dict[str, t.Any]) -> None:

@@ -90,20 +90,16 @@ class Connection:
 
     def _ask(self, what: int, number: int, offset: int = 0, length: int = 0) -> None:
         """Send a request, until the source has the block. Raises :class:`Trouble`."""
-        while True:
+        status = blocks.WAIT
+        while status == blocks.WAIT:
             if self._stop.is_set():
                 raise Stopped
             blocks.send(self._socket, blocks.REQUEST.pack(what, number, offset, length))
             status = blocks.receive(self._socket, 1)[0]
-            if status == blocks.OK:
-                return
-            if status != blocks.WAIT:
-                raise _wrong(status, number)
+        _require_ok(status, number)
 
     def _end_of_answer(self, number: int) -> None:
-        status = blocks.receive(self._socket, 1)[0]
-        if status != blocks.OK:
-            raise _wrong(status, number)
+        _require_ok(blocks.receive(self._socket, 1)[0], number)
 
     def fetch(self, number: int, descriptor: int, offset: int, length: int) -> None:
         """Fetch a block, compare it and write it into a file. Raises :class:`Trouble`, OSError of the file."""
@@ -196,7 +192,9 @@ def _connect(route: Route, stop: threading.Event) -> socket.socket:
     return found
 
 
-def _wrong(status: int, number: int) -> Trouble:
+def _require_ok(status: int, number: int) -> None:
+    """Raise :class:`Trouble` unless the source has the file as it was listed."""
     if status == blocks.DENIED:
-        return Trouble("permission", "the source may not read it", number)
-    return Trouble("source changed", "it was removed" if status == blocks.GONE else "another size or time than was listed", number)
+        raise Trouble("permission", "the source may not read it", number)
+    if status != blocks.OK:
+        raise Trouble("source changed", "it was removed" if status == blocks.GONE else "another size or time than was listed", number)

@@ -97,9 +97,8 @@ class Buffer:
     """Memory for bytes in transit, with its address for libxxhash."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray(STEP)
-        self.view = memoryview(self._bytes)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes))
+        self.view = memoryview(bytearray(STEP))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.view))
 
 
 class Digest:

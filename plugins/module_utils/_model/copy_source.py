@@ -23,26 +23,18 @@ def run_dir(cluster: str) -> str:
     return os.path.join(transient.RUN_ROOT, copying.RUN, cluster)
 
 
-def left(cluster: str) -> list[str]:
-    """Return the unit and the directory of a cluster's server, if they exist."""
-    return transient.left(copying.unit_name(cluster), run_dir(cluster))
-
-
-def stop(cluster: str) -> None:
-    """Stop a cluster's server and remove its files. Raises :class:`ClusterError` if it does not stop."""
-    transient.stop(copying.unit_name(cluster), run_dir(cluster))
-
-
 def start(cluster: str, order: t.Mapping[str, t.Any], seconds: int) -> str:
     """Start the server and return the path of its secret: see :func:`transient.serve`. Raises :class:`ClusterError`."""
-    place = run_dir(cluster)
-    program = transient.Program(
-        unit=copying.unit_name(cluster),
-        place=place,
-        about=f"gb10.cluster: copy of a model to the other nodes of cluster {cluster}",
-        command=[sys.executable, os.path.join(place, "serve.py")],
-        files={"serve.py": inspect.getsource(blocks).encode()},
-        setting="gb10_copy_port",
-        alone="Set gb10_model_copy: preferred, and each node downloads the model",
+    return transient.serve(
+        transient.Program(
+            unit=copying.unit_name(cluster),
+            place=run_dir(cluster),
+            about=f"gb10.cluster: copy of a model to the other nodes of cluster {cluster}",
+            command=[sys.executable, os.path.join(run_dir(cluster), "serve.py")],
+            files={"serve.py": inspect.getsource(blocks).encode()},
+            setting="gb10_copy_port",
+            alone="Set gb10_model_copy: preferred, and each node downloads the model",
+        ),
+        order,
+        seconds,
     )
-    return transient.serve(program, order, seconds)

@@ -13,6 +13,7 @@ import collections
 import concurrent.futures
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import threading
@@ -45,8 +46,7 @@ class Forward(blocks.Tree):
     """
 
     def __init__(self, hub: str, listing: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        self._hub, self._numbers, self._stack = hub, copying.numbered(listing), contextlib.ExitStack()
-        self._top = ""
+        self._hub, self._top, self._numbers, self._stack = hub, "", copying.numbered(listing), contextlib.ExitStack()
         self._paths = {number: f"{model_files.repo_directory(repo)}/{path}" for (repo, path), number in self._numbers.items()}
         self._changed = threading.Condition()
         #: Descriptors and arrived blocks of the files that are being fetched; None until they are known.
@@ -54,10 +54,13 @@ class Forward(blocks.Tree):
 
     def begin(self, fetched: t.Sequence[copy_stage.Staged]) -> None:
         """Set the files that are being fetched; the others exist."""
-        files = [(one, entry) for one in fetched for entry in one.one.lack.files]
         with self._changed:
             self._top = self._stack.enter_context(owners.held(self._hub))
-            self._fetched = {self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path]) for one, entry in files}
+            self._fetched = {
+                self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path])
+                for one in fetched
+                for entry in one.one.lack.files
+            }
             self._changed.notify_all()
 
     def arrived(self) -> None:
@@ -67,10 +70,9 @@ class Forward(blocks.Tree):
 
     def wait(self, number: int, offset: int) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self._has(number, offset), blocks.PATIENCE)
-
-    def _has(self, number: int, offset: int) -> bool:
-        return self._fetched is not None and (number not in self._fetched or offset in self._fetched[number][1])
+            return self._changed.wait_for(
+                lambda: self._fetched is not None and (number not in self._fetched or offset in self._fetched[number][1]), blocks.PATIENCE
+            )
 
     def open(self, number: int) -> int:
         if number in (self._fetched or {}):
@@ -131,8 +133,7 @@ class Fetch:
         self._first = self._parts[0][:2] if self._parts else ()
         self._lock, self._stop, self.over = threading.Lock(), threading.Event(), threading.Event()
         self._connections: list[Connection] = []
-        self._running = 0
-        self.done = 0
+        self._running = self.done = 0
         #: The first failure, with its repository and file.
         self.failed: tuple[Trouble | OSError, str, str] | None = None
 
@@ -245,10 +246,8 @@ def fetch(
 
 def failure(error: Trouble | OSError, repo: str, path: str, route: Route) -> ClusterError:
     """Return the error for a connection's failure."""
-    if isinstance(error, Trouble):
-        reason, detail = error.reason, error.detail
-    else:
-        reason, detail = "disk full" if error.errno in FULL else "permission", str(error.strerror)
+    reason = error.reason if isinstance(error, Trouble) else "disk full" if error.errno in FULL else "permission"
+    detail = error.detail if isinstance(error, Trouble) else str(error.strerror)
     what, remedy = copying.CAUSES[reason]
     of_file = f"{path}: " if reason in ("wrong digest", "source changed", "permission") else ""
     return ClusterError(
@@ -365,10 +364,8 @@ def drop_pages(paths: t.Sequence[str]) -> dict[str, int]:
         page_cache.write_back(descriptor, seen)
         page_cache.give_back(descriptor, seen)
 
-    cached = {"cached_bytes": 0, "left_bytes": 0}
-    if paths:
-        doing = "dropping the copied files from the page cache"
-        before = page_cache.bounded(doing, lambda: page_cache.visit(paths, MAX_FILES, DROP_SECONDS, act), DROP_SECONDS + 10)
-        after = page_cache.bounded(doing, lambda: page_cache.visit(paths, MAX_FILES, DROP_SECONDS), DROP_SECONDS + 10)
-        cached = {"cached_bytes": before["cached"], "left_bytes": after["cached"]}
-    return cached
+    def visit(*acts: t.Callable[..., None]) -> int:
+        read = functools.partial(page_cache.visit, paths, MAX_FILES, DROP_SECONDS, *acts)
+        return page_cache.bounded("dropping the copied files from the page cache", read, DROP_SECONDS + 10)["cached"] if paths else 0
+
+    return {"cached_bytes": visit(act), "left_bytes": visit()}

@@ -11,7 +11,6 @@ where a killed copy continues, and a file gets its name only after the digest of
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import re
 import stat
@@ -28,6 +27,8 @@ PROGRESS = "progress"
 #: Directory of the running server's program, order and secret, below one that a reboot empties.
 RUN = "gb10-copy"
 
+#: The kind of copy, in the names of its files of progress and locks.
+KIND = "model-copy"
 #: Defaults of ``model_copy`` that its action plugin needs, too.
 TIMEOUT = 7200
 STATE_DIR = "/var/lib/gb10"
@@ -113,8 +114,7 @@ def listing(repo_path: str, commit: str, ref: str = "") -> list[Entry]:
 
 def target_of(path: str, target: str, repo_path: str) -> str:
     """Return the target of a link as a path from the repository; it begins with ``..`` if it is outside."""
-    whole = target if target.startswith("/") else os.path.join(repo_path, os.path.dirname(path), target)
-    return os.path.relpath(os.path.normpath(whole), os.path.normpath(repo_path))
+    return os.path.relpath(os.path.normpath(os.path.join(repo_path, os.path.dirname(path), target)), os.path.normpath(repo_path))
 
 
 def _wrong_target(blob: str, below: t.Mapping[str, untrusted.Entry]) -> str:
@@ -148,10 +148,16 @@ def entries_of(given: t.Iterable[Row]) -> list[Entry]:
     found = [Entry(**row) for row in given]
     for entry in found:
         if entry.kind == "ref" and not model_files.is_commit(entry.target):
-            message = f"the source lists {entry.path!r}, which does not name a commit"
-            raise ClusterError(message, expected="40 hexadecimal digits", remedy=_FOREIGN_REMEDY, reason="foreign")
-        paths = [entry.path, *([entry.target] if entry.kind == "link" else [])]
-        if any(os.path.isabs(path) or {"..", ".", ""} & set(path.split("/")) or "\0" in path or "\n" in path for path in paths):
+            raise ClusterError(
+                f"the source lists {entry.path!r}, which does not name a commit",
+                expected="40 hexadecimal digits",
+                remedy=_FOREIGN_REMEDY,
+                reason="foreign",
+            )
+        if any(
+            os.path.isabs(path) or {"..", ".", ""} & set(path.split("/")) or "\0" in path or "\n" in path
+            for path in [entry.path, *([entry.target] if entry.kind == "link" else [])]
+        ):
             raise ClusterError(f"the source lists {entry.path!r}, which is not a path inside a repository", remedy=_FOREIGN_REMEDY, reason="link")
     return [entry._replace(mode=entry.mode & MODE) for entry in found]
 
@@ -273,8 +279,14 @@ def unit_name(cluster: str) -> str:
 
 #: Reason of a failed copy → its meaning and its remedy.
 CAUSES: dict[str, tuple[str, str]] = {
-    "disk full": ("the disk is full", "Free some space, see ansible-playbook -i INVENTORY gb10.cluster.models, and run again: it continues with the remaining blocks."),
-    "refused": ("the source refused the one-time secret", "Run again. If it fails again, run on the source: sudo ss -ltnp, which shows the listener on gb10_copy_port"),
+    "disk full": (
+        "the disk is full",
+        "Free some space, see ansible-playbook -i INVENTORY gb10.cluster.models, and run again: it continues with the remaining blocks.",
+    ),
+    "refused": (
+        "the source refused the one-time secret",
+        "Run again. If it fails again, run on the source: sudo ss -ltnp, which shows the listener on gb10_copy_port",
+    ),
     "stranger": (
         "the source expects another address for this node",
         "Correct gb10_fabric_address of this node: its connections to the source must come from that address.",
@@ -296,19 +308,6 @@ CAUSES: dict[str, tuple[str, str]] = {
         "Run again: it continues with the remaining blocks. If it fails again, check the link: ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
     ),
 }
-
-
-# -- progress --------------------------------------------------------------------------------------------------------
-
-
-def note_path(state_dir: str, cluster: str) -> str:
-    """Return the file with the progress of a node's copy."""
-    return os.path.join(state_dir, f"model-copy-{cluster}.json")
-
-
-def lock_path(state_dir: str, hub: str) -> str:
-    """Return the lock file that prevents two copies into one cache, also by different clusters."""
-    return os.path.join(state_dir, f"model-copy-{hashlib.sha256(os.path.realpath(hub).encode()).hexdigest()[:12]}.lock")
 
 
 # -- digests ---------------------------------------------------------------------------------------------------------

@@ -41,11 +41,6 @@ class File:
     repo: str
 
     @property
-    def link(self) -> str:
-        """Return its path in the model: the owners of the links in it decide who may read it."""
-        return os.path.join(self.root, self.name)
-
-    @property
     def hub_kind(self) -> str:
         """Return the kind of digest in its own name, ``sha256`` or ``git``; empty if the hub did not name it."""
         return copying.digest_kind(self.path)
@@ -62,8 +57,7 @@ class Read:
     size: int = 0
     seconds: float = 0.0
     without: int = 0
-    problems: list[Problem] = dataclasses.field(default_factory=list)
-    names: dict[Problem, str] = dataclasses.field(default_factory=dict)
+    problems: dict[Problem, str] = dataclasses.field(default_factory=dict)
     noted: dict[str, manifest.Manifest] = dataclasses.field(default_factory=dict)
 
 
@@ -94,7 +88,8 @@ def files_of(roots: t.Mapping[str, str]) -> list[File]:
 def _compute(file: File) -> tuple[str, manifest.Entry]:
     """Return the digest of a file's kind, and its entry in the manifest. Raises :class:`UnknownState`."""
     with reading(file.path):
-        status, has = digest(file.link, file.hub_kind or "sha256")
+        # By its path in the model: the owners of the links in it decide who may read it.
+        status, has = digest(os.path.join(file.root, file.name), file.hub_kind or "sha256")
     return has, manifest.entry(status, has)
 
 
@@ -125,10 +120,8 @@ def verify(roots: t.Mapping[str, str], noted: t.Mapping[str, manifest.Manifest] 
             known = before.get(file.root, {}).get(file.name)
             read.size += now["size"]
             read.without += not file.hub_kind and known is None
-            problem = _problem(file, has, now, known)
-            if problem:
-                read.problems.append(problem)
-                read.names[problem] = file.repo
+            if problem := _problem(file, has, now, known):
+                read.problems[problem] = file.repo
             # A damaged file keeps its entry until a person removes the manifest.
             entry = known if problem is not None and problem.id == "model.digest" else now
             if entry is not None:

@@ -6,17 +6,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import typing as t
 
 #: Seconds that a download may take, and a node's directory for the collection's state.
 TIMEOUT, STATE_DIR = 14400, "/var/lib/gb10"
-
-
-def note_path(state_dir: str, cluster: str) -> str:
-    """Return the file with the progress of a node's download."""
-    return os.path.join(state_dir, f"download-{cluster}.json")
+#: In the name of the file with the download's progress.
+KIND = "download"
 
 
 def _lines(log: str, key: str) -> list[dict[str, t.Any]]:
@@ -24,10 +21,9 @@ def _lines(log: str, key: str) -> list[dict[str, t.Any]]:
     found = []
     for line in log.splitlines():
         if line.startswith(f'{{"{key}": '):
-            try:
+            # An incomplete line is skipped.
+            with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
-            except ValueError:
-                continue  # an incomplete line
     return found
 
 

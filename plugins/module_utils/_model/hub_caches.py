@@ -92,8 +92,7 @@ def judged(snapshot: str) -> tuple[bool | None, list[str]]:
     Raises :class:`ClusterError` if a file may not be read.
     """
     problems, shards, _facts = model_files.examine(snapshot, [])
-    ids = {(problem.id, problem.file) for problem in problems}
-    if shards == [model_files.SINGLE] and ("model.missing", model_files.SINGLE) in ids:
+    if shards == [model_files.SINGLE] and any((problem.id, problem.file) == ("model.missing", model_files.SINGLE) for problem in problems):
         if any(map(_PART.match, model_files.names_in(snapshot))):
             return False, sorted({model_files.INDEX} | {problem.file for problem in problems} - {model_files.SINGLE})
         if any(path.lower().endswith(OTHER_WEIGHTS) for path in model_files.paths_below(snapshot)):
@@ -109,14 +108,11 @@ def models(roots: t.Iterable[str], section: Section = strict) -> list[dict[str, 
     ``unfinished_bytes`` their bytes so far. A repository with only such downloads is listed with revision None, and their bytes as ``bytes``. ``section``
     records unreadable directories.
     """
-    found: list[dict[str, t.Any]] = []
-    seen: set[str] = set()
+    paths: dict[str, str] = {}
     for root in [path for root in roots for path in expanded(root, section)]:
         for repo_path in section(functools.partial(repositories, root), []):
-            real = os.path.realpath(repo_path)
-            if real not in seen:
-                seen.add(real)
-                found += section(functools.partial(revisions, repo_path, section), [])
+            paths.setdefault(os.path.realpath(repo_path), repo_path)
+    found = [model for path in paths.values() for model in section(functools.partial(revisions, path, section), [])]
     return sorted(found, key=lambda model: (model["repo"], model["revision"] or "", model["path"]))
 
 

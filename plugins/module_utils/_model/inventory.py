@@ -169,13 +169,13 @@ class Repository:
 
     def freed(self, names: t.Collection[str]) -> int:
         """Return the bytes that the removal of these frees."""
-        own = sum(self.revisions[commit].own_disk for commit in names if commit in self.revisions)
-        return own + sum(self.blobs[name].st_blocks * 512 for name in self.going(names))
+        blobs = sum(self.blobs[name].st_blocks * 512 for name in self.going(names))
+        return blobs + sum(revision.own_disk for commit, revision in self.revisions.items() if commit in names)
 
 
 def blob_of(path: str, target: str, base: str) -> str | None:
     """Return the blob in the target of a link of a repository at ``base``, None for another target."""
-    whole = os.path.normpath(target if target.startswith("/") else os.path.join(base, os.path.dirname(path), target))
+    whole = os.path.normpath(os.path.join(base, os.path.dirname(path), target))
     folder, name = os.path.split(whole)
     return name if folder == os.path.join(os.path.normpath(base), "blobs") else None
 
@@ -295,8 +295,8 @@ def entries_of(found: Repository, judge: t.Callable[[str], tuple[bool | None, li
 
 def _long_json(path: str, blobs: t.Collection[str]) -> bool:
     """Return whether a configuration or index of a revision is too long."""
-    links = [os.path.join(path, name) for name in (model_files.CONFIG, model_files.INDEX)]
-    return any(os.path.islink(link) and os.path.basename(os.readlink(link)) in blobs for link in links)
+    links = filter(os.path.islink, (os.path.join(path, name) for name in (model_files.CONFIG, model_files.INDEX)))
+    return any(os.path.basename(os.readlink(link)) in blobs for link in links)
 
 
 def unread(relative: str, root: str, why: str) -> dict[str, t.Any]:

@@ -238,8 +238,7 @@ def check_code(state_dir: str, hf_home: str, repo: str, revision: str | None, si
     if not place.path:
         return
     note = note_path(state_dir, repo, place.revision or "")
-    changed = [problem for problem in code_problems(place.path, side_files, read_note(note)) if problem.id == "model.code_changed"]
-    if changed:
+    if changed := [problem for problem in code_problems(place.path, side_files, read_note(note)) if problem.id == "model.code_changed"]:
         raise ClusterError(
             f"{'; '.join(problem.message for problem in changed)}; nothing was started",
             remedy=code_remedy(place.path, changed, note),

@@ -233,13 +233,11 @@ def safetensors_fault(path: str) -> str | None:
         return "is not a file"
     with open(descriptor, "rb") as stream:
         size = os.fstat(descriptor).st_size
-        if size == 0:
-            return "is empty"
         start = stream.read(8)
-        if LFS_POINTER.startswith(start) and len(start) == 8:
-            return "is a Git LFS pointer and not the file itself"
         if len(start) < 8:
-            return f"has {size} bytes and no header"
+            return f"has {size} bytes and no header" if size else "is empty"
+        if LFS_POINTER.startswith(start):
+            return "is a Git LFS pointer and not the file itself"
         (length,) = struct.unpack("<Q", start)
         if length > JSON_LIMIT:
             return f"is not a safetensors file (its header would have {length} bytes)"

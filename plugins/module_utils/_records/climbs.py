@@ -111,8 +111,7 @@ def chosen(climbs: t.Sequence[Climb], digest: str, now: Now) -> Climb | None:
 
 def rung_of(nodes: t.Mapping[str, tuple[t.Sequence[Climb], Now]], digest: str) -> Rung:
     """Return the context length that all nodes' climbs confirm. While an image is absent that is none, without a reason."""
-    found = {node: chosen(climbs, digest, now) for node, (climbs, now) in nodes.items()}
-    known = {node: climb for node, climb in found.items() if climb is not None}
+    known = {node: climb for node, (climbs, now) in nodes.items() if (climb := chosen(climbs, digest, now)) is not None}
     if not known or any(not now.image_id for _climbs, now in nodes.values()):
         return Rung(0)
     if missing := [node for node in nodes if node not in known]:

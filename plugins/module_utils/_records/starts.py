@@ -38,8 +38,11 @@ def last(state_dir: str, cluster: str) -> dict[str, t.Any]:
     start = FILE.last(state_dir, cluster)
     if not start or start["error"]:
         return start
-    memory = {"took_mb": max(0, start["before_mb"] - start["steady_mb"]), "left_mb": start["steady_mb"]}
-    return {**{name: start[name] for name in ("profile", "context", "recorded_at", "error")}, **memory}
+    return {
+        **{name: start[name] for name in ("profile", "context", "recorded_at", "error")},
+        "took_mb": max(0, start["before_mb"] - start["steady_mb"]),
+        "left_mb": start["steady_mb"],
+    }
 
 
 def same(start: Start, image_id: str, profile_digest: str, driver: str) -> bool:

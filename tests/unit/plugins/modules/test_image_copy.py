@@ -22,7 +22,7 @@ from engine_tree import Engine, sha256, tar_of
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, files
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_loading, image_server, images
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server, images
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import image_copy

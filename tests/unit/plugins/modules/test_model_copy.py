@@ -423,7 +423,7 @@ def test_the_disk_is_asked_before_the_first_byte(pair: Pair, monkeypatch: pytest
 
 
 def test_a_copy_into_the_same_cache_is_waited_for(pair: Pair, tmp_path: Path) -> None:
-    path = copying.lock_path(str(tmp_path / "state"), str(tmp_path / "two/hub"))
+    path = copy_job.lock_path(str(tmp_path / "state"), copying.KIND, str(tmp_path / "two/hub"))
     os.makedirs(os.path.dirname(path))
     with open(files.open_lock(path), "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

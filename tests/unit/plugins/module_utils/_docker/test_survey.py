@@ -74,7 +74,7 @@ def test_an_engine_that_answers_rubbish_is_unknown(info):
     ],
 )
 def test_ways_to_a_gpu(runtimes, devices, hook, ways):
-    assert survey.nvidia_ways(runtimes, devices, hook) == ways
+    assert survey.nvidia_access(runtimes, devices, hook) == ways
 
 
 def test_the_hook_is_looked_for_where_the_daemon_would(tmp_path):

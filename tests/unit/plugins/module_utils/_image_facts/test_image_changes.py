@@ -144,13 +144,13 @@ def test_of_layers_that_cannot_be_unpacked_the_packages_are_compared(engine: Eng
     answers["node:1"] = ExecResult(0, json.dumps({**has["base:1"], "ray": "4"}), "")
     assert (call(engine)["how"], call(engine)["added"]) == ("packages", 1)
     answers["base:1"] = ExecResult(127, "", "no python3")
-    with pytest.raises(UnknownState, match="does not say its packages"):
+    with pytest.raises(UnknownState, match="does not report its packages"):
         call(engine)
 
 
 def test_an_image_of_another_base_is_refused(engine: Engine) -> None:
     engine.build("node:1", None, {"a": b"a"})
-    with pytest.raises(ClusterError, match="does not lie on base:1"):
+    with pytest.raises(ClusterError, match="was not built on base:1"):
         call(engine)
     with pytest.raises(ClusterError, match="no image other:1"):
         call(engine, image="other:1")

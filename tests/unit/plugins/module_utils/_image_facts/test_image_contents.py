@@ -222,7 +222,7 @@ def test_an_image_that_its_labels_say_was_built_on_the_base_is_on_it(call):
 
 @pytest.mark.parametrize("stdout", ["", "banner only\n", MARK + "{", MARK + "[]", MARK + '{"python": "3"}'])
 def test_an_image_that_does_not_answer_is_unknown_with_its_words(call, stdout):
-    with pytest.raises(UnknownState, match="does not report what it holds") as caught:
+    with pytest.raises(UnknownState, match="does not report its packages") as caught:
         call(Engine(IMAGE, stdout))
     assert caught.value.details["raw"] == stdout
 

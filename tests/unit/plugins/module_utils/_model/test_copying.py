@@ -115,4 +115,4 @@ def test_how_far_it_is() -> None:
 def test_one_lock_for_a_cache_however_it_is_named(tmp_path: Path) -> None:
     os.makedirs(tmp_path / "hub")
     (tmp_path / "link").symlink_to("hub")
-    assert copying.lock_path("/s", str(tmp_path / "link")) == copying.lock_path("/s", str(tmp_path / "hub"))
+    assert copy_job.lock_path("/s", "model-copy", str(tmp_path / "link")) == copy_job.lock_path("/s", "model-copy", str(tmp_path / "hub"))
