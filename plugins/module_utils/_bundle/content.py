@@ -53,8 +53,8 @@ Check it:
     sha256sum --check --strict --quiet SHA256SUMS
     sha256sum SHA256SUMS
 
-The second command prints the digest of the bundle. Compare it with what the person who made the bundle says, by another way than this disk. A signed bundle
-has SHA256SUMS.sig:
+The second command prints the digest of the bundle. Compare it with the digest that the bundle's maker sent you, not with one from this disk. A signed
+bundle has SHA256SUMS.sig:
 
     ssh-keygen -Y verify -f ALLOWED_SIGNERS -I SIGNER -n file -s SHA256SUMS.sig < SHA256SUMS
 
@@ -67,10 +67,10 @@ Load it on a node by hand:
     sudo docker load --input {archive}
     rsync --recursive --times --ignore-existing --chmod=D755,F644 hub/ ~/.cache/huggingface/hub/
 
-Models that a profile names by their directory lie below directories/, in the order of bundle.json. wheels/ has the Python packages of the image's own layer.
+Models that a profile names by their directory are below directories/, in the order of bundle.json. wheels/ has the Python packages of the image's own layer.
 
-Whom you trust: whoever made this bundle, and whoever had the disk in hand. The image runs as root of a container, with the code of its models. The list shows
-that nothing changed since it was written. Who wrote it only a signature shows.
+Security: you trust the bundle's maker and everyone with access to the disk. The image runs as root of a container, with the code of its models. The list
+shows that nothing changed since it was written. Only a signature shows its author.
 """
 
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)\Z")

@@ -80,7 +80,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
     labels = (image.get("Config") or {}).get("Labels") or {}
     return {
-        "msg": f"{params['image']} holds {len(contract['packages'])} packages on Python {contract['python']}",
+        "msg": f"{params['image']} has {len(contract['packages'])} packages on Python {contract['python']}",
         "exists": True,
         "image_id": image["Id"],
         "repo_tags": image.get("RepoTags") or [],

@@ -40,7 +40,7 @@ def parse_answer(stdout: str, most: int) -> list[dict[str, t.Any]]:
     return answers
 
 
-def in_the_way(words: str) -> str:
+def conflict_of(words: str) -> str:
     """Return the packages of the image that conflict with the requested ones, in short; pip's own message if it has another form."""
     depends = list(dict.fromkeys(one.strip() for one in DEPENDS.findall(words)))
     kept = [f"{name} {version}" for name, version in dict.fromkeys(KEPT.findall(words))]
@@ -95,14 +95,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             raw=(result.stdout + result.stderr)[-2000:],
         ) from error
     used, last = asked[len(answers) - 1], answers[-1]
-    why = in_the_way(answers[0]["error"]) if len(answers) > 1 else ""
+    why = conflict_of(answers[0]["error"]) if len(answers) > 1 else ""
     if last["lock"] is None:
         words = last["error"]
         tried = " or ".join(", ".join(one) for one in asked[: len(answers)])
         # The same conflict of an older Ray is not repeated.
-        said = why if why and lock_probe.CONFLICT in words else "; ".join(filter(None, (why, in_the_way(words))))
+        message = why if why and lock_probe.CONFLICT in words else "; ".join(filter(None, (why, conflict_of(words))))
         raise ClusterError(
-            f"{tried} cannot be added to {image}: {said}",
+            f"{tried} cannot be added to {image}: {message}",
             remedy=f"Import a bundle of this release: {params['wheels']} lacks the packages." if params["wheels"] else remedy_of(words, image),
             reason="no layer",
             raw=words,

@@ -37,7 +37,7 @@ STATE_DIR = "/var/lib/gb10"
 REF_LIMIT = model_files.REF_LIMIT
 #: Most files in a message.
 NAMED = 5
-#: The bits of a file's mode that a listing may set: nobody may execute it, or run it as another user.
+#: The bits of a file's mode that a listing may set: without those for execution and for another user.
 MODE = 0o644
 
 #: The hub's name of a blob in hex digits: git's id of a small file, the sha256 of one in its large file storage.

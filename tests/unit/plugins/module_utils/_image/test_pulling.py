@@ -59,7 +59,7 @@ def test_two_images_have_two_notes():
         ("of its own", "journalctl -u docker"),
     ],
 )
-def test_what_a_registry_says_has_a_remedy(words, remedy):
+def test_messages_of_a_registry_have_remedies(words, remedy):
     assert remedy in pulling.remedy_of(words, "r.lan/users/x:1")
 
 

@@ -36,7 +36,7 @@ def test_a_flipped_byte_is_named(tmp_path: Path, name: str, kind: str) -> None:
     assert problem.file == os.path.realpath(root / name) and f"sudo rm {problem.file}" in digests.remedy(problem, "")
 
 
-def test_what_became_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_became_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="is no longer a file"):
         digests.digest(str(tmp_path / "pipe"), "sha256")
@@ -57,7 +57,7 @@ def plain(tmp_path: Path) -> Path:
     return root
 
 
-def test_files_without_a_digest_of_the_hub_are_compared_with_what_was_noted(plain: Path) -> None:
+def test_files_without_a_digest_of_the_hub_are_compared_with_the_manifest(plain: Path) -> None:
     root = str(plain)
     first = digests.verify({root: root})
     assert (first.files, first.without, first.problems) == (2, 2, []) and sorted(first.noted[root]) == ["config.json", "model.safetensors"]
@@ -74,7 +74,7 @@ def test_files_without_a_digest_of_the_hub_are_compared_with_what_was_noted(plai
     assert "Copy " in digests.remedy(problem, "/note.json") and "sudo rm /note.json" in digests.remedy(problem, "/note.json")
 
 
-def test_a_file_that_its_owner_wrote_is_said_once_and_noted(plain: Path) -> None:
+def test_a_rewritten_file_is_reported_once_and_noted(plain: Path) -> None:
     root = str(plain)
     first = digests.verify({root: root})
     (plain / "config.json").write_text("{}")

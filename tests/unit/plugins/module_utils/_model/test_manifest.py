@@ -39,7 +39,7 @@ def test_rubbish_is_unknown(tmp_path: Path, text: str) -> None:
     assert f"Remove {tmp_path / 'note.json'}" in raised.value.remedy
 
 
-def test_one_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "note.json").mkdir()
     with pytest.raises(UnknownState):
         manifest.read(str(tmp_path / "note.json"))

@@ -103,13 +103,13 @@ def test_json_that_names_code_is_seen_however_it_is_written(hub, snapshot, name,
 @pytest.mark.parametrize(
     "content", [b"{}", b"", b'{"vocab": {"auto_map": 5}}', b'{"auto_map": null}', b'{"say": "auto_map"}', b'{"a": "\\u0041"}', b'{"a": "\\u00e9"}']
 )
-def test_json_that_names_none_is_none(hub, snapshot, content):
+def test_json_without_code_has_no_references(hub, snapshot, content):
     put(hub, "tokenizer.json", content)
     (snapshot / "dangling.json").symlink_to("nowhere")
     assert sorted(model_code.code(str(snapshot)).files) == []
 
 
-def test_json_of_any_length_and_what_is_no_file_count_as_code_and_are_not_read(hub, snapshot):
+def test_long_json_and_other_kinds_of_files_count_as_code_and_are_not_read(hub, snapshot):
     with open(put(hub, "config.json", b"{}"), "r+b") as handle:
         handle.truncate(64 << 30)
     os.mkfifo(snapshot / "tokenizer_config.json")
@@ -183,7 +183,7 @@ def test_code_of_a_repository_that_is_absent_was_not_looked_at(hub, snapshot, na
 
 
 @pytest.mark.parametrize("name", ["../..", "/etc", "", "x" * 5000])
-def test_what_names_no_repository_leads_nowhere(hub, name):
+def test_an_invalid_repository_is_ignored(hub, name):
     put(hub, "config.json", json.dumps({"auto_map": {"AutoConfig": f"{name}--modeling_x.Config"}}).encode())
     assert code(hub) == {"config.json": "model.code_unverified"}
 
@@ -232,7 +232,7 @@ def noted(hub, snapshot):
     return note
 
 
-def test_what_was_noted_is_fine_and_says_what_the_files_were(hub, noted):
+def test_noted_code_passes_and_the_note_has_its_ids(hub, noted):
     check(hub, "own.py")
     assert json.loads(open(noted).read())["files"] == {
         "config.json": model_code.blob_id(b'{"auto_map": {}}', "0" * 40), "modeling_x.py": model_code.blob_id(b"import os\n", "0" * 40),
@@ -271,7 +271,7 @@ def test_changed_content_is_named_once(hub, snapshot, noted):
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "[" * 100_000])
-def test_a_note_that_cannot_be_read_is_no_pass(hub, noted, content):
+def test_an_unreadable_note_is_not_a_pass(hub, noted, content):
     with open(noted, "w") as handle:
         handle.write(content)
     with pytest.raises(UnknownState, match="is not a note of the model's code") as caught:

@@ -29,12 +29,12 @@ def test_a_climb_on_all_nodes_is_its_last_good_rung():
     assert rung(a=([CLIMB], NOW), b=([CLIMB], NOW)) == climbs.Rung(524288, "20261123T140000Z")
 
 
-def test_without_any_climb_nothing_is_said():
+def test_without_a_climb_there_is_no_reason():
     assert rung(a=([], NOW), b=([], NOW)) == climbs.Rung(0)
     assert rung(a=([{**CLIMB, "profile_digest": "other"}], NOW)) == climbs.Rung(0)
 
 
-def test_an_image_that_is_not_there_yet_says_nothing():
+def test_an_absent_image_has_no_reason():
     assert rung(a=([CLIMB], NOW._replace(image_id="")), b=([CLIMB], NOW)) == climbs.Rung(0)
 
 
@@ -50,7 +50,7 @@ def test_an_image_that_is_not_there_yet_says_nothing():
         ({"tenants_mb": None}, "on b the memory of other processes is unknown"),
     ],
 )
-def test_a_climb_with_something_else_is_not_used_and_says_so(change, why):
+def test_a_climb_with_other_conditions_is_not_used_with_a_reason(change, why):
     found = rung(a=([CLIMB], NOW), b=([CLIMB], NOW._replace(**change)))
     assert found.context == 0 and why in found.why_not
 
