@@ -215,7 +215,7 @@ def wrapper_of(api: EngineApi, image: dict[str, t.Any] | None, reference: str, s
             write_cache(path, contract)
     if contract["entrypoint"]["kind"] == UNKNOWN:
         raise ClusterError(
-            f"image {reference} starts with {' '.join(contract['entrypoint']['argv'])}, which does not run a given command",
+            f"image {reference} starts with {' '.join(contract['entrypoint']['argv'])}, which does not run a command given to it",
             remedy="Use an image whose entrypoint ends in `exec \"$@\"`, or clear it in your own image: FROM it, ENTRYPOINT [].",
             reason="entrypoint unknown",
         )

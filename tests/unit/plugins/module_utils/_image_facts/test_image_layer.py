@@ -91,13 +91,13 @@ def test_with_packages_of_a_bundle_no_index_is_asked(call):
     assert [(one["Source"], one["Target"], one["ReadOnly"]) for one in engine.runs[0][2]["mounts"]] == [("/var/lib/gb10/wheels", "/run/gb10/wheels", True)]
     with pytest.raises(ClusterError) as caught:
         call(answered(None, "No matching distribution found"), wheels="/var/lib/gb10/wheels")
-    assert caught.value.remedy.startswith("/var/lib/gb10/wheels lacks")
+    assert caught.value.remedy.endswith("/var/lib/gb10/wheels lacks the packages.")
 
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("ERROR: ResolutionImpossible: for help visit", "choose another image.base"),
+        ("ERROR: ResolutionImpossible: for help visit", "Choose another image.base"),
         ("no such option: --report", "older than 22.2"),
         ("ERROR: No matching distribution found for ray==2.60.0", "gb10_build_ca_file"),
     ],
@@ -133,7 +133,7 @@ def test_an_image_without_a_compatible_ray_is_refused_with_names(call):
     with pytest.raises(ClusterError) as caught:
         call(answered(None, CONFLICT, second), ray_allowed=">=2.55")
     assert str(caught.value) == f"ray==2.60.0 or ray>=2.52,<2.60.0,>=2.55 cannot be added to e:1: {WHY}"
-    assert "choose another image.base" in caught.value.remedy and caught.value.details["raw"] == second
+    assert "Choose another image.base" in caught.value.remedy and caught.value.details["raw"] == second
 
 
 def test_an_index_that_ends_the_second_attempt_is_reported(call):

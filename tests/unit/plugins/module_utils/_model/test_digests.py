@@ -29,7 +29,7 @@ def test_a_flipped_byte_is_named(tmp_path: Path, name: str, kind: str) -> None:
     (root / "own.txt").write_text("by hand")
     (root / "twice.json").symlink_to(os.readlink(root / "config.json"))
     read = digests.verify({str(root): REPO})
-    assert (read.files, read.size, read.without, read.problems) == (5, 7109, 1, [])
+    assert (read.files, read.size, read.without, read.problems) == (5, 7109, 1, {})
     flip(root / name)
     (problem,) = digests.verify({str(root): REPO}).problems
     assert problem.id == "model.digest" and f"{name} was changed" in problem.message and f"its {kind} is" in problem.message
@@ -44,7 +44,7 @@ def test_a_file_that_became_a_pipe_does_not_block(tmp_path: Path) -> None:
 
 def test_nothing_to_read_reads_nothing() -> None:
     read = digests.verify({})
-    assert (read.files, read.size, read.problems) == (0, 0, [])
+    assert (read.files, read.size, read.problems) == (0, 0, {})
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def plain(tmp_path: Path) -> Path:
 def test_files_without_a_digest_of_the_hub_are_compared_with_the_manifest(plain: Path) -> None:
     root = str(plain)
     first = digests.verify({root: root})
-    assert (first.files, first.without, first.problems) == (2, 2, []) and sorted(first.noted[root]) == ["config.json", "model.safetensors"]
+    assert (first.files, first.without, first.problems) == (2, 2, {}) and sorted(first.noted[root]) == ["config.json", "model.safetensors"]
     noted = first.noted[root]["model.safetensors"]
     assert noted["size"] == 340 and len(noted["digest"]) == 64 and noted["inode"] == (plain / "model.safetensors").stat().st_ino
     again = digests.verify({root: root}, first.noted)
-    assert (again.without, again.problems, again.noted) == (0, [], first.noted) and digests.rewritten(root, first.noted[root]) == []
+    assert (again.without, again.problems, again.noted) == (0, {}, first.noted) and digests.rewritten(root, first.noted[root]) == []
     flip(plain / "model.safetensors")
     assert digests.rewritten(root, first.noted[root]) == []
     damaged = digests.verify({root: root}, first.noted)
@@ -81,5 +81,5 @@ def test_a_rewritten_file_is_reported_once_and_noted(plain: Path) -> None:
     (seen,) = digests.rewritten(root, first.noted[root])
     assert seen.id == "model.rewritten" and "gb10_model_verify=full" in digests.remedy(seen, "")
     second = digests.verify({root: root}, first.noted)
-    assert [problem.id for problem in second.problems] == ["model.rewritten"] and second.names == {second.problems[0]: root}
-    assert digests.verify({root: root}, second.noted).problems == [] and digests.rewritten(root, second.noted[root]) == []
+    assert [problem.id for problem in second.problems] == ["model.rewritten"] and list(second.problems.values()) == [root]
+    assert digests.verify({root: root}, second.noted).problems == {} and digests.rewritten(root, second.noted[root]) == []
