@@ -241,8 +241,12 @@ class EngineApi:
 
         The collection's labels that a container only inherits from its image are in ``InheritedLabels``, not in its ``Labels``.
         """
-        named = [f"{key}={value}" for key, value in labels.items()]
-        listed = self.get("/containers/json", all=1, size=int(size), filters={"label": named, **({"status": list(statuses)} if statuses else {})})
+        listed = self.get(
+            "/containers/json",
+            all=1,
+            size=int(size),
+            filters={"label": [f"{key}={value}" for key, value in labels.items()], **({"status": list(statuses)} if statuses else {})},
+        )
         if not isinstance(listed, list):
             return listed
         found = [{**entry, **self._split(entry.get("Labels"), entry.get("ImageID"))} if isinstance(entry, dict) else entry for entry in listed]

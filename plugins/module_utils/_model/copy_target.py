@@ -46,7 +46,8 @@ class Forward(blocks.Tree):
     """
 
     def __init__(self, hub: str, listing: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        self._hub, self._top, self._numbers, self._stack = hub, "", copying.numbered(listing), contextlib.ExitStack()
+        super().__init__(hub, [])
+        self._top, self._numbers, self._stack = "", copying.numbered(listing), contextlib.ExitStack()
         self._paths = {number: f"{model_files.repo_directory(repo)}/{path}" for (repo, path), number in self._numbers.items()}
         self._changed = threading.Condition()
         #: Descriptors and arrived blocks of the files that are being fetched; None until they are known.
@@ -55,7 +56,7 @@ class Forward(blocks.Tree):
     def begin(self, fetched: t.Sequence[copy_stage.Staged]) -> None:
         """Set the files that are being fetched; the others exist."""
         with self._changed:
-            self._top = self._stack.enter_context(owners.held(self._hub))
+            self._top = self._stack.enter_context(owners.held(self._root))
             self._fetched = {
                 self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path])
                 for one in fetched
