@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder imp
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification, steps, text, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, say_faults
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, log_uncaught_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks at the lease or the head, for one answer of systemd, and for one of the head's port.
@@ -294,5 +294,5 @@ def main(argv: t.Sequence[str]) -> int:
     if len(argv) != 1:
         say("usage: STATE_DIRECTORY")
         return 2
-    say_faults()
+    log_uncaught_errors()
     return Keeper(argv[0]).watch()

@@ -27,8 +27,7 @@ NEEDS: dict[str, tuple[str, ...]] = {"present": ("specification",), "kept": (), 
 def wanted(params: Params, where: Unit) -> dict[str, bytes]:
     """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
     given = dict(specification.check({**(params["specification"] or {}), "roots": params["roots"]}))
-    container = specification.step(given, "start", "container") or {"arguments": {}}
-    env, roots = container["arguments"].get("env") or {}, params["roots"]
+    env, roots = specification.arguments(given, "container").get("env") or {}, params["roots"]
     given["seen"] = place.seen(given["address"], env, roots["sysfs_root"], roots["proc_root"])
     return {
         os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
@@ -45,5 +44,5 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         cluster_locks.check_held(lock, params["lock_id"])
         private.make(os.path.dirname(unit.folder))
 
-    beside = glance.paths_of(params["state_dir"], params["cluster_name"])
-    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), *beside, locks=True, check_held=begin)
+    shown = glance.path_of(params["state_dir"], params["cluster_name"])
+    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), shown, locks=True, check_held=begin)

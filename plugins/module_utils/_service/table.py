@@ -108,7 +108,7 @@ SERVICES = (
     ),
     Service(
         key="companions",
-        main="_unit.beside",
+        main="_unit.companions",
         unit=lambda where: unit_files.of_companions(where.state_dir, where.etc_root),
         page="companions",
         does="brings the companions back after a reboot, before the engine",

@@ -17,7 +17,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import required_text, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, judging, seeing, sweep_files
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import channels, checks, judging, sweep_files
 
 Config = dict[str, t.Any]
 
@@ -65,11 +65,11 @@ class Sweep:
     def seen(self) -> judging.Seen:
         """Look at everything. A look that fails in a way nobody thought of is a trouble, and no reason to be silent."""
         try:
-            return seeing.see(self.config)
+            return checks.see(self.config)
         except FAULTS as error:
             self.say(traceback.format_exc())
             fails = f"it failed, which is a fault of its own: {type(error).__name__}: {error}"
-            return {"mode": None, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": seeing.memory(self.config["roots"]), "errors": [fails]}
+            return {"mode": None, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": checks.memory(self.config["roots"]), "errors": [fails]}
 
     def before(self) -> tuple[judging.State | None, list[str]]:
         """Return what the last sweep kept, and what is wrong with where it did.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a unit is on a node, an engine's or that of the companions. This module util is PRIVATE to the collection."""
+"""The files of a node's units for engine and companions, and their state. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _unit(name: str, folder: str, etc_root: str) -> Unit:
 
 
 def release_path(unit: Unit) -> str:
-    """Return the file with which a unit leaves what it started running when it is stopped."""
+    """Return the file that makes a unit's stop leave its engine or companions running."""
     return os.path.join(unit.folder, RELEASE)
 
 
@@ -51,14 +51,13 @@ def unit_name(cluster: str) -> str:
 
 
 def unit(place: Unit, timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is of a unit (see ``installed.look``).
+    """Return the state of a unit (see ``installed.look``).
 
-    ``state``, ``reason`` and ``at`` are the last that the unit itself recorded, empty where it never ran; ``error`` says why the record cannot be read.
+    ``state``, ``reason`` and ``at`` are the last that the unit recorded, empty where it never ran; ``error`` says why the record cannot be read.
     """
-    about: dict[str, t.Any] = {**installed.look(place, timeout), "state": "", "reason": "", "at": "", "error": ""}
+    noted, unread = None, ""
     try:
         noted = record.read(place.folder)
-        about.update({key: noted[key] for key in ("state", "reason", "at")} if noted else {})
     except ClusterError as error:
-        about["error"] = str(error)
-    return about
+        unread = str(error)
+    return {**installed.look(place, timeout), **{key: noted[key] if noted else "" for key in ("state", "reason", "at")}, "error": unread}
