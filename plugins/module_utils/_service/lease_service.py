@@ -135,5 +135,5 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             kept = {"kept": lease_files.kept_units(lease, state_dir, etc_root, params["tool_timeout"]) if lease else []}
             done = {**install.bring(module, job(params, unit), "lease"), "diff": {}, **(kept if params["state"] == "absent" else {})}
         else:
-            done = setup.said(spoken(params, module.check_mode), module.check_mode, "the lease is as it should be")
+            done = setup.result_of(spoken(params, module.check_mode), module.check_mode, "the lease is as it should be")
     return {**done, "lease": record.summary(readable(state_dir), boot_id(params["roots"]["proc_root"]))}

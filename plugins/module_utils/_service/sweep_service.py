@@ -187,7 +187,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             require_secrets(params)
     done = install.bring(module, job(params, unit), "sweep")
     with setup.failures(unit.folder):
-        answers = {"answers": test(params)} if params["test"] and not module.check_mode and not install.waits(params, done) else {}
+        answers = {"answers": test(params)} if params["test"] and not module.check_mode and not install.awaits_program(params, done) else {}
     tested = f"; a test went through {', '.join(answers['answers'])}" if answers else "; a test would be sent" if params["test"] else ""
     return {
         **done,

@@ -137,12 +137,12 @@ def test_a_guard_of_an_older_version_is_named_and_renewed(node):
 
 def test_what_it_did_or_would_have_is_told_for_a_day(node, monkeypatch):
     node.bring()
-    (node.folder / guard_files.SAID).write_text(json.dumps({"t": 1795444512.0, "text": "7.0 GiB available; nothing is done"}), encoding="utf-8")
+    (node.folder / guard_files.SAID).write_text(json.dumps({"t": 1795444512.0, "text": "7.0 GiB available; no action"}), encoding="utf-8")
     for seconds, told in ((-86401, False), (-86399, True), (0, True), (86399, True), (86401, False)):
         monkeypatch.setattr(guard_files.time, "time", lambda seconds=seconds: 1795444512.0 + seconds)
         found = node.bring(check_mode=True)["guard"]
-        assert (found["said"] == {"at": 1795444512.0, "text": "7.0 GiB available; nothing is done"}) is told
-        assert guard_files.text(found).endswith("takes it away; 2026-11-23 14:35:12 UTC: 7.0 GiB available; nothing is done") is told
+        assert (found["said"] == {"at": 1795444512.0, "text": "7.0 GiB available; no action"}) is told
+        assert guard_files.text(found).endswith("removes it; 2026-11-23 14:35:12 UTC: 7.0 GiB available; no action") is told
     for broken in ("{", "[]", "{}", '{"t": "x", "text": "y"}', '{"t": 1795444512.0, "text": 7}'):
         (node.folder / guard_files.SAID).write_text(broken, encoding="utf-8")
         assert node.bring(check_mode=True)["guard"]["said"] is None
@@ -157,9 +157,9 @@ def test_whoever_may_not_read_the_ring_is_told_so(node, monkeypatch):
     monkeypatch.setattr(guard_files.ring, "segments", refused)
     found = guard_files.guard(guard_files.unit_of(str(node.root / "state"), str(node.root / "etc")))
     assert found["ring_bytes"] is None and found["installed"]
-    shown = f"ring in {node.folder / guard_files.RING}, of an unknown size: only root and its group may read it, "
+    shown = f"ring in {node.folder / guard_files.RING}, size unknown: only root and its group may read it, "
     assert shown in guard_files.text(found)
-    assert "its ring is left (in " in guard_files.text({**found, "installed": False})
+    assert "its ring remains (in " in guard_files.text({**found, "installed": False})
 
 
 def test_another_setting_is_written_and_read_by_a_restart(node):
