@@ -500,11 +500,11 @@ CASES = [
     ("vault_wrong", "gb10_hf_token: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
     ("vault_become", "ansible_become_password: is encrypted and can't be decrypted", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_file", "(group_vars or host_vars): is encrypted and can't be decrypted: Attempting to", "run with --ask-vault-pass or --vault-password-file FILE"),
-    ("no_program", "gb10_lease names ./no_such_judge.sh, which is no program that can be run on this controller", "correct its path"),
+    ("no_program", "gb10_lease names ./no_such_judge.sh, which is not an executable program on this controller", "correct its path"),
     ("no_words", "gb10_lease_lost_seconds: is 5; expected 20 to 86400", "set gb10_lease_lost_seconds to 20 to 86400"),
-    ("lease_of_nothing", "gb10_mode is off, and a lease is about a mode that serves.", "-e gb10_mode=cluster or -e gb10_mode=singles"),
-    ("lease_of_nothing", "gb10_mode_forget makes the nodes forget the mode", "leave gb10_mode_forget out"),
-    ("lease_of_nothing", "gb10_unit is none, so the nodes could not end the lease by themselves", "leave gb10_unit out"),
+    ("lease_of_nothing", "gb10_mode is off, but a lease needs a mode that serves.", "-e gb10_mode=cluster or -e gb10_mode=singles"),
+    ("lease_of_nothing", "gb10_mode_forget removes the declared mode", "remove gb10_mode_forget"),
+    ("lease_of_nothing", "gb10_unit is none, so the nodes could not end the lease by themselves", "remove gb10_unit"),
     ("key_file", "can be read by others (mode 0644).", "chmod 0600 "),
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd import insta
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
 
-#: The files of one cluster's unit, below its state directory. Root alone may read them.
+#: The files of a cluster's unit below its state directory. Only root may read them. While RELEASE exists, a stop leaves the engine or companions running.
 FOLDER, PROGRAM, RELEASE = "unit", "unit.pyz", "release"
 #: The unit of a node's companions, and the directory of its files below the state directory.
 COMPANIONS, COMPANIONS_FOLDER = "gb10-companions.service", "companions"
@@ -39,10 +39,6 @@ def _unit(name: str, folder: str, etc_root: str) -> Unit:
 
     return Unit(name, (path_of(name, etc_root),), folder, PROGRAM, why=why)
 
-
-def release_path(unit: Unit) -> str:
-    """Return the file that makes a unit's stop leave its engine or companions running."""
-    return os.path.join(unit.folder, RELEASE)
 
 
 def unit_name(cluster: str) -> str:

@@ -85,7 +85,7 @@ def test_it_is_set_up_once(node):
     assert checked["msg"].startswith("would keep ") and not node.asked and not node.folder.exists()
     first = node.bring()
     begun = [f"enable {guard_files.UNIT}", f"start {guard_files.UNIT}"]
-    wanted = [f"keep {node.folder / guard_files.RING} for root and its group", *(f"write {path}" for path in node.files), *begun]
+    wanted = [f"restrict {node.folder / guard_files.RING} to root and its group", *(f"write {path}" for path in node.files), *begun]
     assert first["actions"] == checked["actions"] == wanted
     assert node.asked == ["daemon-reload", f"enable --quiet {guard_files.UNIT}", f"restart {guard_files.UNIT}"] and node.awaited == 1
     assert {os.stat(path).st_mode & 0o777 for path in node.files} == {0o644}
@@ -105,13 +105,13 @@ def test_the_ring_is_for_root_and_its_group_which_it_hands_on(node, monkeypatch)
     node.bring()
     for mode in (0o755, 0o2755, 0o750):
         rings.chmod(mode)
-        assert node.bring(check_mode=True)["actions"] == [f"keep {rings} for root and its group"] and rings.stat().st_mode & 0o7777 == mode
+        assert node.bring(check_mode=True)["actions"] == [f"restrict {rings} to root and its group"] and rings.stat().st_mode & 0o7777 == mode
         changed = node.bring()
         assert changed["changed"] and rings.stat().st_mode & 0o7777 == 0o2750 and node.bring()["actions"] == []
     given = []
     monkeypatch.setattr(guard_files, "ring_group", lambda: os.getegid() + 1)
     monkeypatch.setattr(os, "chown", lambda *arguments: given.append(arguments))
-    assert node.bring()["actions"] == [f"keep {rings} for root and its group"] and given == [(str(rings), -1, os.getegid() + 1)]
+    assert node.bring()["actions"] == [f"restrict {rings} to root and its group"] and given == [(str(rings), -1, os.getegid() + 1)]
 
 
 def test_its_group_is_that_of_the_journal_or_roots(monkeypatch):
@@ -227,6 +227,6 @@ def test_a_full_disk_ends_no_start_whose_ranks_serve(node, monkeypatch):
         patch.setattr(guard_service, "write_json", full)
         told = node.bring("serving")
     served = node.folder / guard_files.SERVED
-    assert (told["verdict"], told["msg"]) == ("warn", f"the guard was not told: {served}: No space left on device")
+    assert (told["verdict"], told["msg"]) == ("warn", f"the guard was not notified: {served}: No space left on device")
     assert told["remedy"] == f"Free some space and run again: df -h {node.folder}" and told["serving"] == [] and not served.exists()
     assert "verdict" not in node.bring("serving") and served.exists()

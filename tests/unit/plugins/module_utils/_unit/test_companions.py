@@ -220,7 +220,7 @@ def test_a_companion_gets_its_own_stop_signal_and_is_never_killed(monkeypatch):
     assert companions.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
     assert companions.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
     engine = Engine(monkeypatch, status="running", deaf=True)
-    with pytest.raises(ClusterError, match="was asked to end and still runs after 0 s; it was not killed"):
+    with pytest.raises(ClusterError, match="got its stop signal and still runs after 0 s; it was not killed"):
         companions.stop(engine, one("ollama", stop_timeout=0))
     assert engine.did == ["kill --signal SIGINT OWN"]
     assert companions.stop(Engine(monkeypatch, status=""), one("ollama")) == "companion ollama was removed"
