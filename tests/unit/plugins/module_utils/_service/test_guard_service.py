@@ -82,7 +82,7 @@ def node(tmp_path, monkeypatch):
 
 def test_it_is_set_up_once(node):
     checked = node.bring(check_mode=True)
-    assert checked["msg"].startswith("would keep ") and not node.asked and not node.folder.exists()
+    assert checked["msg"].startswith("would restrict ") and not node.asked and not node.folder.exists()
     first = node.bring()
     begun = [f"enable {guard_files.UNIT}", f"start {guard_files.UNIT}"]
     wanted = [f"restrict {node.folder / guard_files.RING} to root and its group", *(f"write {path}" for path in node.files), *begun]

@@ -352,7 +352,7 @@ def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
     assert plan_of(answers("off", look=leased_look(), break_lock="abc")).findings is None
     assert plan_of(answers("off", look=leased_look(state="ended"))).findings is None
     ending_now = plan_of(answers("off", look=leased_look(state="ending", reason="nobody renewed it"), break_lock="abc"))
-    assert "ends the lease" in ending_now.findings[0]["message"]
+    assert "is ending the lease" in ending_now.findings[0]["message"]
 
 
 def test_a_lease_whose_run_is_known_to_have_ended_is_replaced(monkeypatch):
