@@ -399,7 +399,7 @@ def test_a_source_that_cannot_be_reached_is_a_reason_to_build(pair: Pair) -> Non
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"address": "192.0.2.1"}, "has not the fabric address"), ({"image": "r/vllm@sha256:cd"}, "named by its digest")],
+    [({"address": "192.0.2.1"}, "does not have the fabric address"), ({"image": "r/vllm@sha256:cd"}, "named by its digest")],
 )
 def test_a_node_that_cannot_give_says_why(pair: Pair, change: dict[str, t.Any], words: str) -> None:
     with pytest.raises(ClusterError, match=words):
@@ -411,7 +411,7 @@ def test_a_port_that_is_taken_is_named(pair: Pair) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", pair.port))
         taken.listen(1)
-        with pytest.raises(ClusterError, match=f"port {pair.port} of 127.0.0.1 is taken") as caught:
+        with pytest.raises(ClusterError, match=f"port {pair.port} of 127.0.0.1 is in use") as caught:
             pair.serve()
     assert "gb10_image_port" in caught.value.remedy and not pair.commands
 

@@ -169,7 +169,7 @@ def bundle_list(place: str, word: str) -> None:
 def sent_program(place: str, word: str) -> None:
     sent = os.path.join(os.path.dirname(place), "sent")
     Path(sent).write_text(word)
-    install.bring_program({"program_file": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"))
+    install.write_program({"program_file": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"), 0o600)
 
 
 def secret(place: str, word: str) -> None:
