@@ -9,6 +9,7 @@ What only a shell could do is refused by its name. Nothing is executed.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import typing as t
@@ -62,7 +63,7 @@ OTHER_ENGINE_REMEDY = "import a recipe for vLLM: this collection starts no other
 
 
 class Command(t.NamedTuple):
-    """The engine's command: the words behind ``vllm serve``, and the variables that the command sets."""
+    """The engine's command: the words after ``vllm serve``, and the variables that the command sets."""
 
     words: list[str]
     env: dict[str, str]
@@ -190,12 +191,10 @@ class Shell:
             self._command(words, depth)
 
     def _command(self, words: list[str], depth: int) -> None:
-        assignments: list[tuple[str, str]] = []
-        while words and (match := _ASSIGNMENT.match(words[0])):
-            assignments.append((match[1], match[2]))
-            words = words[1:]
-        for name, value in assignments:
-            self.assign(name, value, export=bool(words))
+        assignments = list(itertools.takewhile(bool, map(_ASSIGNMENT.match, words)))
+        words = words[len(assignments) :]
+        for match in filter(None, assignments):
+            self.assign(match[1], match[2], export=bool(words))
         words = [part for word in words for part in self.expand(word)]
         if not words:
             return
@@ -232,14 +231,11 @@ class Shell:
 
     def _export(self, words: list[str]) -> None:
         for word in words:
-            match = _ASSIGNMENT.match(word)
-            if match:
-                # Its value is filled in already.
-                self.variables[match[1]] = self.env[match[1]] = match[2]
-                self.exported.add(match[1])
-            elif word in self.variables:
-                self.env[word] = self.variables[word]
-                self.exported.add(word)
+            name, equals, value = word.partition("=")
+            if equals or name in self.variables:
+                # The value of an assignment is filled in already.
+                self.variables[name] = self.env[name] = value if equals else self.variables[name]
+                self.exported.add(name)
 
     def _inner(self, words: list[str], depth: int) -> None:
         scripts = [words[at + 1] for at, word in enumerate(words[:-1]) if re.match(r"-[a-z]*c\Z", word)]

@@ -10,7 +10,6 @@ configuration is written for the user to apply.
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import ipaddress
 import re
@@ -25,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._init.node_facts impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Finding = dict[str, t.Any]
 Findings = t.Iterator[Finding]
@@ -161,10 +161,7 @@ class Cluster:
 
     def _same_addresses(self) -> Findings:
         for fabric_link in self.fabric_links:
-            owners: dict[str, list[str]] = collections.defaultdict(list)
-            for name, (_end, address) in fabric_link.ends.items():
-                owners[str(address.ip)].append(name)
-            for address, names in owners.items():
+            for address, names in grouped((str(address.ip), name) for name, (_end, address) in fabric_link.ends.items()).items():
                 if len(names) > 1:
                     yield row(
                         "same_address", CLUSTER, "block", f"{' and '.join(names)} have the same address, {address}: one machine under two names, or a mistake.",
@@ -252,12 +249,8 @@ class Cluster:
     @staticmethod
     def _ring(live: t.Mapping[str, list[LinkEnd]]) -> str:
         """Return the subnets that some, but not all of three or more nodes share, when each node is in one; else nothing."""
-        members: dict[ipaddress.IPv4Network, set[str]] = collections.defaultdict(set)
-        for name, found in live.items():
-            for end in found:
-                for address in end.addresses:
-                    members[address.network].add(name)
-        shared = {network: names for network, names in members.items() if len(names) > 1}
+        members = grouped((address.network, name) for name, found in live.items() for end in found for address in end.addresses)
+        shared = {network: set(names) for network, names in members.items() if len(set(names)) > 1}
         if len(live) < 3 or set().union(*shared.values()) != set(live):
             return ""
         return "; ".join(f"{network} {' and '.join(sorted(names))}" for network, names in sorted(shared.items()))

@@ -19,6 +19,7 @@ import operator
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry, optional
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Arguments = dict[str, t.Any]
 Faults = t.Iterator[Fault]
@@ -271,10 +272,7 @@ def same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
 @comparison
 def each_its_own(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """No two nodes have the same value at ``of``; one that has none has no other's."""
-    owners: dict[str, list[str]] = collections.defaultdict(list)
-    for node in nodes:
-        owners[node.optional(arguments["of"]) or ""].append(node.name)
-    for value, names in owners.items():
+    for value, names in grouped((node.optional(arguments["of"]) or "", node.name) for node in nodes).items():
         if value and len(names) > 1:
             yield Fault(value, "one each", {"listed": " and ".join(names)}, node=CLUSTER)
 

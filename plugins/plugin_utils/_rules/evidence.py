@@ -57,12 +57,7 @@ class Node:
 
         A list or mapping that is empty because it could not be read is missing, too.
         """
-        value: t.Any = self._tree
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-            if value is None:
-                break
-        error = self.error(path)
+        value, error = within(self._tree, path), self.error(path)
         if value is None or (value in ([], {}) and error):
             raise self._unseen(path, error)
         return value
@@ -126,9 +121,14 @@ def optional(look: t.Callable[[str], t.Any], field: str) -> t.Any:
 
 def of_entry(entry: Entry, field: str, where: str) -> t.Any:
     """Return a field of a list's entry; ``where`` names the entry. Raises :class:`Unseen` when it is null."""
-    value: t.Any = entry
-    for part in field.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    value = within(entry, field)
     if value is None:
         raise Unseen(f"{where}.{field}")
+    return value
+
+
+def within(value: t.Any, path: str) -> t.Any:
+    """Return the value at a dotted path of nested mappings, None where there is none."""
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
     return value

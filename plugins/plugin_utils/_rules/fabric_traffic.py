@@ -148,20 +148,20 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
     measured = {name: round(sent.above_idle) for name, sent in {**rdma, **tcp, **others}.items()}
 
     def judged(verdict: str, sent: t.Mapping[str, Sent], how: str, remedy: str = "") -> Finding:
-        message = f"one completion sent {megabytes(_above(sent))} {how} over {', '.join(sent)}; the ranks need {megabytes(needed)} of each other."
+        message = f"one completion sent {megabytes(_total(sent).above_idle)} {how} over {', '.join(sent)}; the ranks need {megabytes(needed)} of each other."
         return finding("proof.fabric", node, verdict, message, measured=measured, needed=needed, remedy=remedy)
 
-    if _above(rdma) >= least:
+    if _total(rdma).above_idle >= least:
         return [judged("pass", rdma, "by RDMA"), *_silent(node, rdma, settings["rdma_devices"], least)]
-    if _above(tcp) >= least:
+    if _total(tcp).above_idle >= least:
         return [judged("pass" if may_be_tcp else "block", tcp, "by TCP", "" if may_be_tcp else NO_RDMA)]
     if other and others[other].above_idle >= least:
         return [judged("block", {other: others[other]}, "outside the fabric", OUTSIDE.format(other))]
     # On a busy node what is always sent may be more than one completion. Where nothing else sent as much, it went where it belongs all the same.
     allowed, elsewhere = ({**rdma, **tcp}, others) if may_be_tcp else (rdma, {**tcp, **others})
-    if _all(allowed) >= least > _all(elsewhere):
-        message = f"{megabytes(_all(allowed))} went over {', '.join(allowed)} during one completion, beside other traffic, and no more than "
-        message += f"{megabytes(_all(elsewhere))} elsewhere; the ranks need {megabytes(needed)} of each other."
+    if _total(allowed).all >= least > _total(elsewhere).all:
+        message = f"{megabytes(_total(allowed).all)} went over {', '.join(allowed)} during one completion, beside other traffic, and no more than "
+        message += f"{megabytes(_total(elsewhere).all)} elsewhere; the ranks need {megabytes(needed)} of each other."
         return [finding("proof.fabric", node, "pass", message, measured=measured, needed=needed)]
     if not may_be_tcp and not rdma:
         raise Unseen("what this node sent by RDMA", f"no RDMA device counts it ({', '.join(devices) or 'there is none'})")
@@ -169,12 +169,8 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
     raise Unseen("where a completion's traffic went", f"the ranks need {megabytes(needed)} of each other, and this node sent {most}")
 
 
-def _above(sent: t.Mapping[str, Sent]) -> float:
-    return sum(one.above_idle for one in sent.values())
-
-
-def _all(sent: t.Mapping[str, Sent]) -> float:
-    return sum(one.all for one in sent.values())
+def _total(sent: t.Mapping[str, Sent]) -> Sent:
+    return Sent(sum(one.all for one in sent.values()), sum(one.above_idle for one in sent.values()))
 
 
 def _silent(node: str, rdma: t.Mapping[str, Sent], configured: t.Sequence[str], least: float) -> list[Finding]:

@@ -109,14 +109,12 @@ def claims(node: Node) -> tuple[float, str]:
     """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
     claimed = declared_claims.claimed(node.needs["tenants"], node.name)
     more, who = companion_claims(node)
-    told = companion_pids(node)
+    companion_processes = companion_pids(node)
     now = dict.fromkeys(claimed, 0.0)
     beside = []
-    for tenant in node.get("tenants") if claimed or who else ():
+    for tenant in [tenant for tenant in node.get("tenants") if tenant["pid"] not in companion_processes] if claimed or who else ():
         names = {str(tenant[word]).lower() for word in ("container", "name", "kind")}
         known = next((name for name in claimed if name.lower() in names), None)
-        if tenant["pid"] in told:
-            continue
         if known is not None:
             now[known] += (tenant["gpu_mib"] or 0) / MIB_IN_GIB
         elif tenant["gpu_mib"]:

@@ -40,12 +40,10 @@ def to_fetch(node: Node) -> dict[str, float | None]:
 
 def _missing_gib(node: Node, repository: Entry) -> float | None:
     """What of a repository's size does not lie on the node yet, in GiB."""
-    if repository["gib"] is None:
-        return None
     entries = _revisions(node, repository)
     there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
     there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
-    return max(repository["gib"] - there / GIB, 0.0)
+    return None if repository["gib"] is None else max(repository["gib"] - there / GIB, 0.0)
 
 
 def _revisions(node: Node, repository: Entry) -> list[Entry]:
@@ -66,9 +64,7 @@ def _lacks(repository: Entry, entry: Entry) -> list[str]:
 
 def _whole(repository: Entry, entry: Entry) -> bool:
     """Return whether an entry of the cache has what a repository's purpose needs."""
-    if repository["purpose"] == "model" or entry["revision"] is None:
-        return bool(entry["complete"])
-    return not _lacks(repository, entry)
+    return bool(entry["complete"]) if repository["purpose"] == "model" or entry["revision"] is None else not _lacks(repository, entry)
 
 
 def _ready(node: Node, repository: Entry) -> bool:

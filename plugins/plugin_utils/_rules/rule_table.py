@@ -90,13 +90,13 @@ class Rule:
     @classmethod
     def from_row(cls, row: dict[str, t.Any]) -> Rule:
         """Return the rule of one row. Raises :class:`TypeError` or :class:`ValueError` when it is not complete."""
-        fields = {**row, "arguments": row.get("with", {})}
-        fields.pop("with", None)
-        for name in ("evidence", "tags", "after"):
-            fields[name] = tuple(row.get(name, ()))
-        fields["only_if"] = tuple(Condition(*condition) for condition in row.get("only_if", ()))
-        fields["repair"] = Repair(**row["repair"]) if "repair" in row else None
-        rule = cls(**fields)
+        rule = cls(
+            **{name: value for name, value in row.items() if name not in ("with", "evidence", "tags", "after", "only_if", "repair")},
+            **{name: tuple(row.get(name, ())) for name in ("evidence", "tags", "after")},
+            arguments=row.get("with", {}),
+            only_if=tuple(Condition(*condition) for condition in row.get("only_if", ())),
+            repair=Repair(**row["repair"]) if "repair" in row else None,
+        )
         if rule.compares not in COMPARES or (rule.check not in CHECKS and rule.check not in COMPARISONS):
             raise ValueError(f"{rule.id}: compares {rule.compares} by {rule.check}")
         return rule
@@ -152,11 +152,8 @@ def of_doctor() -> tuple[Rule, ...]:
     # A rule that another one stands behind comes before it.
     early = {id for rule in own for id in rule.after}
     ordered = [*(rule for rule in taken if rule.id in early), *own, *(rule for rule in taken if rule.id not in early)]
-    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in sorted(ordered, key=_answers_first))
-
-
-def _answers_first(rule: Rule) -> bool:
-    return rule.id != ANSWERS
+    first = sorted(ordered, key=lambda rule: rule.id != ANSWERS)
+    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in first)
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import inside, together
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 #: Engines whose ranks share one model; the others are told by name alone.
 CLUSTER_ENGINES = ("vllm", "sglang", "tensorrt_llm")
@@ -78,13 +79,7 @@ def _key(node: Node, process: Entry) -> str | None:
 
 def stacks(nodes: t.Iterable[Node]) -> dict[str, list[Part]]:
     """All parts of each stack."""
-    found: dict[str, list[Part]] = collections.defaultdict(list)
-    for node in nodes:
-        for process in parts(node):
-            key = _key(node, process)
-            if key is not None:
-                found[key].append((node, process))
-    return found
+    return grouped((key, (node, process)) for node in nodes for process in parts(node) if (key := _key(node, process)) is not None)
 
 
 def spread_ranks(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part]]]:
@@ -100,9 +95,9 @@ def each_spread_rank(nodes: t.Sequence[Node]) -> t.Iterator[Part]:
     return (rank for _key_of, ranks in spread_ranks(nodes) for rank in ranks)
 
 
-def roots(node: Node) -> list[Entry]:
-    """The servers on a node, those that another server started left out."""
-    servers = parts(node, *classify.SERVERS, engines=CLUSTER_ENGINES)
+def roots(node: Node, engines: t.Collection[str] = CLUSTER_ENGINES) -> list[Entry]:
+    """The servers on a node, without those that another server started. No ``engines`` means those of all engines."""
+    servers = parts(node, *classify.SERVERS, engines=engines)
     own = {one["pid"] for one in servers}
     return [one for one in servers if one["ppid"] not in own]
 
@@ -124,10 +119,7 @@ def _labels(ranks: t.Sequence[Part]) -> dict[str, Part]:
 
 def _by_node(values: t.Iterable[tuple[str, str]]) -> dict[str, str]:
     """The values of each node in one text."""
-    found: dict[str, set[str]] = collections.defaultdict(set)
-    for node, value in values:
-        found[node].add(value)
-    return {node: "/".join(sorted(several)) for node, several in found.items()}
+    return {node: "/".join(sorted(set(several))) for node, several in grouped(values).items()}
 
 
 # --- ranks against ranks ----------------------------------------------------------------------------------------------------
@@ -245,12 +237,9 @@ def ranks_memlock(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
 def raylet_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Where parts of Ray run, its raylet does, too."""
     raylets = {one["stack"] for one in parts(node, classify.RAYLET)}
-    of_ray = [one for one in parts(node) if (one["stack"] or "").startswith("ray ") or one["engine"] == "ray"]
-    missing: dict[str | None, list[Entry]] = collections.defaultdict(list)
-    for one in of_ray:
-        if one["stack"] not in raylets and one["kind"] in (classify.RAY_START, classify.GCS_SERVER, classify.RANK, classify.RAY_WORKER, classify.RAY_IDLE):
-            missing[one["stack"]].append(one)
-    for stack, left in missing.items():
+    members = parts(node, classify.RAY_START, classify.GCS_SERVER, classify.RANK, classify.RAY_WORKER, classify.RAY_IDLE)
+    of_ray = [one for one in members if (one["stack"] or "").startswith("ray ") or one["engine"] == "ray"]
+    for stack, left in grouped((one["stack"], one) for one in of_ray if one["stack"] not in raylets).items():
         if any(_old_enough(node, one, limits["young_s"]) for one in left):
             yield Fault([], "a raylet", {"stack": stack or "Ray", "left": ", ".join(title(one) for one in left[:5])})
 
@@ -319,9 +308,8 @@ def tokens_given(nodes: list[Node], arguments: Arguments, limits: Arguments) -> 
         for api in node.get("stack.apis"):
             if api["token"] is None:
                 continue
-            around: dict[str, list[dict[str, t.Any]]] = collections.defaultdict(list)
-            for place, process in stacks(nodes).get(_key(node, api) or "", []):
-                around[place.name].append({**process, "text": title(process)})
+            members = stacks(nodes).get(_key(node, api) or "", [])
+            around = grouped((place.name, {**process, "text": title(process)}) for place, process in members)
             asked = api["token"]
             found = health.verdict(health.Probe(asked["api"], bool(asked["completion"]), **(asked["progress"] or {})), around)
             if found.state not in (health.SERVING, health.BUSY):
@@ -348,43 +336,24 @@ def secrets_hidden(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 # --- progress and memory ----------------------------------------------------------------------------------------------------
 
 
-def _progress(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part], float | None, float | None, bool]]:
-    """(stack, its busy parts' candidates, requests that run, tokens in the sample, whether it is still being started) of every stack."""
-    apis: dict[str, list[Entry]] = collections.defaultdict(list)
-    for node in nodes:
-        for api in node.get("stack.apis"):
-            key = _key(node, api)
-            if key is not None:
-                apis[key].append(api)
-    for key, members in stacks(nodes).items():
-        engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (classify.RANK, classify.ENGINE_CORE)]
-        mine = apis[key]
-        running = [api["running"] for api in mine if api["running"] is not None]
-        tokens = [api["tokens"] for api in mine if api["tokens"] is not None]
-        starting = any(api["state"] == "not_listening" for api in mine)
-        yield key, engines, sum(running) if running else None, sum(tokens) if tokens else None, starting
-
-
-def _busy(candidates: t.Iterable[Part], percent: float) -> list[Part]:
-    return [(node, one) for node, one in candidates if told(node, one, "cpu_percent") >= percent]
-
-
 @comparison
 def stacks_progress(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """No stack burns processor time for requests that get no token; with ``idle`` none does while nothing runs."""
-    for key, candidates, running, tokens, starting in _progress(nodes):
-        busy = [] if starting else _busy(candidates, limits["busy_percent"])
+    """No stack uses processor time for requests that get no token; with ``idle`` none does while nothing runs."""
+    apis = grouped((_key(node, api), api) for node in nodes for api in node.get("stack.apis"))
+    for key, members in stacks(nodes).items():
+        engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (classify.RANK, classify.ENGINE_CORE)]
+        is_starting = any(api["state"] == "not_listening" for api in apis[key])
+        busy = [] if is_starting else [(node, one) for node, one in engines if told(node, one, "cpu_percent") >= limits["busy_percent"]]
         if not busy:
             continue
-        if running is None or tokens is None:
-            why = "its metrics do not tell; the API may run on a node that was not looked at"
-            raise Unseen(f"progress of {key}", why, "look at the node with the API, too")
-        if (running == 0 and tokens == 0) if arguments["idle"] else (running > 0 and tokens == 0):
-            by_node: dict[str, list[str]] = collections.defaultdict(list)
-            for node, one in busy:
-                by_node[node.name].append(f"{title(one)} {one['cpu_percent']:g} %")
-            for name, burning in by_node.items():
-                yield Fault(burning, "progress" if not arguments["idle"] else "rest", {"who": ", ".join(burning), "running": f"{running:g}"}, node=name)
+        running, tokens = ([api[word] for api in apis[key] if api[word] is not None] for word in ("running", "tokens"))
+        if not running or not tokens:
+            why = "its metrics do not say it; the API may run on a node that was not checked"
+            raise Unseen(f"progress of {key}", why, "check the node with the API, too")
+        if not sum(tokens) and (not sum(running)) is arguments["idle"]:
+            for name, burning in grouped((node.name, f"{title(one)} {one['cpu_percent']:g} %") for node, one in busy).items():
+                words = {"who": ", ".join(burning), "running": f"{sum(running):g}"}
+                yield Fault(burning, "rest" if arguments["idle"] else "progress", words, node=name)
 
 
 @check
@@ -430,15 +399,13 @@ def lines(node: Node) -> list[str]:
     if not found:
         return [f"{node.name}: no engine and no Ray runs"]
     apis = node.get("stack").get("apis") or []
-    servers = {one["pid"] for one in found if one["kind"] in classify.SERVERS}
-    outermost = [one for one in found if one["kind"] in classify.SERVERS and one["ppid"] not in servers]
-    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in outermost]
+    servers = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in roots(node, engines=())]
     shown = [one for one in found if one["kind"] in (classify.RANK, classify.RAYLET, classify.GCS_SERVER)]
-    counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in shown)
-    for (kind, container, stack), count in counted.items():
-        pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))
-        said.append(f"{count} {kind} (pid {pids}){inside({'container': container})}, stack {stack or 'unknown'}")
-    return [f"{node.name}: {line}" for line in said or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
+    others = [
+        f"{len(pids)} {kind} (pid {', '.join(pids)}){inside({'container': container})}, stack {stack or 'unknown'}"
+        for (kind, container, stack), pids in grouped(((one["kind"], one["container"], one["stack"]), str(one["pid"])) for one in shown).items()
+    ]
+    return [f"{node.name}: {line}" for line in [*servers, *others] or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
 
 
 def _server_line(server: Entry, apis: t.Sequence[Entry]) -> str:
