@@ -194,10 +194,8 @@ def compare_images(one: Row, earlier: t.Sequence[Row]) -> list[Finding]:
     """Return a warning where the first row on an image is slower than the last image's rows of the same case."""
     others = [name for name in KEY if name != "image"]
     same = [past for past in earlier if all(past.get(name) == one.get(name) for name in others)]
-    if not same or any(past["image"] == one["image"] for past in same):
-        return []
-    known = list(comparable(same, key_of(same[-1])))
-    if not known:
+    known = comparable(same, key_of(same[-1])) if same else []
+    if not known or any(past["image"] == one["image"] for past in same):
         return []
     expected = statistics.median(past["output_tok_s"] for past in known)
     slower = slower_by(one["output_tok_s"], expected, False)

@@ -189,20 +189,20 @@ class _Anonymizer:
 
     def replacement(self, found: re.Match[str]) -> str:
         kind, text = found.lastgroup or "", found[0]
-        if kind == "secret":
-            return "<secret>"
-        for known, table in (("word", self._words), ("address", self._addresses), ("chip", self._chips)):
-            if kind == known:
-                return table[text.lower()]
-        if kind == "home":
-            return self.made.user(text)
-        if kind == "mail":
-            return f"somebody@{_DOMAIN}"
-        if kind == "tag":
-            return f"<{found['tagname']}>0"
-        if kind in ("serial", "ssid"):
-            return f"{found[f'{kind}name']}0"
-        return getattr(self.made, kind)(text) if kind in ("ipv4", "ipv6") else self.made.hexadecimal(kind, text)
+        fixed = {
+            "secret": "<secret>",
+            "mail": f"somebody@{_DOMAIN}",
+            "tag": f"<{found['tagname']}>0",
+            "serial": f"{found['serialname']}0",
+            "ssid": f"{found['ssidname']}0",
+            "word": self._words.get(text.lower(), ""),
+            "address": self._addresses.get(text.lower(), ""),
+            "chip": self._chips.get(text.lower(), ""),
+        }
+        if kind in fixed:
+            return fixed[kind]
+        makers = {"home": self.made.user, "ipv4": self.made.ipv4, "ipv6": self.made.ipv6}
+        return makers[kind](text) if kind in makers else self.made.hexadecimal(kind, text)
 
 
 def anonymized(texts: t.Mapping[str, str], names: Names) -> dict[str, str]:

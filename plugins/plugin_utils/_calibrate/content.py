@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import posixpath
@@ -107,16 +108,11 @@ def addresses_of(answers: Answers) -> tuple[str, ...]:
     for answer in answers.values():
         for interface in plain(answer["info"]).get("interfaces") or []:
             found += [network["address"] for network in interface["networks"] if network["scope"] != "host"]
-        found += [str(answer[word]) for word in ("address", "api_address", "reached") if is_address(answer.get(word))]
+        for word in ("address", "api_address", "reached"):
+            with contextlib.suppress(ValueError):
+                ipaddress.ip_address(str(answer.get(word)))
+                found.append(str(answer[word]))
     return tuple(dict.fromkeys(found))
-
-
-def is_address(text: t.Any) -> bool:
-    try:
-        ipaddress.ip_address(str(text))
-    except ValueError:
-        return False
-    return True
 
 
 def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, t.Any], dict[str, str]]:

@@ -217,17 +217,13 @@ class Cluster:
         ]
 
     def _no_link(self) -> Findings:
-        dark = False
-        for name, found in self.ends.items():
+        dark = {name: found for name, found in self.ends.items() if not any(end.carrier for end in found)}
+        for name, found in dark.items():
             tcp = "where TCP over another network is enough: -e gb10_fabric_fallback=tcp"
-            if not found:
-                dark = True
-                yield row("link", name, "block", "has no RDMA device and no ConnectX interface.", f"{rdma.CABLE_IN}; {tcp}")
-            elif not any(end.carrier for end in found):
-                dark = True
-                names = ", ".join(end.name for end in found)
-                remedy = f"{rdma.CABLE_IN}; where the cable is in: sudo ip link set {found[0].name} up; {tcp}"
-                yield row("link", name, "block", f"no interface of the fabric has carrier: {names}.", remedy)
+            up = f"where the cable is in: sudo ip link set {found[0].name} up; " if found else ""
+            names = ", ".join(end.name for end in found)
+            message = f"no interface of the fabric has carrier: {names}." if found else "has no RDMA device and no ConnectX interface."
+            yield row("link", name, "block", message, f"{rdma.CABLE_IN}; {up}{tcp}")
         if dark:
             return
         live = {name: [end for end in found if end.carrier] for name, found in self.ends.items()}
@@ -276,8 +272,7 @@ class Cluster:
 
     def holders(self, profile: Answer) -> dict[str, str]:
         """Return the nodes that have a profile's model, with the caches it is in."""
-        found = {name: on_disk(profile, self.info(name)) for name in self.nodes}
-        return {name: cache for name, cache in found.items() if cache}
+        return {name: cache for name in self.nodes if (cache := on_disk(profile, self.info(name)))}
 
     def chosen(self) -> Answer | None:
         """Return the profile that the inventory names."""
@@ -309,10 +304,8 @@ class Cluster:
 
     def _models(self, name: str) -> Findings:
         info = self.info(name)
-        whole = {}
-        for entry in self.run["catalogue"]:
-            if not entry["problems"] and on_disk(entry["profile"], info):
-                whole[entry["id"]] = on_disk(entry["profile"], info)
+        valid = [entry for entry in self.run["catalogue"] if not entry["problems"]]
+        whole = {entry["id"]: cache for entry in valid if (cache := on_disk(entry["profile"], info))}
         if whole:
             message = f"has the model of {', '.join(f'{id} (whole, in {cache})' for id, cache in whole.items())}."
             yield row("model", name, "pass", message, measured=whole)
@@ -330,10 +323,9 @@ class Cluster:
     def places(self) -> Findings:
         """Yield the address of the API."""
         found = self.api()
-        if found:
-            yield row("api", self.head, "pass", f"the API would listen on {found[0]} ({found[1]}{', where Ansible came in' if found[2] else ''}).")
-        else:
-            yield row("api", self.head, "pass", f"the API would listen on the fabric address {self.fabric_links[0].ends[self.head][1].ip}; no other was found.")
+        fabric = f"the fabric address {self.fabric_links[0].ends[self.head][1].ip}; no other was found"
+        address = f"{found[0]} ({found[1]}{', where Ansible came in' if found[2] else ''})" if found else fabric
+        yield row("api", self.head, "pass", f"the API would listen on {address}.")
 
     def found(self) -> Answer:
         """Return the inventory's content in the form that the texts take."""

@@ -60,10 +60,8 @@ def cache_of(path: str) -> str | None:
 def on_disk(profile: Answer, info: Answer) -> str | None:
     """Return the cache in which a node has a profile's model, complete and in its revision; None without one."""
     repo, revision = profile["model"]["repo"], profile["model"]["revision"]
-    for model in info["models"] or []:
-        if model["repo"] == repo and model["complete"] and revision in (None, model["revision"]) and cache_of(model["path"]):
-            return cache_of(model["path"])
-    return None
+    whole = [model for model in info["models"] or [] if model["repo"] == repo and model["complete"] and revision in (None, model["revision"])]
+    return next((cache for cache in map(cache_of, (model["path"] for model in whole)) if cache), None)
 
 
 def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
@@ -71,10 +69,8 @@ def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
     if profile and on_disk(profile, info):
         return t.cast(str, on_disk(profile, info)), "the profile's model is there"
     sizes: dict[str, int] = collections.defaultdict(int)
-    for model in info["models"] or []:
-        cache = cache_of(model["path"])
-        if cache:
-            sizes[cache] += model["bytes"] or 0
+    for model in [model for model in info["models"] or [] if cache_of(model["path"])]:
+        sizes[t.cast(str, cache_of(model["path"]))] += model["bytes"] or 0
     if sizes:
         return max(sizes, key=lambda cache: sizes[cache]), "other models are there"
     found = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and PLAIN_PATH.match(entry["value"])]

@@ -26,8 +26,13 @@ _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./@+-]*\Z")
 #: What Ansible would evaluate when it reads a value.
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
-#: Settings that go into the group's file where all nodes agree, and into a node's own file otherwise.
-PER_HOST = ("gb10_fabric_interfaces", "gb10_control_interface", "gb10_rdma_devices", "gb10_hf_home")
+#: Settings that go into the group's file where all nodes agree, and into a node's own file otherwise, each with its comment.
+PER_HOST = {
+    "gb10_fabric_interfaces": "Interfaces of the link: with carrier, and in a subnet that every node is in. NCCL's sockets use them.",
+    "gb10_control_interface": "The one with gb10_fabric_address; Gloo and the rendezvous use it.",
+    "gb10_rdma_devices": "The RDMA devices below them, for NCCL and UCX.",
+    "gb10_hf_home": "Where models lie on the nodes; one cache for all, so that nothing is downloaded twice.",
+}
 
 GROUP_VARS = "group_vars/gb10_cluster"
 
@@ -115,8 +120,8 @@ def text(lines: t.Iterable[str]) -> str:
 
 def common(hosts: Text, name: str) -> bool:
     """Return whether all hosts have the same value of a setting."""
-    values = [host["settings"][name] for host in hosts.values()]
-    return all(value == values[0] for value in values)
+    first, *others = (host["settings"][name] for host in hosts.values())
+    return all(value == first for value in others)
 
 
 def hosts_text(found: Text) -> str:
@@ -175,16 +180,6 @@ def profile_lines(found: Text) -> Lines:
     return [*lines, *setting("gb10_profile", found["profile"])]
 
 
-def link_comment(name: str) -> Lines:
-    """Return a comment about a setting of the link and where it was found."""
-    return {
-        "gb10_fabric_interfaces": comment("Interfaces of the link: with carrier, and in a subnet that every node is in. NCCL's sockets use them."),
-        "gb10_control_interface": comment("The one with gb10_fabric_address; Gloo and the rendezvous use it."),
-        "gb10_rdma_devices": comment("The RDMA devices below them, for NCCL and UCX."),
-        "gb10_hf_home": comment("Where models lie on the nodes; one cache for all, so that nothing is downloaded twice."),
-    }[name]
-
-
 def host_settings(found: Text, name: str) -> Lines:
     """Return the settings that one node has for itself, with comments."""
     host = found["hosts"][name]
@@ -192,7 +187,7 @@ def host_settings(found: Text, name: str) -> Lines:
     for key in PER_HOST:
         value = host["settings"][key]
         if not common(found["hosts"], key) and value is not None:
-            lines += ["", *link_comment(key), *(comment(f"Found: {host['cache']}.") if key == "gb10_hf_home" else []), *setting(key, value)]
+            lines += ["", *comment(PER_HOST[key]), *(comment(f"Found: {host['cache']}.") if key == "gb10_hf_home" else []), *setting(key, value)]
     return lines
 
 
@@ -214,10 +209,10 @@ def settings_text(found: Text) -> str:
         elif value is not None:
             source = {"gb10_fabric_interfaces": "link", "gb10_hf_home": "cache"}.get(key)
             why = [line for name, host in hosts.items() for line in comment(f"{name}: {host[source]}", item=True)] if source else []
-            lines += ["", *link_comment(key), *why, *setting(key, value)]
+            lines += ["", *comment(PER_HOST[key]), *why, *setting(key, value)]
         else:
             why = comment("No models were found in the directories that were searched (gb10_init_model_roots).")
-            lines += ["", *link_comment(key), *why, f"# {key}: /var/lib/gb10/huggingface"]
+            lines += ["", *comment(PER_HOST[key]), *why, f"# {key}: /var/lib/gb10/huggingface"]
     if found["gpus"] != 1:
         lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", found["gpus"])]
     if found["fallback"] != "none":

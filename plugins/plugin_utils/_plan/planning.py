@@ -9,6 +9,7 @@ The formula is :mod:`plan` of the module utils, the same on a node and here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -199,12 +200,11 @@ def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 def reports_of(repo: str) -> tuple[recipe.Report, ...]:
     """Return the recipes of a repository that were reported to run, as a plan compares them."""
     found = []
-    for record in recipes():
-        if record["repo"] == repo and record["runs"]:
-            profile, node = recorded_profile(record), record.get("node", {})
-            facts, use, declared_gib = _asked(profile, {})
-            total = node.get("total_gib", plan.CLASS_TOTAL[profile["memory"]["class_gb"]])
-            found.append(recipe.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
+    for record in [record for record in recipes() if record["repo"] == repo and record["runs"]]:
+        profile, node = recorded_profile(record), record.get("node", {})
+        facts, use, declared_gib = _asked(profile, {})
+        total = node.get("total_gib", plan.CLASS_TOTAL[profile["memory"]["class_gb"]])
+        found.append(recipe.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
     return tuple(found)
 
 
@@ -250,24 +250,25 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[compon
     found = []
     for index, one in enumerate(given):
         row = one if isinstance(one, dict) else {"total_gib": one}
-        where = f"nodes[{index}]"
         known = ("node", *declared_claims.NODE_RANGES)
-        wrong += [(f"{where}.{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
-        values: dict[str, float | None] = {}
+        wrong += [(f"nodes[{index}].{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
+        sizes = {name: _gib(row.get(name)) for name in declared_claims.NODE_RANGES}
         for name, (least, most) in declared_claims.NODE_RANGES.items():
-            value = row.get(name, usual if name == "total_gib" else None)
-            try:
-                number_of = None if value is None or isinstance(value, bool) else float(value)
-            except (TypeError, ValueError):
-                number_of = None
-            if (value is not None and number_of is None) or (number_of is not None and not least <= number_of <= most):
-                wrong.append((f"{where}.{name}", f"is {value!r}", f"GiB from {least} to {most}"))
-            values[name] = number_of
+            size = sizes[name]
+            if row.get(name) is not None and (size is None or not least <= size <= most):
+                wrong.append((f"nodes[{index}].{name}", f"is {row[name]!r}", f"GiB from {least} to {most}"))
         name = str(row.get("node") or f"node-{index + 1}")
-        found.append(components.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
+        found.append(components.Node(name, sizes["total_gib"] or usual, sizes["tenants_gib"] or 0.0, sizes["available_gib"], sizes["free_at_start_gib"]))
     if len(given) != number:
         wrong.append(("nodes", f"names {len(given)}", f"{number}, as many as the profile has ranks"))
     return found, wrong
+
+
+def _gib(value: t.Any) -> float | None:
+    """Return a number of GiB, also from a text; None for nothing and for anything else."""
+    with contextlib.suppress(TypeError, ValueError):
+        return None if isinstance(value, bool) else float(value)
+    return None
 
 
 def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[declared_claims.Fault]]:
@@ -429,13 +430,12 @@ def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str
     without = [*asked.use.unread, *asked.missing]
     if without:
         lacks.update({node.name: f"nothing is proposed without {', '.join(without)}" for node in nodes})
-    size = None
-    if not lacks:
-        found = plan.plan(asked.facts, asked.use, nodes, declared_gib=asked.declared_gib, search=False)
-        size = found["propose_kv_cache_memory_bytes"]
-        short = [one["node"] for one in found["nodes"] if not one["propose_kv_cache_memory_bytes"]]
-        lacks.update({name: "the plan leaves no room for a cache of a size of its own, with the reserve" for name in short})
-    return Pin(size, borne, lacks)
+    if lacks:
+        return Pin(None, borne, lacks)
+    found = plan.plan(asked.facts, asked.use, nodes, declared_gib=asked.declared_gib, search=False)
+    short = [one["node"] for one in found["nodes"] if not one["propose_kv_cache_memory_bytes"]]
+    lacks = dict.fromkeys(short, "the plan leaves no room for a cache of a size of its own, with the reserve")
+    return Pin(found["propose_kv_cache_memory_bytes"], borne, lacks)
 
 
 def pinned(asked: Claim, size: int | None) -> Claim:

@@ -9,18 +9,10 @@ from __future__ import annotations
 import math
 import typing as t
 
-try:
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import ProfileError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidVersion, SpecifierSet
 
 
 def is_asked(profile: dict[str, t.Any]) -> bool:
@@ -28,7 +20,7 @@ def is_asked(profile: dict[str, t.Any]) -> bool:
     return profile["executor"] == "auto" and ranks(profile) > 1 and "ray" not in profile["image"]["layers"]
 
 
-def ranks(profile: dict[str, t.Any]) -> int:
+def ranks(profile: t.Mapping[str, t.Any]) -> int:
     """Return how many ranks a profile's engine has, one for each GPU."""
     return math.prod(profile["parallel"][size] for size in ("tensor", "pipeline", "data"))
 

@@ -15,20 +15,12 @@ from pathlib import Path
 
 from ansible.module_utils.common.yaml import yaml_load
 
-try:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import Version
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidSpecifier, SpecifierSet, Version
 
 #: Ids of findings that are made here.
 IDS = ("input.flags",)

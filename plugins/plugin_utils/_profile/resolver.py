@@ -16,16 +16,9 @@ from pathlib import Path
 
 from ansible.module_utils.common.yaml import yaml_load
 
-try:
-    from packaging.version import InvalidVersion, Version
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED, canonical, flag
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidVersion, Version
 
 HISTORY = Path(__file__).with_name("flag_history.yml")
 

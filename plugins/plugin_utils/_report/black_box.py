@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import itertools
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.sources import REASONS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Record = dict[str, t.Any]
 
@@ -115,18 +117,13 @@ def _events(records: t.Sequence[Record]) -> t.Iterator[str]:
 
 def _kernel(taken: t.Sequence[Record]) -> t.Iterator[str]:
     lines = [(one["t"], kind, words) for one in taken for kind, words in one.get("k") or []]
-    counted = collections.Counter((kind, words) for _at, kind, words in lines)
-    shown: set[tuple[str, str]] = set()
-    for at, kind, words in lines:
-        if (kind, words) not in shown and len(shown) < SHOWN:
-            shown.add((kind, words))
-            often = f" ({counted[kind, words]} times)" if counted[kind, words] > 1 else ""
-            yield f"kernel, {_clock(at)}: {kind}: {words}{often}"
+    for (kind, words), moments in list(grouped(((kind, words), at) for at, kind, words in lines).items())[:SHOWN]:
+        often = f" ({len(moments)} times)" if len(moments) > 1 else ""
+        yield f"kernel, {_clock(moments[0])}: {kind}: {words}{often}"
 
 
 def _clock(at: float) -> str:
-    seconds = int(at) % 86400
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
+    return datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%H:%M:%S UTC")
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------------

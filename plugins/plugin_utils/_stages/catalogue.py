@@ -9,6 +9,7 @@ Whether one fits is judged by rules of the preflight, so that the catalogue says
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -18,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, model_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER, STOPPING
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER, STOPPING, aligned
 
 #: Version of the record.
 SCHEMA = 1
@@ -63,7 +64,7 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
     if asks > len(answers):
         return _fit(NO, [f"it takes {asks} nodes, and there {'is' if len(answers) == 1 else 'are'} {len(answers)}"], [], {})
     alone = judging.judge_after_stage(OF_A_NODE, seen, needs, own)
-    stopped = {found["node"]: found["verdict"] for found in sorted(alone, key=_gravity) if found["verdict"] in STOPPING}
+    stopped = {found["node"]: found["verdict"] for found in sorted(alone, key=lambda found: found["verdict"] == "block") if found["verdict"] in STOPPING}
     good = [node for node in seen if node not in stopped]
     doubtful = [*silent, *_messages(alone, "unknown")]
     whys = _messages(alone, *STOPPING)
@@ -82,39 +83,25 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
     return _fit(fit, _messages(together, *STOPPING), notes, _to_fetch(seen, needs, own))
 
 
-def _gravity(found: dict[str, t.Any]) -> bool:
-    return found["verdict"] == "block"
-
-
 def _fit(fit: str, why: list[str], notes: list[str], to_fetch: dict[str, t.Any]) -> dict[str, t.Any]:
     return {"fits": fit, "why": list(dict.fromkeys(why)), "notes": notes, "to_fetch": to_fetch}
 
 
 def _to_fetch(seen: t.Mapping[str, t.Any], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Return by node how many GiB it would fetch of each repository that it lacks; null where nobody says how large that is, or what lies there."""
-    found: dict[str, t.Any] = {}
+    found: dict[str, t.Any] = dict.fromkeys(seen)
     for name, info in seen.items():
-        try:
+        with contextlib.suppress(Unseen):
             lacking = model_checks.to_fetch(Node(name, info, {}, {**judging.NO_WISHES, **needs, **own[name]}))
-        except Unseen:
-            found[name] = None
-            continue
-        found[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
+            found[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
     return found
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
-def _nodes_text(entry: dict[str, t.Any]) -> str:
-    size = f" x {entry['memory_class_gb']} GB" if entry["memory_class_gb"] else ""
-    return f"{entry['nodes']}{size}"
-
-
 def _disk_text(entry: dict[str, t.Any]) -> str:
-    if entry["disk_gb"] is None:
-        return "unknown"
-    return f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}"
+    return "unknown" if entry["disk_gb"] is None else f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}"
 
 
 def _speed_text(entry: dict[str, t.Any]) -> str:
@@ -148,13 +135,24 @@ def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
 def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
     """Return the profiles as a table; with its last column when nodes were asked."""
     asked = any(entry["cluster"] is not None for entry in profiles)
-    cells = [("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if asked else []))]
-    for entry in profiles:
-        context = str(entry["context"]["served"] or "the model's")
-        row = (entry["id"], _nodes_text(entry), _disk_text(entry), context, _speed_text(entry), _license_text(entry))
-        cells.append((*row, catalogue.GATES[entry["gated"]], *([_fit_text(entry["cluster"], entry["nodes"])] if asked else [])))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
-    return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
+    return aligned(
+        [
+            ("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if asked else [])),
+            *(
+                (
+                    entry["id"],
+                    f"{entry['nodes']} x {entry['memory_class_gb']} GB" if entry["memory_class_gb"] else str(entry["nodes"]),
+                    _disk_text(entry),
+                    str(entry["context"]["served"] or "the model's"),
+                    _speed_text(entry),
+                    _license_text(entry),
+                    catalogue.GATES[entry["gated"]],
+                    *([_fit_text(entry["cluster"], entry["nodes"])] if asked else []),
+                )
+                for entry in profiles
+            ),
+        ]
+    )
 
 
 def valid(entry: catalogue.Entry) -> dict[str, t.Any]:

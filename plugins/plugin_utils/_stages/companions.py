@@ -45,11 +45,9 @@ class Wanted(t.NamedTuple):
 
 def reason(one: t.Mapping[str, t.Any], row: t.Mapping[str, t.Any]) -> str:
     """Return why a declared companion has to be started, empty when it runs as declared."""
-    if one["unit"] or not row["container"]:
-        return "" if row["running"] else f"{'unit' if one['unit'] else 'container'} is {row['state']}"
-    if row["spec"] != container.labels(one)[LABEL_SPEC]:
+    if not one["unit"] and row["container"] and row["spec"] != container.labels(one)[LABEL_SPEC]:
         return f"{CHANGED}: {', '.join(fields.compare(row['fields'], container.wanted(one), {}))}"
-    return "" if row["running"] else f"container is {row['state']}"
+    return "" if row["running"] else f"{'unit' if one['unit'] else 'container'} is {row['state']}"
 
 
 def log_path(docker: t.Mapping[str, t.Any], row: t.Mapping[str, t.Any]) -> str:

@@ -17,16 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
-
-try:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion, Version
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidSpecifier, InvalidVersion, SpecifierSet, Version
 
 #: Ids of findings that are made here.
 IDS = (

@@ -70,7 +70,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "nodes": {node: climbs.short(one) for node, one in records.items()},
     }
     files = {run.path: {**record, "nodes": records}} if run.path else {}
-    verdict = {climbs.TOP: "pass", climbs.RETURNED: "warn", climbs.OFF: "block"}[outcome]
     lines = [f"Ladder of {first['profile']}, {first['climb_id']}:", *table(first, records), *(f"written: {path}" for path in files)]
     returns = {"climbs": records}
-    return Outcome("Ladder", found, lines=lines, files=files, fresh=True, stats={"gb10_ladder_report": record, "gb10_verdict": verdict}, returns=returns)
+    return Outcome("Ladder", found, lines=lines, files=files, fresh=True, stats={"gb10_ladder_report": record, "gb10_verdict": said[0]}, returns=returns)

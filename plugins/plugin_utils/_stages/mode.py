@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -88,17 +89,17 @@ def findings(answers: Answers) -> list[Finding]:
     leaks, lost = leaked(answers), lost_nodes(answers)
     found = []
     for node, error in errors(answers, "down").items():
-        remedy = leasing.remedy_for(error, "mend that", "then run the same again, which goes on from here")
-        if node in leaks:
-            found.append(finding("mode.memory", node, "block", error["said"], remedy=remedy))
-        else:
-            found.append(finding("mode.down", node, "block", error["said"], remedy=remedy))
-    for node, error in errors(answers, "up").items():
-        remedy = leasing.remedy_for(error, "see the failure above", "the same command goes on from here")
-        found.append(finding("mode.up", node, "block", error["said"], remedy=remedy))
-    for node, error in errors(answers, "return").items():
-        remedy = leasing.remedy_for(error, "see the failure above", "nothing else is started")
-        found.append(finding("mode.returned", node, "block", error["said"], remedy=remedy))
+        judged = functools.partial(finding, "mode.memory") if node in leaks else functools.partial(finding, "mode.down")
+        remedy = leasing.remedy_for(error, "fix that", "then run the same command again, which continues from here")
+        found.append(judged(node, "block", error["said"], remedy=remedy))
+    found += [
+        finding("mode.up", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "the same command goes on from here"))
+        for node, error in errors(answers, "up").items()
+    ]
+    found += [
+        finding("mode.returned", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "nothing else is started"))
+        for node, error in errors(answers, "return").items()
+    ]
     found += leasing.findings(answers, errors(answers, "lease"))
     remedy = "bring it back and run the same again"
     return found + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]

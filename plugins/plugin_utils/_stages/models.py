@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.repositories import repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import aligned
 
 #: Version of the record.
 SCHEMA = 1
@@ -94,26 +95,16 @@ def wanted_by(model: Model, siblings: t.Sequence[Model], wanted: t.Iterable[Want
     Without a revision a profile wants what ``main`` leads to, or any revision where that is unknown. Leftovers are wanted while what is wanted is not
     complete, since the next download goes on from them.
     """
-    wanted = list(wanted)
-    if model["repo"] is None:
-        return list(dict.fromkeys(want.profile for want in wanted if by_path(want, model)))
     of_repo = [one for one in siblings if one["repo"] == model["repo"] and one["own"] == model["own"]]
     main = {one["revision"] for one in of_repo if "main" in one["refs"]}
     complete = {one["revision"] for one in of_repo if one["complete"]}
-    found = []
-    for want in wanted:
-        if by_path(want, model):
-            found.append(want.profile)
+
+    def fits(want: Want) -> bool:
         commits = {want.revision} if want.revision else main
-        if want.repo != model["repo"] or model["revision"] is None:
-            continue
-        if model["revision"] == inventory.LEFTOVERS:
-            fits = not commits or not commits <= complete
-        else:
-            fits = not commits or model["revision"] in commits
-        if fits:
-            found.append(want.profile)
-    return list(dict.fromkeys(found))
+        is_wanted = not commits <= complete if model["revision"] == inventory.LEFTOVERS else model["revision"] in commits
+        return want.repo == model["repo"] and model["revision"] is not None and (not commits or is_wanted)
+
+    return list(dict.fromkeys(want.profile for want in wanted if by_path(want, model) or fits(want)))
 
 
 def name_of(model: Model) -> str:
@@ -165,9 +156,9 @@ def _judged(row: Row, found: Answers, wanted: t.Sequence[Want], wanted_now: t.Se
 
 def _partly_known(answer: dict[str, t.Any], repo: str | None, model: Model | None = None) -> list[Model]:
     """Return what is only partly known of a model, or of a repository in the cluster's own cache."""
+    root = model["root"] if model else None
     if repo is None:
         return [model] if model and model["doubts"] else []
-    root = model["root"] if model else None
     return [one for one in answer["models"] if one["repo"] == repo and one["doubts"] and (one["root"] == root if root else one["own"])]
 
 
@@ -240,8 +231,7 @@ def table(listed: t.Sequence[Row], nodes: t.Sequence[str]) -> list[str]:
         last = "none noted" if run is None else "now" if run["live"] else run["started_at"] or "unknown"
         name = _short(row.name) + (f" ({', '.join(refs)})" if refs else "")
         cells.append((name, *(_cell(row.models.get(node)) for node in nodes), last, ", ".join(row.wanted_by) or "none", row.state))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
-    return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
+    return aligned(cells)
 
 
 def totals(found: Answers, listed: t.Sequence[Row]) -> dict[str, dict[str, int]]:
@@ -255,7 +245,7 @@ def totals(found: Answers, listed: t.Sequence[Row]) -> dict[str, dict[str, int]]
 
 def _wanting(path: str, paths: t.Iterable[Want]) -> str:
     """Return which profiles want a directory, as the end of a sentence; nothing when none does."""
-    profiles = list(dict.fromkeys(want.profile for want in paths if want.repo == path))
+    profiles = dict.fromkeys(want.profile for want in paths if want.repo == path)
     return f", missing for profile {', '.join(profiles)}" if profiles else ""
 
 
@@ -272,11 +262,10 @@ def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = (),
     said += [f"{node}: nothing says which model this has: {text}" for node, texts in unnamed(found).items() for text in texts]
     said += [f"profile {name} is not valid, so what it wants is unknown" for name in broken]
     going = [row for row in listed if row.state == COULD_GO]
-    if going:
-        said.append("To remove one, or several with commas between them: -e gb10_models_remove=REPO@REVISION")
-        for row in going:
-            where = ", ".join(f"{size_text(model['frees'])} on {node}" for node, model in row.models.items())
-            said.append(f"  {row.request}  frees {where}" + (f"; profile {', '.join(row.wanted_by)} wants it" if row.wanted_by else ""))
+    said += ["To remove one, or several with commas between them: -e gb10_models_remove=REPO@REVISION"] if going else []
+    for row in going:
+        where = ", ".join(f"{size_text(model['frees'])} on {node}" for node, model in row.models.items())
+        said.append(f"  {row.request}  frees {where}" + (f"; profile {', '.join(row.wanted_by)} wants it" if row.wanted_by else ""))
     return said
 
 

@@ -122,8 +122,8 @@ def findings_of(
             remedy="" if spread else SPREAD_REMEDIES[needs["stage"]],
         )
     )
-    halted = {node: [rank["pid"] for rank in answer["ranks"] if rank["halted"]] for node, answer in ranks.items()}
-    for node, pids in halted.items():
+    for node, answer in ranks.items():
+        pids = [rank["pid"] for rank in answer["ranks"] if rank["halted"]]
         named = ", ".join(map(str, pids))
         found.append(
             finding(
@@ -227,9 +227,9 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
         return [finding("proof.env_same", CLUSTER, "unknown", f"the whole live environment of the rank on {', '.join(blind)} is unknown.", remedy=remedy)]
     found = []
     names = sorted({name for rank in every.values() for name in rank["environ"]})
-    for name in names:
+    for name in [name for name in names if not named_like(name, needs["own_names"])]:
         values = {label: _comparable(name, rank["environ"].get(name)) for label, rank in every.items()}
-        if len(set(values.values())) > 1 and not named_like(name, needs["own_names"]):
+        if len(set(values.values())) > 1:
             shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
             message = f"{name} differs between the live ranks: {listed(shown)}."
             again = f"--tags {needs['stage']},serve -e gb10_allow_restart=true"
@@ -287,29 +287,20 @@ def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
     """Devices, capabilities, entrypoint and memlock as they are in force in the container."""
     again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow_restart=true"
-    found = []
-    for device in needs["devices"]:
-        there = device in container["devices"]
-        message = f"{device} is {'' if there else 'not '}in the container."
-        found.append(finding("proof.device", node, "pass" if there else "block", message, needed=device, remedy="" if there else again))
-    for capability in needs["capabilities"]:
-        there = capability in container["capabilities"]
-        message = f"{capability} is {'' if there else 'not '}in force in the container."
-        found.append(finding("proof.capability", node, "pass" if there else "block", message, needed=capability, remedy="" if there else again))
-    bypassed = container["entrypoint_bypassed"]
-    without = "the container runs without the image's own entrypoint, which may set up the CUDA that its kernels were compiled for."
-    found.append(
+    bypassed, have, want = container["entrypoint_bypassed"], container["memlock_bytes"], needs["memlock"]
+    fits = have == -1 or (want != -1 and have >= want)
+    return [
+        *_in_force(functools.partial(finding, "proof.device", node), needs["devices"], container["devices"], "in the container", again),
+        *_in_force(functools.partial(finding, "proof.capability", node), needs["capabilities"], container["capabilities"], "in force in the container", again),
         finding(
             "proof.entrypoint",
             node,
             "warn" if bypassed else "pass",
-            without if bypassed else "the container runs under the image's own entrypoint, or needs none.",
+            "the container runs without the image's own entrypoint, which may set up the CUDA that its kernels were compiled for."
+            if bypassed
+            else "the container runs under the image's own entrypoint, or needs none.",
             remedy=again if bypassed else "",
-        )
-    )
-    have, want = container["memlock_bytes"], needs["memlock"]
-    fits = have == -1 or (want != -1 and have >= want)
-    found.append(
+        ),
         finding(
             "proof.memlock",
             node,
@@ -318,9 +309,17 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
             measured=have,
             needed=want,
             remedy="" if fits else "raise the Docker daemon's LimitMEMLOCK, or set gb10_memlock to what this machine allows",
-        )
-    )
-    return found
+        ),
+    ]
+
+
+def _in_force(judged: t.Callable[..., Finding], wanted: t.Iterable[str], have: t.Collection[str], where: str, remedy: str) -> list[Finding]:
+    """Return a finding for each wanted device or capability."""
+    there = {name: name in have for name in wanted}
+    return [
+        judged("pass" if fits else "block", f"{name} is {'' if fits else 'not '}{where}.", needed=name, remedy="" if fits else remedy)
+        for name, fits in there.items()
+    ]
 
 
 def _no_completion(info: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:

@@ -95,14 +95,12 @@ def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict
 
 def path_text(path: t.Iterable[dict[str, t.Any]]) -> str:
     """Return the longest stage and its steps first: what to look at when a run takes too long."""
-    rows = sorted(path, key=lambda row: -row["seconds"])
     texts = []
-    for row in rows:
-        steps = ", ".join(
-            f"{one['step']} on {one['node']} {one['seconds']} s{', begun in an earlier stage' if one['overlapped'] else ''}" for one in row["steps"]
-        )
+    for row in sorted(path, key=lambda row: -row["seconds"])[:3]:
+        begun = {True: ", begun in an earlier stage", False: ""}
+        steps = ", ".join(f"{one['step']} on {one['node']} {one['seconds']} s{begun[one['overlapped']]}" for one in row["steps"])
         texts.append(f"{row['stage']} {row['seconds']} s" + (f" ({steps})" if steps else ""))
-    return ", ".join(texts[:3])
+    return ", ".join(texts)
 
 
 def context(head: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -156,12 +154,9 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
 
 def images(answers: Answers) -> dict[str, t.Any]:
     """Return by node which image it is, what it was built on and what pip added; None where there is none."""
-    found: dict[str, t.Any] = {}
-    for node, answer in answers.items():
+    found: dict[str, t.Any] = dict.fromkeys(answers)
+    for node, answer in ((node, answer) for node, answer in answers.items() if answered(answer["image"]) and answer["image"]["exists"]):
         contract = answer["image"]
-        if not answered(contract) or not contract["exists"]:
-            found[node] = None
-            continue
         built = contract["base"] or {}
         found[node] = {
             "tag": answer["profile"]["image"]["tag"],

@@ -170,23 +170,23 @@ def node_lines(node: str, answers: Answers) -> list[str]:
     nodes = {other["address"]: name for name, other in answers.items()}
     if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], nodes)):
         lines.append(f"{trouble}. Remedy: {trouble.remedy}")
-    for one in info.get("open_directories") or []:
-        lines.append(f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}")
+    lines += [
+        f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}"
+        for one in info.get("open_directories") or []
+    ]
     if info.get("caches"):
         lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
-    if kept := protect.text(info.get("protection") or {}):
-        lines.append(kept)
+    lines += filter(None, [protect.text(info.get("protection") or {})])
     lines += units.lines(info.get("services") or {})
-    if started := _start_text(info.get("last_start") or {}):
-        lines.append(started)
+    lines += filter(None, [_start_text(info.get("last_start") or {})])
     lines += recorded.status_lines(info.get("ladder") or {})
     if answered(answer.get("copy")):
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
         lines.append(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
     if answered(answer.get("companions")):
-        beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
-        lines += [f"companion {line}" for line in beside]
+        seen = answer["companions"]["companions"] or []
+        lines += [f"companion {line}" for line in companions.lines(answer.get("declared") or [], seen, answer.get("mode") or "")]
     if head:
         lines += [*filter(None, [proof_of(answer)[1]]), _serving(answers)]
         if engine.get("routes"):

@@ -152,3 +152,9 @@ def packed(texts: t.Iterable[str], width: int = 156) -> list[str]:
         else:
             lines.append(text)
     return lines
+
+
+def aligned(rows: t.Sequence[t.Sequence[str]]) -> list[str]:
+    """Return rows as lines with columns of one width each; the last column is as wide as its text."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths)), row[-1]]) for row in rows]

@@ -183,7 +183,7 @@ def test_a_stop_that_was_refused_leaves_the_mode_as_it_was():
     assert (record["mode"], record["phase"], record["clusters"]) == ("cluster", "settled", CLUSTERS)
     assert "singles refused, nothing was stopped: spark-1: it has 2 request(s)" in record["event"]
     (refused,) = found.findings
-    assert refused["id"] == "mode.down" and refused["remedy"] == "Wait for them; then run the same again, which goes on from here"
+    assert refused["id"] == "mode.down" and refused["remedy"] == "Wait for them; then run the same command again, which continues from here"
 
 
 def test_memory_that_is_not_back_leaves_everything_off():
