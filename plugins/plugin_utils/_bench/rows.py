@@ -71,8 +71,7 @@ TEXTS = {
 
 def _random(concurrency: int, wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     prompts = wanted["prompts"] or max(8, 4 * concurrency)
-    about = {"input_len": wanted["input"], "output_len": wanted["output"], "texts": []}
-    return {"workload": "random", "concurrency": concurrency, "prompts": prompts, **about}
+    return {"workload": "random", "concurrency": concurrency, "prompts": prompts, "input_len": wanted["input"], "output_len": wanted["output"], "texts": []}
 
 
 def cases(wanted: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
@@ -201,9 +200,17 @@ def compare_images(one: Row, earlier: t.Sequence[Row]) -> list[Finding]:
     slower = slower_by(one["output_tok_s"], expected, False)
     if slower <= SLOWER:
         return []
-    message = f"{name_of(one)}: {one['output_tok_s']:.1f} tokens/s on this image, {100 * slower:.0f} % slower than {expected:.1f} on the one before."
-    remedy = "compare the engine's flags and kernels of the two images (docs/flags.md), or go back to the one before"
-    return [finding("bench.image", one["client"], "warn", message, measured=one["output_tok_s"], needed=round(expected, 3), remedy=remedy)]
+    return [
+        finding(
+            "bench.image",
+            one["client"],
+            "warn",
+            f"{name_of(one)}: {one['output_tok_s']:.1f} tokens/s on this image, {100 * slower:.0f} % slower than {expected:.1f} on the one before.",
+            measured=one["output_tok_s"],
+            needed=round(expected, 3),
+            remedy="compare the engine's flags and kernels of the two images (docs/flags.md), or go back to the one before",
+        )
+    ]
 
 
 def judged(rows: t.Sequence[Row], earlier: t.Sequence[Row]) -> tuple[list[Row], list[Finding]]:
@@ -212,8 +219,17 @@ def judged(rows: t.Sequence[Row], earlier: t.Sequence[Row]) -> tuple[list[Row], 
     for one in rows:
         said = [*compare(one, earlier), *compare_images(one, earlier)]
         if one["foreign_requests"]:
-            message = f"{name_of(one)}: {one['foreign_requests']} request(s) of others were answered meanwhile; the row is kept, and never compared."
-            found.append(finding("bench.foreign", one["client"], "warn", message, measured=one["foreign_requests"], needed=0, remedy="run it again"))
+            found.append(
+                finding(
+                    "bench.foreign",
+                    one["client"],
+                    "warn",
+                    f"{name_of(one)}: {one['foreign_requests']} request(s) of others were answered meanwhile; the row is kept, and never compared.",
+                    measured=one["foreign_requests"],
+                    needed=0,
+                    remedy="run it again",
+                )
+            )
             said = []
         marked.append({**one, "regressed": any(entry["verdict"] == "block" for entry in said)})
         found += said

@@ -145,8 +145,7 @@ class _Anonymizer:
     def _word(self, names: t.Iterable[str], pseudonym: str) -> None:
         for name in names:
             if len(name) >= SHORTEST_NAME and name.lower() not in PUBLIC:
-                escaped = json.dumps(name)[1:-1]
-                for spelling in (name, escaped, urllib.parse.quote(name)):
+                for spelling in (name, json.dumps(name)[1:-1], urllib.parse.quote(name)):
                     self._words.setdefault(spelling.lower(), pseudonym)
 
     def _address(self, text: str) -> None:

@@ -48,8 +48,9 @@ def written(path: str, content: Content) -> int:
     """Write an archive, readable by the user alone, and return its bytes. Raises :class:`ClusterError`; an existing file is never replaced."""
     size = sum(len(text) for text in content.texts.values())
     if size > MOST_BYTES:
-        what = f"the calibration has {size} characters; an archive holds {MOST_BYTES}"
-        raise ClusterError(what, remedy="See which of the nodes' logs is that long.", reason="size")
+        raise ClusterError(
+            f"the calibration has {size} characters; an archive holds {MOST_BYTES}", remedy="See which of the nodes' logs is that long.", reason="size"
+        )
     raw = packed(content)
     try:
         new_file.create(path, raw)

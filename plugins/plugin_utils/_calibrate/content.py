@@ -97,8 +97,7 @@ def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.
         clean = {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
         asked["doctor"] = doctor.evidence(clean)
     if all(answered(answer["preflight"]) for answer in answers.values()):
-        seen = {node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}
-        asked["preflight"] = preflight.evidence(seen, executor)
+        asked["preflight"] = preflight.evidence({node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}, executor)
     return asked
 
 
@@ -166,5 +165,4 @@ def content(texts: dict[str, t.Any], links: dict[str, str], names: Names) -> Con
     # Names and links are texts like the others.
     whole = anonymized({name: without_secrets(value, names.secrets) for name, value in {**texts, "links.json": links}.items()}, names)
     clean_links = json.loads(whole.pop("links.json"))
-    made = Content(whole, clean_links)
-    return Content({**whole, replay.VERDICTS: as_json(replay.of_texts(made))}, clean_links)
+    return Content({**whole, replay.VERDICTS: as_json(replay.of_texts(Content(whole, clean_links)))}, clean_links)

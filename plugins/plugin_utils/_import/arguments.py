@@ -95,8 +95,11 @@ def _value(name: str, word: str, doubled_first: bool) -> t.Any:
             continue
         if not isinstance(value, str) or not (OPEN in word or CLOSE in word or _BRACES.search(value)):
             return value
-    what = "holds braces that are neither JSON nor a placeholder of this format ({name}); templates of Jinja are not filled in"
-    raise RecipeError(what, where=as_written(word), remedy="write the value itself, or a placeholder that defaults has")
+    raise RecipeError(
+        "holds braces that are neither JSON nor a placeholder of this format ({name}); templates of Jinja are not filled in",
+        where=as_written(word),
+        remedy="write the value itself, or a placeholder that defaults has",
+    )
 
 
 def _option_name(word: str) -> tuple[str, str | None]:

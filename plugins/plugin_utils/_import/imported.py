@@ -235,11 +235,20 @@ class _Mapper:
             if flags.is_known(name):
                 self.ledger.taken(field, value, f"serve.{name}")
             elif self.choices.without_mods and not self.choices.image:
-                why = "no release of vLLM has it, so a mod that is left out may have brought it"
-                self.ledger.refused(field, value, why, "give an image that has it as gb10_import_image, or take the argument out of the recipe")
+                self.ledger.refused(
+                    field,
+                    value,
+                    "no release of vLLM has it, so a mod that is left out may have brought it",
+                    "give an image that has it as gb10_import_image, or take the argument out of the recipe",
+                )
             else:
-                why = f"no release of vLLM has it{near(name, flags.table().names)}, so it is taken for one that the image's engine alone has"
-                self.ledger.changed(field, value, f"serve.{name}, listed in fork_flags", why, remedy="correct the recipe if it is misspelt")
+                self.ledger.changed(
+                    field,
+                    value,
+                    f"serve.{name}, listed in fork_flags",
+                    f"no release of vLLM has it{near(name, flags.table().names)}, so it is taken for one that the image's engine alone has",
+                    remedy="correct the recipe if it is misspelt",
+                )
 
     def _size(self, field: str, size: str, value: t.Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -260,8 +269,9 @@ class _Mapper:
         """Take a file with Python as one of the model's repository, which has to be pinned: it is code that runs."""
         file = value.removeprefix("./")
         if "/" in file:
-            why = "it is a file with code that lies in no repository"
-            self.ledger.refused(field, value, why, "build an image that holds it, and give that as gb10_import_image")
+            self.ledger.refused(
+                field, value, "it is a file with code that lies in no repository", "build an image that holds it, and give that as gb10_import_image"
+            )
         else:
             self.model.setdefault("side_files", []).append(file)
             self.serve[name] = f"side_file:{file}"
@@ -310,8 +320,7 @@ class _Mapper:
         elif purpose == "tokenizer":
             self.ledger.refused(field, repo, "its commit is not known, and the engine would look for the model's in it", self._pin(repo))
         else:
-            why = "its commit is not known: the cache's main decides"
-            self.ledger.changed(field, repo, f"repositories.{name}", why, remedy=self._pin(repo))
+            self.ledger.changed(field, repo, f"repositories.{name}", "its commit is not known: the cache's main decides", remedy=self._pin(repo))
         return f"repository:{name}"
 
     def _path(self, field: str, name: str, value: t.Any) -> None:
@@ -343,8 +352,9 @@ class _Mapper:
         chosen = self.choices.revisions.get(self.draft.model)
         named = {one["repo"] for one in (self.model, *self.repositories.values()) if "repo" in one}
         for repo in sorted(set(self.choices.revisions) - named):
-            why = f"the recipe does not name this repository{near(repo, named)}"
-            self.ledger.refused("gb10_import_revisions", repo, why, "correct its name, or leave it out")
+            self.ledger.refused(
+                "gb10_import_revisions", repo, f"the recipe does not name this repository{near(repo, named)}", "correct its name, or leave it out"
+            )
         if chosen:
             self.model["revision"] = str(chosen)
             self.ledger.changed("model", self.draft.model, f"model.revision = {chosen}", "gb10_import_revisions says so", differs=False)
@@ -365,13 +375,16 @@ class _Mapper:
             self.serve["trust_remote_code"] = True
             self.ledger.taken(field, True, "serve.trust_remote_code")
         elif known and known.has is not False:
-            remedy = "" if known.has else f"an image with an older vLLM says at once that it needs it: then {self._pin(*unpinned)}"
-            why = f"vLLM has this model's code itself since {known.since} ({known.architecture}), so none of the repository runs"
-            self.ledger.dropped(field, True, why, remedy=remedy, differs=not known.has)
+            self.ledger.dropped(
+                field,
+                True,
+                f"vLLM has this model's code itself since {known.since} ({known.architecture}), so none of the repository runs",
+                remedy="" if known.has else f"an image with an older vLLM says at once that it needs it: then {self._pin(*unpinned)}",
+                differs=not known.has,
+            )
         else:
             older = f", and vLLM has its own for this model only since {known.since}" if known else ""
-            why = f"it runs code of {' and '.join(unpinned)}, whose commit the recipe does not name{older}"
-            self.ledger.refused(field, True, why, self._pin(*unpinned))
+            self.ledger.refused(field, True, f"it runs code of {' and '.join(unpinned)}, whose commit the recipe does not name{older}", self._pin(*unpinned))
 
     def _nodes(self) -> int:
         """Return the number of nodes, which has to be one that the recipe is for."""
@@ -391,8 +404,7 @@ class _Mapper:
         for given, value in self.draft.env.items():
             name, field = str(given), f"env.{given}"
             if isinstance(value, (list, dict)) or value is None:
-                kind = "nothing" if value is None else type(value).__name__
-                self.ledger.refused(field, kind, "it is not one text or number", "correct the recipe")
+                self.ledger.refused(field, "nothing" if value is None else type(value).__name__, "it is not one text or number", "correct the recipe")
                 continue
             content = env_text(name, value)
             if (default := _DEFAULT.sub(r"\1", content)) != content:
@@ -407,11 +419,16 @@ class _Mapper:
                 own = derived.SHARED_ENV.get(name, content)
                 self.ledger.dropped(field, content, f"it is set by the collection{'' if own == content else f' to {own}'}", differs=own != content)
             elif name in _OFF_FABRIC and content.lower() == _OFF_FABRIC[name]:
-                remedy = "gb10_fabric_fallback: tcp, if that is what you want"
-                self.ledger.dropped(field, content, "it takes NCCL off InfiniBand", remedy=remedy, differs=nodes > 1)
+                self.ledger.dropped(
+                    field, content, "it takes NCCL off InfiniBand", remedy="gb10_fabric_fallback: tcp, if that is what you want", differs=nodes > 1
+                )
             elif unknown:
-                why = "it has no value: a profile has no variables of the machine that it is read on"
-                self.ledger.refused(field, ", ".join(unknown), why, "write the value into the recipe")
+                self.ledger.refused(
+                    field,
+                    ", ".join(unknown),
+                    "it has no value: a profile has no variables of the machine that it is read on",
+                    "write the value into the recipe",
+                )
             elif "{{" in content or "{%" in content:
                 self.ledger.refused(field, content, "it holds a template of Jinja, and none is filled in", "write the value itself")
             else:

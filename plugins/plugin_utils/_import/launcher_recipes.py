@@ -176,8 +176,12 @@ def _executor_config(config: dict[str, t.Any], ledger: Ledger) -> None:
     weakens = {"privileged", "security_opt", "cap_add", "devices", "user"}
     for name, value in config.items():
         asked = name in weakens and value not in (None, False, "", [], "root")
-        why = "it would give the container more rights than this collection's have" if asked else "this collection's containers have options of their own"
-        ledger.dropped(f"executor_config.{name}", value, why, differs=asked)
+        ledger.dropped(
+            f"executor_config.{name}",
+            value,
+            "it would give the container more rights than this collection's have" if asked else "this collection's containers have options of their own",
+            differs=asked,
+        )
 
 
 def _nodes(fields: dict[str, t.Any]) -> tuple[int, int]:
@@ -268,8 +272,9 @@ def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed,
         if target in steps or places.is_cache(target):
             ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
         else:
-            remedy = "build an image that holds them, and give that as gb10_import_image"
-            ledger.refused("volumes", volume, "it puts files of one machine into the container", remedy)
+            ledger.refused(
+                "volumes", volume, "it puts files of one machine into the container", "build an image that holds them, and give that as gb10_import_image"
+            )
     for link, target in links.items():
         if link in steps:
             ledger.dropped("command", f"ln -s {target} {link}", "the profile names what the link stands for", differs=False)
@@ -292,8 +297,9 @@ def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger
         ledger.changed("container", container or "nothing", choices.image, "gb10_import_image says so", differs=False)
         return choices.image
     if fields["containers"]:
-        why = "it names an image for each machine, and all ranks need the same one"
-        ledger.refused("containers", fields["containers"], why, "give one as gb10_import_image")
+        ledger.refused(
+            "containers", fields["containers"], "it names an image for each machine, and all ranks need the same one", "give one as gb10_import_image"
+        )
         return ""
     remedy = "give an image that can be pulled: -e gb10_import_image=REFERENCE"
     if not container:
@@ -303,8 +309,12 @@ def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger
     name = container.removesuffix(":latest")
     building = [arg for arg in args if arg not in _CHOOSING_ARGS]
     if "/" not in container and (name not in published or building):
-        why = f"it is built on the machine of who runs the recipe{' with ' + ' '.join(building) if building else ''}, and nobody publishes it"
-        ledger.refused("container", container, why, remedy)
+        ledger.refused(
+            "container",
+            container,
+            f"it is built on the machine of who runs the recipe{' with ' + ' '.join(building) if building else ''}, and nobody publishes it",
+            remedy,
+        )
         return ""
     if args:
         ledger.dropped("build_args", " ".join(args), "nothing is built: the published image is taken", differs=bool(building))

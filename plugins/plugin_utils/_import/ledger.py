@@ -81,8 +81,12 @@ class Ledger:
 
     def secret(self, field: str) -> None:
         """Note a secret, without its value."""
-        why = "it is a secret, which a profile may not hold"
-        self.dropped(field, HIDDEN, why, remedy="use gb10_hf_token_file for the hub's token, and gb10_api_key for the API's key")
+        self.dropped(
+            field,
+            HIDDEN,
+            "it is a secret, which a profile may not hold",
+            remedy="use gb10_hf_token_file for the hub's token, and gb10_api_key for the API's key",
+        )
 
     def checked(self, data: dict[t.Any, t.Any], fields: dict[str, t.Any], where: str = "") -> dict[str, t.Any] | None:
         """Return the fields of a mapping that a schema describes, with defaults; None when one is refused."""
@@ -94,8 +98,7 @@ class Ledger:
     def unknown(self, data: dict[t.Any, t.Any], known: t.Collection[str], where: str = "") -> None:
         """Report the fields of a mapping that are not known."""
         for key in [key for key in data if key not in known]:
-            why = f"it is not a known field{schema.near(key, known)}"
-            self.dropped(f"{where}{key}", data[key], why, remedy="see in the recipe's repository what it does")
+            self.dropped(f"{where}{key}", data[key], f"it is not a known field{schema.near(key, known)}", remedy="see in the recipe's repository what it does")
 
     @property
     def is_refused(self) -> bool:

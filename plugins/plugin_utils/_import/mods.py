@@ -78,8 +78,7 @@ def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], le
             found.files.update(files)
             ledger.taken("mods", mod, f"image.mods.{name}")
         else:
-            why = "its script does nothing but put this where the engine looks for it"
-            ledger.changed("mods", mod, " and ".join(texts), why, differs=False)
+            ledger.changed("mods", mod, " and ".join(texts), "its script does nothing but put this where the engine looks for it", differs=False)
     for mod in without:
         if mod not in mods:
             ledger.refused("gb10_import_without_mods", mod, "the recipe does not name this mod", f"its mods: {', '.join(mods) or 'none'}")

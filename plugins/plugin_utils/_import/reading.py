@@ -87,11 +87,16 @@ def _refuse_elsewhere(path: str) -> None:
     if address:
         raw = re.sub(r"https?://github\.com/([^/]+/[^/]+)/(?:blob|raw)/", r"https://raw.githubusercontent.com/\1/", path)
         name = raw.rpartition("/")[2]
-        remedy = f"curl -LO {raw}, look at it, then -e gb10_import=./{name}"
-        raise RecipeError("is an address, which is not fetched", where=path, expected="a file", remedy=remedy)
+        raise RecipeError(
+            "is an address, which is not fetched", where=path, expected="a file", remedy=f"curl -LO {raw}, look at it, then -e gb10_import=./{name}"
+        )
     if not Path(path).exists() and ("/" not in path or path.startswith("@")) and not path.endswith((".yaml", ".yml")):
-        remedy = f"curl -LO the address of its raw file in its launcher's repository, then -e gb10_import=./{path.rpartition('/')[2]}.yaml"
-        raise RecipeError("is the name of a recipe, which is not fetched", where=path, expected="a file", remedy=remedy)
+        raise RecipeError(
+            "is the name of a recipe, which is not fetched",
+            where=path,
+            expected="a file",
+            remedy=f"curl -LO the address of its raw file in its launcher's repository, then -e gb10_import=./{path.rpartition('/')[2]}.yaml",
+        )
 
 
 def parse(content: bytes, where: str) -> dict[str, t.Any]:
@@ -149,8 +154,11 @@ def kind_of(data: dict[str, t.Any], where: str) -> str:
     if "schema" in data and "image" in data and "parallel" in data:
         raise RecipeError("is a profile of this collection already", where=where, remedy=f"Use it: -e gb10_profile={where}")
     if "schema_version" in data and ("serve" in data or "backend" in data):
-        what = "is a recipe of NVIDIA/local-ai-inference-recipes, whose commands are shell with the values of one machine"
-        raise RecipeError(what, where=where, remedy="Import the recipe of eugr/spark-vllm-docker or sparkrun for this model, or write a profile.")
+        raise RecipeError(
+            "is a recipe of NVIDIA/local-ai-inference-recipes, whose commands are shell with the values of one machine",
+            where=where,
+            remedy="Import the recipe of eugr/spark-vllm-docker or sparkrun for this model, or write a profile.",
+        )
     if not _RECIPE_KEYS & set(map(str, data)):
         keys = ", ".join(str(key) for key in list(data)[:8]) or "nothing"
         raise RecipeError(f"is not a known kind of recipe (it has {keys})", where=where, expected="model, container, command, defaults", remedy=_REMEDY)

@@ -174,8 +174,7 @@ class Shell:
 
         text = _VARIABLE.sub(value_of, word)
         if _LEFT_OVER.search(without_missing(text)):
-            shown = as_written(word).replace(_QUOTED_DOLLAR, "$")
-            raise Refused("is a value that only a shell can work out", where=shown, remedy=_SHELL_REMEDY)
+            raise Refused("is a value that only a shell can work out", where=as_written(word).replace(_QUOTED_DOLLAR, "$"), remedy=_SHELL_REMEDY)
         text = text.replace(_DOLLAR, "$").replace(_BACKTICK, "`").replace(_QUOTED_DOLLAR, "$")
         return [part for part in text.split(_GAP) if part] if _GAP in text or text != word and not text else [text]
 
@@ -226,8 +225,11 @@ class Shell:
         elif name == "ln" and len(paths) == 2 and all(map(places.is_path, paths)) and any("s" in option for option in options):
             self.links[paths[1].rstrip("/")] = paths[0]
         else:
-            remedy = "put what it does into an image of your own, and give that as gb10_import_image"
-            raise Refused("changes files of the container, and is not executed", where=shown[:60], remedy=remedy)
+            raise Refused(
+                "changes files of the container, and is not executed",
+                where=shown[:60],
+                remedy="put what it does into an image of your own, and give that as gb10_import_image",
+            )
 
     def _export(self, words: list[str]) -> None:
         for word in words:
@@ -258,11 +260,15 @@ class Shell:
         elif name in _KEYWORDS:
             raise Refused("needs a shell", where=shown, remedy=_SHELL_REMEDY)
         elif name.startswith("-"):
-            what = "stands behind the end of the command: the line before it is empty, a comment, or does not end in a backslash"
-            raise Refused(what, where=shown, remedy="correct the command: no launcher passes this argument on")
+            raise Refused(
+                "stands behind the end of the command: the line before it is empty, a comment, or does not end in a backslash",
+                where=shown,
+                remedy="correct the command: no launcher passes this argument on",
+            )
         else:
-            remedy = "put what it does into an image of your own, and give that as gb10_import_image"
-            raise Refused("is a command, and none is executed", where=shown, remedy=remedy)
+            raise Refused(
+                "is a command, and none is executed", where=shown, remedy="put what it does into an image of your own, and give that as gb10_import_image"
+            )
         if "--omni" in found:
             raise Refused("starts vLLM-Omni, and not vLLM", where=shown, remedy=OTHER_ENGINE_REMEDY)
         if self.engine is not None:

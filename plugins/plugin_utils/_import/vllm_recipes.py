@@ -132,8 +132,12 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     parsed.arguments.setdefault("tensor_parallel_size", nodes)
     advice = _advice(str(recipe.data.get("guide") or ""))
     for about, text in advice[:_MOST_LINES]:
-        remedy = "compare it with the profile: flags and image that it names for a Spark are not read"
-        ledger.dropped("guide", about, f"the guide says of a Spark: {text}" if text else "the guide says this of a Spark", remedy=remedy)
+        ledger.dropped(
+            "guide",
+            about,
+            f"the guide says of a Spark: {text}" if text else "the guide says this of a Spark",
+            remedy="compare it with the profile: flags and image that it names for a Spark are not read",
+        )
     vllm = str(variant.get("min_vllm_version") or whole_model.get("min_vllm_version") or "")
     pinned = _PINNED.search(" ".join(text for _about, text in advice)) or _PINNED.search(canonical(recipe.data))
     image = _image(whole_model, variant, choices, pinned[0] if pinned else "", ledger)
@@ -201,8 +205,12 @@ def _variant(variants: dict[str, t.Any], name: str, asked: bool, ledger: Ledger)
     if not variants and not asked:
         return {}
     if name not in variants:
-        what = f"it is not a variant of the recipe{schema.near(name, variants)}"
-        ledger.refused("variants", name, what, f"choose one with -e gb10_import_variant=NAME: {', '.join(map(str, variants)) or 'it has none'}")
+        ledger.refused(
+            "variants",
+            name,
+            f"it is not a variant of the recipe{schema.near(name, variants)}",
+            f"choose one with -e gb10_import_variant=NAME: {', '.join(map(str, variants)) or 'it has none'}",
+        )
         return None
     others = [one for one in variants if one != name]
     if others:
@@ -245,8 +253,7 @@ def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], st
     for feature, content in fields["features"].items():
         where, description = f"features.{feature}", content.get("description", "")
         if feature in off:
-            remedy = "add its name to gb10_import_features to have it"
-            ledger.dropped(where, description, "it is off unless it is asked for", remedy=remedy, differs=False)
+            ledger.dropped(where, description, "it is off unless it is asked for", remedy="add its name to gb10_import_features to have it", differs=False)
         elif isinstance(content.get("strategies"), list) and strategy not in content["strategies"]:
             ledger.dropped(where, description, f"it is not for {strategy}", differs=False)
         elif "companion" in content:
@@ -314,12 +321,17 @@ def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices,
     if named:
         return named
     if model.get("nightly_required") is True:
-        why = "the recipe needs a newer engine than any release of its time"
-        ledger.changed("nightly_required", "true", "vllm/vllm-openai:nightly", why, remedy=remedy)
+        ledger.changed("nightly_required", "true", "vllm/vllm-openai:nightly", "the recipe needs a newer engine than any release of its time", remedy=remedy)
         return "vllm/vllm-openai:nightly"
     # The name that is looked up: what calls this puts the digest that it has today in its place, or says that no registry told it.
-    why = "the recipes' own site takes the newest release where a recipe names none"
-    ledger.changed("docker_image", "nothing", "vllm/vllm-openai:latest", why, remedy=remedy, differs=bool(pinned))
+    ledger.changed(
+        "docker_image",
+        "nothing",
+        "vllm/vllm-openai:latest",
+        "the recipes' own site takes the newest release where a recipe names none",
+        remedy=remedy,
+        differs=bool(pinned),
+    )
     return "vllm/vllm-openai:latest"
 
 

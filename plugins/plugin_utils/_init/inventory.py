@@ -90,8 +90,13 @@ class Cluster:
             yield from self._sight(name, answer)
         choices = settings.settings()["gb10_fabric_fallback"]["choices"]
         if self.run["fallback"] not in choices:
-            message = f"gb10_fabric_fallback: is {self.run['fallback']!r}; expected {' or '.join(choices)}."
-            yield row("fallback", CLUSTER, "block", message, f"set gb10_fabric_fallback to {' or '.join(choices)}")
+            yield row(
+                "fallback",
+                CLUSTER,
+                "block",
+                f"gb10_fabric_fallback: is {self.run['fallback']!r}; expected {' or '.join(choices)}.",
+                f"set gb10_fabric_fallback to {' or '.join(choices)}",
+            )
         if self.head not in self.nodes:
             yield row("head", CLUSTER, "block", f"gb10_head_host: {self.head} is none of {', '.join(self.nodes)}.", "name one of them")
 
@@ -105,8 +110,13 @@ class Cluster:
                 yield row("seen", name, "unknown", f"{section} could not be read: {error['error']}", error.get("remedy", ""))
         if refused:
             why = texts.one_line(refused.strip().splitlines()[-1])[:160]
-            remedy = "run with --ask-become-pass, or give the account a rule without password; every other playbook needs sudo"
-            yield row("sudo", name, "warn", f"looked without sudo, which was refused ({why}).", remedy)
+            yield row(
+                "sudo",
+                name,
+                "warn",
+                f"looked without sudo, which was refused ({why}).",
+                "run with --ask-become-pass, or give the account a rule without password; every other playbook needs sudo",
+            )
         if errors:
             blind = ", ".join(sorted({error["section"] for error in errors}))
             reasons = "; ".join(dict.fromkeys(texts.one_line(error["error"]) for error in errors))
@@ -181,19 +191,34 @@ class Cluster:
             used = {fabric_link.ends[name][0].name for fabric_link in self.fabric_links}
             together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
             for one, other, network in together:
-                message = f"{one.name} and {other.name} are both in {network}: answers may leave through the wrong one."
-                yield row("twins_apart", name, "warn", message, advice.replace("it", other.name, 1))
+                yield row(
+                    "twins_apart",
+                    name,
+                    "warn",
+                    f"{one.name} and {other.name} are both in {network}: answers may leave through the wrong one.",
+                    advice.replace("it", other.name, 1),
+                )
             crowded = {end.name for pair in together for end in pair[:2]}
             for end in found:
                 if end.carrier and not end.addresses and end.name not in crowded and not self.tcp:
                     half = f", the twin of {end.twin}," if end.twin in used else ""
-                    message = f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused."
-                    yield row("twin", name, "warn", message, f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices")
+                    yield row(
+                        "twin",
+                        name,
+                        "warn",
+                        f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused.",
+                        f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices",
+                    )
             for fabric_link in self.fabric_links:
                 end = fabric_link.ends[name][0]
                 if not end.devices and not self.tcp:
-                    remedy = f"{rdma.CABLE_IN}; where TCP is enough: -e gb10_fabric_fallback=tcp"
-                    yield row("rdma", name, "warn", f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.", remedy)
+                    yield row(
+                        "rdma",
+                        name,
+                        "warn",
+                        f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.",
+                        f"{rdma.CABLE_IN}; where TCP is enough: -e gb10_fabric_fallback=tcp",
+                    )
 
     @property
     def synced(self) -> list[str]:
@@ -222,8 +247,13 @@ class Cluster:
             tcp = "where TCP over another network is enough: -e gb10_fabric_fallback=tcp"
             up = f"where the cable is in: sudo ip link set {found[0].name} up; " if found else ""
             names = ", ".join(end.name for end in found)
-            message = f"no interface of the fabric has carrier: {names}." if found else "has no RDMA device and no ConnectX interface."
-            yield row("link", name, "block", message, f"{rdma.CABLE_IN}; {up}{tcp}")
+            yield row(
+                "link",
+                name,
+                "block",
+                f"no interface of the fabric has carrier: {names}." if found else "has no RDMA device and no ConnectX interface.",
+                f"{rdma.CABLE_IN}; {up}{tcp}",
+            )
         if dark:
             return
         live = {name: [end for end in found if end.carrier] for name, found in self.ends.items()}
@@ -231,8 +261,13 @@ class Cluster:
         ring = self._ring(live)
         again = f"run init again: ansible-playbook gb10.cluster.init -i {','.join(self.nodes)},"
         if ring:
-            remedy = "connect all nodes through a switch, in one subnet; rings are beyond this collection"
-            yield row("address", CLUSTER, "block", f"no subnet is common to all nodes, though each shares one with some ({ring}): {held}.", remedy)
+            yield row(
+                "address",
+                CLUSTER,
+                "block",
+                f"no subnet is common to all nodes, though each shares one with some ({ring}): {held}.",
+                "connect all nodes through a switch, in one subnet; rings are beyond this collection",
+            )
             return
         self.missing = {} if self.tcp or self.synced else wanted_addresses(live, [], self._networks())
         what = "no subnet is common to all nodes"
@@ -286,8 +321,9 @@ class Cluster:
         if self.run["chosen"] and entry:
             why = "; ".join(entry["problems"]) or self.fits(entry["profile"])
             if why:
-                remedy = "choose another with -e gb10_profile=ID, or name other hosts"
-                yield row("profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", remedy)
+                yield row(
+                    "profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", "choose another with -e gb10_profile=ID, or name other hosts"
+                )
                 return
         others = [one["id"] for one in self.fitting() if not entry or one["id"] != entry["id"]]
         if entry:
@@ -296,9 +332,13 @@ class Cluster:
         else:
             least = min(self.totals.values(), default=0) / MIB_IN_GIB
             these = f"{len(self.nodes)} node(s) with {self.gpus_each} GPU(s) and {least:.1f} GiB of memory each"
-            message = f"no profile fits {these}; the inventory is written without one."
-            remedy = "name as many hosts as a profile is for (docs/profiles.md), or run with -e gb10_profile=FILE and a profile of your own"
-            yield row("profile", CLUSTER, "warn", message, remedy)
+            yield row(
+                "profile",
+                CLUSTER,
+                "warn",
+                f"no profile fits {these}; the inventory is written without one.",
+                "name as many hosts as a profile is for (docs/profiles.md), or run with -e gb10_profile=FILE and a profile of your own",
+            )
         for name in self.nodes:
             yield from self._models(name)
 
@@ -307,8 +347,7 @@ class Cluster:
         valid = [entry for entry in self.run["catalogue"] if not entry["problems"]]
         whole = {entry["id"]: cache for entry in valid if (cache := on_disk(entry["profile"], info))}
         if whole:
-            message = f"has the model of {', '.join(f'{id} (whole, in {cache})' for id, cache in whole.items())}."
-            yield row("model", name, "pass", message, measured=whole)
+            yield row("model", name, "pass", f"has the model of {', '.join(f'{id} (whole, in {cache})' for id, cache in whole.items())}.", measured=whole)
         elif info["models"]:
             yield row("model", name, "pass", f"has {len(info['models'])} model(s) on disk, none of them whole and of a profile in its revision.")
 
@@ -316,8 +355,7 @@ class Cluster:
 
     def api(self) -> tuple[str, str, bool] | None:
         """Return where the API listens; None to leave it on the head's fabric address."""
-        used = [fabric_link.ends[self.head][0].name for fabric_link in self.fabric_links]
-        found = api_address(self.info(self.head), self.nodes[self.head]["reached"], used)
+        found = api_address(self.info(self.head), self.nodes[self.head]["reached"], [fabric_link.ends[self.head][0].name for fabric_link in self.fabric_links])
         return None if found and found[0] == str(self.fabric_links[0].ends[self.head][1].ip) else found
 
     def places(self) -> Findings:
@@ -349,12 +387,11 @@ class Cluster:
                 "link": "; ".join(f"{end.name} {address} ({end.describe()})" for end, address in mine),
                 "cache": cache[1] if cache else "",
             }
-        fitting = [{"id": one["id"], "repo": one["profile"]["model"]["repo"], "holders": self.holders(one["profile"])} for one in self.fitting()]
         return {
             "head": self.head,
             "hosts": hosts,
             "profile": (entry["path"] if own else entry["id"]) if entry else None,
-            "fitting": fitting,
+            "fitting": [{"id": one["id"], "repo": one["profile"]["model"]["repo"], "holders": self.holders(one["profile"])} for one in self.fitting()],
             "class_gb": memory_class(min(self.totals.values())) if self.totals else None,
             "gpus": self.gpus_each,
             "api": self.api(),
@@ -405,15 +442,32 @@ def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
     absent = [file for file in planned["files"] if not there.get(file["path"])]
     other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, "", _sha1(file))]
     if other:
-        message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
-        remedy = "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY"
-        return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
+        return {
+            "findings": [
+                *found,
+                row(
+                    "files",
+                    CONTROLLER,
+                    "block",
+                    f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written.",
+                    "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY",
+                ),
+            ],
+            "files": [],
+        }
     for file in planned["advice"]:
         if not there.get(file["path"]):
             absent.append(file)
         elif there[file["path"]] != _sha1(file):
-            message = f"{file['path']} is there already, with another text; it is kept, and what this run would write is below."
-            found.append(row("files", CONTROLLER, "warn", message, f"remove {file['path']} if it is old"))
+            found.append(
+                row(
+                    "files",
+                    CONTROLLER,
+                    "warn",
+                    f"{file['path']} is there already, with another text; it is kept, and what this run would write is below.",
+                    f"remove {file['path']} if it is old",
+                )
+            )
     if planned["files"]:
         names = ", ".join(file["path"] for file in absent)
         found.append(row("files", CONTROLLER, "pass", f"new: {names}." if names else "all is there already, as this run would write it."))

@@ -82,8 +82,7 @@ def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
     known = {interface["name"]: interface for interface in info["interfaces"]}
     members = grouped((link["bond"] or link["netdev"], link) for link in info["fabric"] if link["bond"] or link["netdev"])
     taken = {link["netdev"] for link in info["fabric"]}
-    others = [name for name in known if tcp and name not in taken and not VIRTUAL.match(name)]
-    members = {**dict.fromkeys(others, []), **members}
+    members = {**dict.fromkeys([name for name in known if tcp and name not in taken and not VIRTUAL.match(name)], []), **members}
     return sorted((_link_end(name, links, known.get(name)) for name, links in members.items() if PLAIN_NAME.match(name)), key=lambda end: end.order)
 
 
@@ -126,8 +125,7 @@ def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> lis
     def order(fabric_link: FabricLink) -> tuple[t.Any, ...]:
         devices = all(end.devices for end, _address in fabric_link.ends.values())
         slowest = min(end.speed or 0 for end, _address in fabric_link.ends.values())
-        came = bool(reached) and str(fabric_link.ends[head][1].ip) == reached
-        return (not devices, came, -slowest, fabric_link.ends[head][0].order, fabric_link.network)
+        return (not devices, bool(reached) and str(fabric_link.ends[head][1].ip) == reached, -slowest, fabric_link.ends[head][0].order, fabric_link.network)
 
     chosen: list[FabricLink] = []
     for fabric_link in sorted(whole, key=order):
@@ -209,7 +207,6 @@ def _same_last_byte(node: str, chosen: t.Sequence[FabricLink], position: int) ->
 
 def _fresh_address(network: ipaddress.IPv4Network, number: int, gone: t.Collection[t.Any]) -> ipaddress.IPv4Interface:
     first, last = int(network.network_address) + 1, int(network.broadcast_address) - 1
-    preferred = int(network.network_address) + number
-    places = [preferred, *range(first, min(last, first + 1024) + 1)]
+    places = [int(network.network_address) + number, *range(first, min(last, first + 1024) + 1)]
     host = next(place for place in places if first <= place <= last and ipaddress.IPv4Address(place) not in gone)
     return ipaddress.IPv4Interface((host, network.prefixlen))

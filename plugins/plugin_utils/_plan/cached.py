@@ -63,8 +63,11 @@ def profile_of(repo: str, hf_home: str, revision: str | None = None, ranks: int 
     config = read_json(place.path, "config.json") if place.path else {}
     if not place.path or not config:
         where = place.path or os.path.join(home, "hub", model_files.repo_directory(repo))
-        what = f"{where}: no config.json of {repo}{f' at {revision}' if revision else ''}, expected a snapshot of it in the hub cache {home}"
-        raise ClusterError(what, remedy=f"hf download {repo} config.json model.safetensors.index.json, or name the cache: gb10_plan_hf_home.", reason="cache")
+        raise ClusterError(
+            f"{where}: no config.json of {repo}{f' at {revision}' if revision else ''}, expected a snapshot of it in the hub cache {home}",
+            remedy=f"hf download {repo} config.json model.safetensors.index.json, or name the cache: gb10_plan_hf_home.",
+            reason="cache",
+        )
     size = weights_gb(place.path)
     facts = {**model_facts.from_config(config), **({"checkpoint_gb": size} if size else {}), "source": f"config.json of {repo} at {place.revision}"}
     return {

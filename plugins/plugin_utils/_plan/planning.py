@@ -216,8 +216,12 @@ def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[component
         strangers = [one for one in tenants if one.get("node") not in (None, *names)]
         wrong = [f"gb10_tenants: {one['name']} is on {one['node']}, expected one of the plan's nodes ({', '.join(names)})" for one in strangers]
     if wrong:
-        remedy = 'Correct them; gb10_plan_nodes names the nodes: [{"node": "spark-1"}, {"node": "spark-2"}].'
-        raise ClusterError("; ".join(wrong), where="tenants of the plan", remedy=remedy, reason="input")
+        raise ClusterError(
+            "; ".join(wrong),
+            where="tenants of the plan",
+            remedy='Correct them; gb10_plan_nodes names the nodes: [{"node": "spark-1"}, {"node": "spark-2"}].',
+            reason="input",
+        )
     found = []
     for node in nodes:
         claimed = declared_claims.claimed(tenants, node.name)
@@ -353,8 +357,7 @@ def memory_plan(
     single = None
     if use.tensor > 1 and not result["missing"]:
         alone = use._replace(tensor=1, pipeline=1, data=1, ray=False)
-        total = declared_gib and declared_gib * use.tensor
-        single = plan.plan(facts, alone, on[:1], declared_gib=total, search=False, reports=asked.reports)["verdict"]
+        single = plan.plan(facts, alone, on[:1], declared_gib=declared_gib and declared_gib * use.tensor, search=False, reports=asked.reports)["verdict"]
     return {
         "schema": 1,
         "kind": KIND,
@@ -400,8 +403,12 @@ def admission(asked: Claim, node: components.Node, records: t.Sequence[starts.St
         node = node._replace(took=known[0], peak=known[1])
     use = use._replace(recorded=starts.bears(records, use.context))
     found = plan.plan(asked.facts, use, [node], declared_gib=asked.declared_gib, reports=asked.reports)
-    words = wording.would_go(found["would_fit"], asked.given, found["nodes"][0]["reported"])
-    return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": words}
+    return {
+        "verdict": found["verdict"],
+        "node": found["nodes"][0],
+        "reasons": found["nodes"][0]["reasons"],
+        "would_go": wording.would_go(found["would_fit"], asked.given, found["nodes"][0]["reported"]),
+    }
 
 
 class Pin(t.NamedTuple):
@@ -473,12 +480,11 @@ def expected(
     lacks = [*asked.missing, *(["the size of the drafter"] if asked.use.unsized_draft else [])]
     grown = [one["to"] for one in growth_of(profile["model"]["repo"]) if one["to"] <= asked.use.context]
     lacks += [f"an explanation of what {tokens} tokens were reported to take" for tokens in grown]
-    claimed = sum([*declared_claims.claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
     return {
         "start_digest": _digest(profile, serve),
         "facts": asked.facts,
         "use": asked.use._asdict(),
         "declared_gib": asked.declared_gib,
-        "claims_gib": claimed,
+        "claims_gib": sum([*declared_claims.claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)]),
         "lacks": lacks,
     }

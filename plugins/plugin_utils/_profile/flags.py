@@ -127,8 +127,7 @@ def problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str)
             what, remedy = _not_of(allowed, head, value, wanted, profile) if allowed and head == name else ("", "")
             verdict = "block"
         else:
-            known = [*table().names, *(one for one in resolver.history() if not resolver.is_variable(one))]
-            hint = near(head, known)
+            hint = near(head, [*table().names, *(one for one in resolver.history() if not resolver.is_variable(one))])
             what = f"is an argument of no release of vLLM from {table().recorded[0]} to {table().recorded[-1]}{hint}"
             # A fork, or a release after those, may have what looks like nothing that is known.
             remedy, verdict = f"correct its name; {_FORK}", "block" if hint or allowed else "warn"
@@ -151,8 +150,10 @@ def _not_of(allowed: list[str], name: str, value: t.Any, wanted: dict[str, t.Any
     if not late and not gone:
         return "", ""
     says = f"it came after {after}" if late else f"it is gone since {before}"
-    what = f"is an argument of no release that the profile allows ({allowed[0]} to {allowed[-1]}): {says}"
-    return what, f"remove it, or change requires.vllm of the profile; {_FORK}"
+    return (
+        f"is an argument of no release that the profile allows ({allowed[0]} to {allowed[-1]}): {says}",
+        f"remove it, or change requires.vllm of the profile; {_FORK}",
+    )
 
 
 def _is_strange(name: str, value: t.Any, history: resolver.Row, wanted: dict[str, t.Any]) -> bool:

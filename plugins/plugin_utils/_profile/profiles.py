@@ -135,8 +135,13 @@ def _with_extended(path: Path, above: tuple[Path, ...] = ()) -> t.Any:
     there = {stem: file for stem, file in there.items() if file not in (*above, path)}
     if name not in there:
         again = name in {file.stem for file in (*above, path)}
-        what = f"'{name}' extends this profile itself" if again else f"there is no profile '{name}'{near(name, there)}"
-        raise ProfileError(problem("extends", what, "the id of a profile next to this file, or of a shipped one"))
+        raise ProfileError(
+            problem(
+                "extends",
+                f"'{name}' extends this profile itself" if again else f"there is no profile '{name}'{near(name, there)}",
+                "the id of a profile next to this file, or of a shipped one",
+            )
+        )
     extended = _with_extended(there[name], (*above, path))
     if not isinstance(extended, dict):
         raise ProfileError(problem("extends", f"{there[name]} is not a profile", "a mapping"))
@@ -206,8 +211,13 @@ def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any
     for name in used:
         if name not in profile["switches"]:
             has = ", ".join(profile["switches"]) or "none"
-            what = f"profile {profile['id']} has no switch '{name}'{near(name, profile['switches'])}. Its switches: {has}"
-            raise ProfileError(problem("gb10_profile_switches", what, remedy="correct gb10_profile_switches"))
+            raise ProfileError(
+                problem(
+                    "gb10_profile_switches",
+                    f"profile {profile['id']} has no switch '{name}'{near(name, profile['switches'])}. Its switches: {has}",
+                    remedy="correct gb10_profile_switches",
+                )
+            )
         overlay = profile["switches"][name]
         serve = snake(overlay["serve"])
         settings = {f"serve.{key}": value for key, value in serve.items()} | {f"env.shared.{key}": value for key, value in overlay["env"]["shared"].items()}
@@ -216,8 +226,13 @@ def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any
         for key, value in settings.items():
             other, earlier = owner.setdefault(key, (name, value))
             if earlier != value:
-                what = f"'{other}' and '{name}' of profile {profile['id']} contradict each other: {key} is {earlier!r} and {value!r}"
-                raise ProfileError(problem("gb10_profile_switches", what, remedy="use one of the two"))
+                raise ProfileError(
+                    problem(
+                        "gb10_profile_switches",
+                        f"'{other}' and '{name}' of profile {profile['id']} contradict each other: {key} is {earlier!r} and {value!r}",
+                        remedy="use one of the two",
+                    )
+                )
         result["serve"] = {**snake(result["serve"]), **serve}
         result["env"]["shared"] |= overlay["env"]["shared"]
         result["ladder"] = overlay["ladder"] or result["ladder"]

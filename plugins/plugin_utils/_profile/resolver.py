@@ -180,8 +180,7 @@ def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], ex
     # What was written in today's words wins over what older words become.
     result = {**given, **kept}
     variables = {name for name in result if name in env or is_variable(name)}
-    chosen = {name: value for name, value in result.items() if name not in variables}
-    return Resolved(chosen, {name: result[name] for name in sorted(variables)}, steps)
+    return Resolved({name: value for name, value in result.items() if name not in variables}, {name: result[name] for name in sorted(variables)}, steps)
 
 
 def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], executor: str) -> tuple[Step | None, dict[str, t.Any] | None]:
@@ -250,8 +249,9 @@ def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) 
         what = f"vLLM {engine.version} does not take {as_typed(name, value)}"
         first, gone = row.get("values", {}).get(text_of(value), (None, None))
     if first and not engine.within(first, None):
-        remedy = f"take an image.base with vLLM {first} or newer, or remove it"
-        return Step("block", name, f"{what}; the first release with it is {first}.", remedy, _source(row))
+        return Step(
+            "block", name, f"{what}; the first release with it is {first}.", f"take an image.base with vLLM {first} or newer, or remove it", _source(row)
+        )
     if gone and engine.within(gone, None):
         says = f"; instead: {row['instead']}" if "instead" in row else ""
         return Step("block", name, f"{what}; it is gone since {gone}{says}.", "remove it", _source(row))
@@ -260,8 +260,12 @@ def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) 
         return Step("block", name, f"{what}, but {', '.join(listed)}{near(text_of(value), listed)}.", "choose one of these")
     if is_variable(name):
         known = engine.takes["env"] if engine.takes else []
-        remedy = "correct its name, or when a plugin or a patch of the image reads it, list it in the profile's env.declared"
-        return Step("block", name, f"{what}, nor does the image set it{near(name, known)}.", remedy)
+        return Step(
+            "block",
+            name,
+            f"{what}, nor does the image set it{near(name, known)}.",
+            "correct its name, or when a plugin or a patch of the image reads it, list it in the profile's env.declared",
+        )
     known = [option[2:].replace("-", "_") for option in engine.takes["flags"]] if engine.takes else []
     return Step("block", name, f"{what}{near(name, known)}.", "correct its name, or remove it", _source(row))
 

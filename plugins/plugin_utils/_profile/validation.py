@@ -186,8 +186,7 @@ def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> li
 def _fork_problems(profile: dict[str, t.Any]) -> list[Problem]:
     """What is wrong with the flags that a fork alone knows: each is set somewhere, can be looked up, and no release was measured with it."""
     problems = []
-    parts = (profile, *profile["switches"].values())
-    known = {path for part in parts for path in (*_paths(snake(part["serve"])), *part["env"]["shared"])}
+    known = {path for part in (profile, *profile["switches"].values()) for path in (*_paths(snake(part["serve"])), *part["env"]["shared"])}
     for name, one in profile["fork_flags"].items():
         where = f"fork_flags.{name}"
         what = f"neither serve nor env.shared sets it{near(name, known)}"
@@ -256,8 +255,9 @@ def _patch_problems(patch: dict[str, str], where: str) -> list[Problem]:
     except OSError as error:
         return [problem(f"{where}.file", f"{path} can't be read: {error.strerror}", "a file next to the profile")]
     if digest != patch["sha256"]:
-        remedy = "look at what was changed in it, then write down its digest"
-        return [problem(f"{where}.sha256", f"{path.name} has the digest {digest}", patch["sha256"], remedy)]
+        return [
+            problem(f"{where}.sha256", f"{path.name} has the digest {digest}", patch["sha256"], "look at what was changed in it, then write down its digest")
+        ]
     return []
 
 

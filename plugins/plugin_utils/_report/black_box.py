@@ -87,8 +87,7 @@ def _gpu(taken: t.Sequence[Record]) -> t.Iterator[str]:
 
 
 def _links(taken: t.Sequence[Record]) -> t.Iterator[str]:
-    names = sorted({name for one in taken for name in one.get("l") or {}})
-    for name in names:
+    for name in sorted({name for one in taken for name in one.get("l") or {}}):
         states = [(one["t"], one["l"][name][0], one["l"][name][1]) for one in taken if name in (one.get("l") or {})]
         downs = [at for (at, up, _changes), before in zip(states, [None, *states]) if up is False and (before is None or before[1] is not False)]
         counts = [changes for _at, _up, changes in states if changes is not None]
@@ -100,8 +99,7 @@ def _links(taken: t.Sequence[Record]) -> t.Iterator[str]:
 
 
 def _stalls(taken: t.Sequence[Record]) -> t.Iterator[str]:
-    gaps = [after["t"] - before["t"] for before, after in itertools.pairwise(taken)]
-    long = [gap for gap in gaps if gap > STALL]
+    long = [gap for before, after in itertools.pairwise(taken) if (gap := after["t"] - before["t"]) > STALL]
     if long:
         yield f"no sample for {max(long):.0f} s at the longest, {len(long)} time(s): the node was stuck, or its clock was set"
 

@@ -40,8 +40,7 @@ def plan(answers: dict[str, dict[str, t.Any]], copy: str, offline: bool) -> dict
 
 def _is_whole(answer: dict[str, t.Any]) -> bool:
     """Return whether a node lacks nothing of the hub's. Nothing is ever brought into a plain directory."""
-    rows = [row for row in answer["repositories"] if not model_files.is_directory(row["repo"])]
-    return all(row["complete"] for row in rows)
+    return all(row["complete"] for row in answer["repositories"] if not model_files.is_directory(row["repo"]))
 
 
 def told(answers: Answers, word: str = "copied") -> dict[str, dict[str, t.Any]]:

@@ -135,8 +135,12 @@ def fault_of(entry: Entry, look: Look, node: Node, arguments: Arguments, limits:
     measured = arguments["measured"] if "measured" in arguments else operand(arguments["measures"], node, limits, seen)
     needed = arguments.get("needed")
     needed = needed.format_map({**limits, **entry}) if isinstance(needed, str) else operand(needed, node, limits)
-    words = {name: operand(value, node, limits, seen) for name, value in arguments.get("words", {}).items()}
-    return Fault(measured, needed, {**entry, **words}, verdict=arguments.get("verdict", ""))
+    return Fault(
+        measured,
+        needed,
+        {**entry, **{name: operand(value, node, limits, seen) for name, value in arguments.get("words", {}).items()}},
+        verdict=arguments.get("verdict", ""),
+    )
 
 
 def gib(mib: float) -> float:
@@ -243,8 +247,12 @@ def reported(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The module whose result is ``in`` reported nothing under the id ``id``. Its findings keep their own verdict and words."""
     for found in node.get(arguments["in"]):
         if found["id"] == arguments["id"] and found["verdict"] != "pass":
-            words = {"message": found["message"].rstrip("."), "remedy": found.get("remedy") or "look at the node"}
-            yield Fault(found.get("measured"), found.get("needed"), words, verdict=found["verdict"])
+            yield Fault(
+                found.get("measured"),
+                found.get("needed"),
+                {"message": found["message"].rstrip("."), "remedy": found.get("remedy") or "look at the node"},
+                verdict=found["verdict"],
+            )
 
 
 # --- between nodes ----------------------------------------------------------------------------------------------------------
@@ -286,5 +294,4 @@ def within(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults
         spread = max(figures.values()) - min(figures.values())
         if spread > allowed:
             shown = {name: gib(figure) for name, figure in figures.items()}
-            words = {"listed": listed(shown, " GiB"), "spread": gib(spread)}
-            yield Fault(shown, "the same on every node", words, node=CLUSTER)
+            yield Fault(shown, "the same on every node", {"listed": listed(shown, " GiB"), "spread": gib(spread)}, node=CLUSTER)

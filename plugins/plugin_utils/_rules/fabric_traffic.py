@@ -148,8 +148,15 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
     measured = {name: round(sent.above_idle) for name, sent in {**rdma, **tcp, **others}.items()}
 
     def judged(verdict: str, sent: t.Mapping[str, Sent], how: str, remedy: str = "") -> Finding:
-        message = f"one completion sent {megabytes(_total(sent).above_idle)} {how} over {', '.join(sent)}; the ranks need {megabytes(needed)} of each other."
-        return finding("proof.fabric", node, verdict, message, measured=measured, needed=needed, remedy=remedy)
+        return finding(
+            "proof.fabric",
+            node,
+            verdict,
+            f"one completion sent {megabytes(_total(sent).above_idle)} {how} over {', '.join(sent)}; the ranks need {megabytes(needed)} of each other.",
+            measured=measured,
+            needed=needed,
+            remedy=remedy,
+        )
 
     if _total(rdma).above_idle >= least:
         return [judged("pass", rdma, "by RDMA"), *_silent(node, rdma, settings["rdma_devices"], least)]
@@ -215,8 +222,13 @@ def judge(
 
 
 def _unknown(node: str, unseen: Unseen) -> Finding:
-    remedy = unseen.remedy or "look by hand (rdma statistic, ip -s link); a profile whose checks leave `fabric` out is not asked"
-    return finding("proof.fabric", node, "unknown", f"whether the ranks talk over the fabric is unknown: {unseen}.", remedy=remedy)
+    return finding(
+        "proof.fabric",
+        node,
+        "unknown",
+        f"whether the ranks talk over the fabric is unknown: {unseen}.",
+        remedy=unseen.remedy or "look by hand (rdma statistic, ip -s link); a profile whose checks leave `fabric` out is not asked",
+    )
 
 
 def _nccl(node: str, nets: t.Mapping[str, str], settings: Entry) -> list[Finding]:

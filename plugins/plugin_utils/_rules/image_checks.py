@@ -20,8 +20,14 @@ def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
     """The Docker engine answers."""
     if not node.get("docker.reachable"):
         error = node.error("docker") or {}
-        remedy = error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket"
-        yield Fault(False, True, {"why": error.get("error", "no answer"), "remedy": remedy})
+        yield Fault(
+            False,
+            True,
+            {
+                "why": error.get("error", "no answer"),
+                "remedy": error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket",
+            },
+        )
 
 
 @check
@@ -111,8 +117,7 @@ def image_present(node: Node, arguments: Arguments, limits: Arguments) -> Faults
     if _image(node) is None:
         pulled = image["base"] if node.get("images").get(image["base"]) is None else ""
         lost = node.needs["offline"] and pulled and not node.needs.get("image_given")
-        cannot = f"gb10_offline is true, and {pulled} is not on this node either" if lost else ""
-        yield Fault(None, image["tag"], {"image": image["tag"]}, cannot=cannot)
+        yield Fault(None, image["tag"], {"image": image["tag"]}, cannot=f"gb10_offline is true, and {pulled} is not on this node either" if lost else "")
 
 
 @check

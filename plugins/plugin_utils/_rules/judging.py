@@ -141,8 +141,7 @@ class Judge:
 
     def _fault(self, rule: Rule, node: Node, fault: Fault, settings: dict[str, t.Any]) -> None:
         name = fault.node or node.name
-        limits = settings.get(name, settings[node.name])["limits"]
-        words = {**limits, "measured": fault.measured, "needed": fault.needed, "node": name, **fault.words}
+        words = {**settings.get(name, settings[node.name])["limits"], "measured": fault.measured, "needed": fault.needed, "node": name, **fault.words}
         verdict, remedy = fault.verdict or rule.verdict, rule.remedy.format_map(words)
         if rule.repair:
             stage = rule.repair.stage
@@ -151,8 +150,20 @@ class Judge:
                 verdict, remedy = "warn", f"stage {stage} will {rule.repair.does}"
             elif fault.cannot or verdict == "block":
                 remedy += f" (stage {stage} does not: {cannot})"
-        message = " ".join(rule.message.format_map(words).split())
-        self._add(rule, finding(rule.id, name, verdict, message, measured=fault.measured, needed=fault.needed, remedy=remedy, source=rule.source), settings)
+        self._add(
+            rule,
+            finding(
+                rule.id,
+                name,
+                verdict,
+                " ".join(rule.message.format_map(words).split()),
+                measured=fault.measured,
+                needed=fault.needed,
+                remedy=remedy,
+                source=rule.source,
+            ),
+            settings,
+        )
 
     def _unknown(self, rule: Rule, name: str, unseen: Unseen, settings: dict[str, t.Any]) -> None:
         title = rule.title if rule.title[1:2].isupper() or rule.title.split()[0] in PROPER_NAMES else f"{rule.title[0].lower()}{rule.title[1:]}"
@@ -269,11 +280,9 @@ def judge(
     (words of ``_rules.node_settings.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
     ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
     """
-    nodes = nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"]))
-    judgement = Judge(nodes, shipped() if rules is None else rules)
+    judgement = Judge(nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"])), shipped() if rules is None else rules)
     judgement.run()
-    beside = [found for name, one in asked.items() for found in strays(name, one["zombies"])]
-    return _record(kind, judgement, beside, run, profile["id"])
+    return _record(kind, judgement, [found for name, one in asked.items() for found in strays(name, one["zombies"])], run, profile["id"])
 
 
 def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[str, t.Any], profile: str | None) -> dict[str, t.Any]:

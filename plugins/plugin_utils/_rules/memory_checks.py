@@ -64,8 +64,11 @@ def available_mb(node: Node) -> int:
         return available
     held = node.get("held").get(node.needs["cluster"], {"gpu_mib": 0, "anon_mb": 0})
     if held["gpu_mib"] is None:
-        what = f"held.{node.needs['cluster']}.gpu_mib"
-        raise Unseen(what, "the driver does not say what the live engine holds", "take the cluster down first (the playbook teardown), then bring it up")
+        raise Unseen(
+            f"held.{node.needs['cluster']}.gpu_mib",
+            "the driver does not say what the live engine holds",
+            "take the cluster down first (the playbook teardown), then bring it up",
+        )
     return available + int(held["gpu_mib"]) + int(held["anon_mb"])
 
 
@@ -161,11 +164,14 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
     more, who = claims(node)
     pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
-    on = components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
-    found = planning.admission(pinned, on, records(node))
+    found = planning.admission(pinned, components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who), records(node))
     if found["verdict"] != plan.FITS:
-        why = "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])])
-        words = {"says": found["verdict"], "figures": wording.figures(found["node"]), "why": why, "would_go": found["would_go"]}
+        words = {
+            "says": found["verdict"],
+            "figures": wording.figures(found["node"]),
+            "why": "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])]),
+            "would_go": found["would_go"],
+        }
         verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
         yield Fault(found["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
 

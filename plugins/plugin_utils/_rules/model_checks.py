@@ -124,8 +124,8 @@ def no_repository(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
         without = [node for node in lacking if not node.needs["hub_token"] and not node.needs.get("given")]
         places = {"lacking": ", ".join(node.name for node in lacking), "without": ", ".join(node.name for node in without)}
         page = f"https://huggingface.co/{repository['repo']}"
-        terms = {"terms": repository["license"].get("id"), "terms_page": repository["license"].get("url") or page}
-        entry = {**repository, **places, **terms, "page": page}
+        terms = repository["license"]
+        entry = {**repository, **places, "terms": terms.get("id"), "terms_page": terms.get("url") or page, "page": page}
         look = functools.partial(of_entry, entry, where=repository["repo"])
         if holds(look, arguments["where"], nodes[0], limits):
             yield dataclasses.replace(fault_of(entry, look, nodes[0], arguments, limits), node=CLUSTER)

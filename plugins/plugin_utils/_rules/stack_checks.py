@@ -44,8 +44,7 @@ def title(process: Entry) -> str:
 
 def parts(node: Node, *kinds: str, engines: t.Collection[str] = ()) -> list[Entry]:
     """The parts of these kinds on a node. Raises :class:`Unseen` when nobody knows what runs there."""
-    found = node.get("stack.processes")
-    return [one for one in found if (not kinds or one["kind"] in kinds) and (not engines or one["engine"] in engines)]
+    return [one for one in node.get("stack.processes") if (not kinds or one["kind"] in kinds) and (not engines or one["engine"] in engines)]
 
 
 @derived("stack.processes")
@@ -196,8 +195,9 @@ def ranks_complete(nodes: list[Node], arguments: Arguments, limits: Arguments) -
             ranks = [(where, one) for where, one in found.get(key or "", []) if one["kind"] == classify.RANK]
             if len(ranks) < tensor * pipeline:
                 places = listed(collections.Counter(where.name for where, _one in ranks)) or "none"
-                words = {"server": title(server), "wanted": tensor * pipeline, "found": len(ranks), "places": places}
-                yield Fault(len(ranks), tensor * pipeline, words, node=node.name)
+                yield Fault(
+                    len(ranks), tensor * pipeline, {"server": title(server), "wanted": tensor * pipeline, "found": len(ranks), "places": places}, node=node.name
+                )
 
 
 # --- the fabric -------------------------------------------------------------------------------------------------------------
@@ -274,11 +274,11 @@ def apis_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No API that other machines reach tells its models without a key."""
     for api in node.get("stack.apis"):
         if api["open"] and api["world"] is None:
-            why = "who reaches it depends on its container's network"
-            raise Unseen(f"stack.apis[{api['port']}].world", why, "look at the ports that its container publishes")
+            raise Unseen(
+                f"stack.apis[{api['port']}].world", "who reaches it depends on its container's network", "look at the ports that its container publishes"
+            )
         if api["open"] and api["world"]:
-            models = ", ".join(model["id"] for model in api["models"] or []) or "no model"
-            yield Fault(api["models_status"], 401, {**api, "models": models, "where": _at(api)})
+            yield Fault(api["models_status"], 401, {**api, "models": ", ".join(model["id"] for model in api["models"] or []) or "no model", "where": _at(api)})
 
 
 @check
@@ -295,8 +295,11 @@ def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         elif api["state"] == "silent":
             yield Fault(api["error"], "an answer", {**words, "what": f"listens and does not answer ({api['error']})"})
         elif api["state"] != "answers":
-            why = api["error"] or "APIs were not asked"
-            raise Unseen(f"stack.apis[{api['port']}].health", why, f"ask it by hand on the node: curl -si http://127.0.0.1:{api['port']}/health")
+            raise Unseen(
+                f"stack.apis[{api['port']}].health",
+                api["error"] or "APIs were not asked",
+                f"ask it by hand on the node: curl -si http://127.0.0.1:{api['port']}/health",
+            )
         elif api["health"] >= 500:
             yield Fault(api["health"], 200, {**words, "what": f"answers {api['health']} to /health"})
 
@@ -308,8 +311,7 @@ def tokens_given(nodes: list[Node], arguments: Arguments, limits: Arguments) -> 
         for api in node.get("stack.apis"):
             if api["token"] is None:
                 continue
-            members = stacks(nodes).get(_key(node, api) or "", [])
-            around = grouped((place.name, {**process, "text": title(process)}) for place, process in members)
+            around = grouped((place.name, {**process, "text": title(process)}) for place, process in stacks(nodes).get(_key(node, api) or "", []))
             asked = api["token"]
             found = health.verdict(health.Probe(asked["api"], bool(asked["completion"]), **(asked["progress"] or {})), around)
             if found.state not in (health.SERVING, health.BUSY):
@@ -348,12 +350,10 @@ def stacks_progress(nodes: list[Node], arguments: Arguments, limits: Arguments) 
             continue
         running, tokens = ([api[word] for api in apis[key] if api[word] is not None] for word in ("running", "tokens"))
         if not running or not tokens:
-            why = "its metrics do not say it; the API may run on a node that was not checked"
-            raise Unseen(f"progress of {key}", why, "check the node with the API, too")
+            raise Unseen(f"progress of {key}", "its metrics do not say it; the API may run on a node that was not checked", "check the node with the API, too")
         if not sum(tokens) and (not sum(running)) is arguments["idle"]:
             for name, burning in grouped((node.name, f"{title(one)} {one['cpu_percent']:g} %") for node, one in busy).items():
-                words = {"who": ", ".join(burning), "running": f"{sum(running):g}"}
-                yield Fault(burning, "rest" if arguments["idle"] else "progress", words, node=name)
+                yield Fault(burning, "rest" if arguments["idle"] else "progress", {"who": ", ".join(burning), "running": f"{sum(running):g}"}, node=name)
 
 
 @check

@@ -63,9 +63,15 @@ def client_findings(client: str, head: str, nodes: t.Collection[str]) -> list[ro
     """Return what there is to say of where the client runs."""
     if client and client not in nodes:
         return [finding("bench.client", client, "pass", f"the client runs on {client}, outside of the cluster.")]
-    message = f"the client runs on {client or head}, and takes part of what it measures; its rows are never compared with those of a client outside."
-    remedy = "name a host of the inventory that is no node of the cluster: -e gb10_bench_host=NAME"
-    return [finding("bench.client", client or head, "warn", message, remedy=remedy)]
+    return [
+        finding(
+            "bench.client",
+            client or head,
+            "warn",
+            f"the client runs on {client or head}, and takes part of what it measures; its rows are never compared with those of a client outside.",
+            remedy="name a host of the inventory that is no node of the cluster: -e gb10_bench_host=NAME",
+        )
+    ]
 
 
 def length_findings(cases: t.Iterable[dict[str, t.Any]], context: int, head: str) -> list[rows.Finding]:
@@ -73,8 +79,17 @@ def length_findings(cases: t.Iterable[dict[str, t.Any]], context: int, head: str
     most = max((one["input_len"] + one["output_len"] for one in cases), default=0)
     if not context or most <= context:
         return []
-    message = f"{most} tokens of prompt and answer do not fit the context of {context}."
-    return [finding("bench.length", head, "block", message, measured=most, needed=context, remedy="lower gb10_bench_input or gb10_bench_output")]
+    return [
+        finding(
+            "bench.length",
+            head,
+            "block",
+            f"{most} tokens of prompt and answer do not fit the context of {context}.",
+            measured=most,
+            needed=context,
+            remedy="lower gb10_bench_input or gb10_bench_output",
+        )
+    ]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

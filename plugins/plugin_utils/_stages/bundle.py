@@ -39,11 +39,25 @@ def findings_of(node: str, answer: dict[str, t.Any], recipe: str) -> list[table.
         )  # fmt: skip
     if answer.get("other_texts"):
         names = ", ".join(answer["other_texts"])
-        remedy = f"compare them with those in {about['path']}, and take the bundle's where it is right"
-        found.append(finding("bundle.profile", node, "warn", f"this controller's profile is not the one that the bundle was made with: {names}", remedy=remedy))
+        found.append(
+            finding(
+                "bundle.profile",
+                node,
+                "warn",
+                f"this controller's profile is not the one that the bundle was made with: {names}",
+                remedy=f"compare them with those in {about['path']}, and take the bundle's where it is right",
+            )
+        )
     if answer.get("unlisted"):
-        message = f"{len(answer['unlisted'])} file(s) of an earlier export stay in {about['path']}, and nothing needs them: {', '.join(answer['unlisted'][:5])}"
-        found.append(finding("bundle.unlisted", node, "warn", message, remedy="remove them when the disk is short, or export into a new directory"))
+        found.append(
+            finding(
+                "bundle.unlisted",
+                node,
+                "warn",
+                f"{len(answer['unlisted'])} file(s) of an earlier export stay in {about['path']}, and nothing needs them: {', '.join(answer['unlisted'][:5])}",
+                remedy="remove them when the disk is short, or export into a new directory",
+            )
+        )
     return found
 
 
@@ -69,5 +83,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
     if verb == "import" and not run.check_mode:
         lines.append("To bring it up: ansible-playbook -i inventories/NAME gb10.cluster.serve -e gb10_offline=true")
     record = {"schema": SCHEMA, "verb": verb, "nodes": {node: {word: one["bundled"].get(word) for word in KEPT} for node, one in answers.items()}}
-    stats = {"gb10_bundled": record, "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass"}
-    return Outcome(TITLES[verb], findings or None, lines=lines, stats=stats)
+    return Outcome(
+        TITLES[verb],
+        findings or None,
+        lines=lines,
+        stats={"gb10_bundled": record, "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass"},
+    )

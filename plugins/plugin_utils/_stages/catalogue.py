@@ -38,8 +38,7 @@ YES, IN_PART, NO, UNKNOWN = "yes", "in part", "no", "unknown"
 def _needs(profile: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
     """Return what the rules of the catalogue ask of every node."""
     wanted = judging.wanted(profile, nodes)
-    known = any(one["gib"] is not None for one in wanted)
-    return {"repositories": wanted, "model_size_known": known, "memory_class_gb": profile["memory"]["class_gb"]}
+    return {"repositories": wanted, "model_size_known": any(one["gib"] is not None for one in wanted), "memory_class_gb": profile["memory"]["class_gb"]}
 
 
 def _own(answer: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -79,8 +78,7 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
         stops = _messages([found for found in together if found not in between], *STOPPING)
         return _fit(NO if stops else IN_PART, [*stops, *doubtful], [*notes, *_messages(between, *STOPPING)], _to_fetch(seen, needs, own))
     verdicts = {found["verdict"] for found in together}
-    fit = NO if "block" in verdicts else UNKNOWN if "unknown" in verdicts else YES
-    return _fit(fit, _messages(together, *STOPPING), notes, _to_fetch(seen, needs, own))
+    return _fit(NO if "block" in verdicts else UNKNOWN if "unknown" in verdicts else YES, _messages(together, *STOPPING), notes, _to_fetch(seen, needs, own))
 
 
 def _fit(fit: str, why: list[str], notes: list[str], to_fetch: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -113,8 +111,9 @@ def _speed_text(entry: dict[str, t.Any]) -> str:
 
 def _license_text(entry: dict[str, t.Any]) -> str:
     """Return the licenses of all repositories, each once."""
-    said = [(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]]
-    return " + ".join(dict.fromkeys(said))
+    return " + ".join(
+        dict.fromkeys([(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]])
+    )
 
 
 def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
@@ -128,8 +127,14 @@ def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
         elif lacking:
             known = sum(gib for gib in lacking.values() if gib is not None)
             sizes.append(f"{node} would fetch {f'{known:.1f} GiB' if known else 'an unknown size'}{' and more' if known and None in lacking.values() else ''}")
-    said = {YES: "yes", IN_PART: f"{nodes} of the nodes, as a cluster of its own", UNKNOWN: f"unknown: {'; '.join(fit['why'])}"}[fit["fits"]]
-    return "; ".join([said, *sizes, *(fit["why"] if fit["fits"] == IN_PART else []), *fit["notes"]])
+    return "; ".join(
+        [
+            {YES: "yes", IN_PART: f"{nodes} of the nodes, as a cluster of its own", UNKNOWN: f"unknown: {'; '.join(fit['why'])}"}[fit["fits"]],
+            *sizes,
+            *(fit["why"] if fit["fits"] == IN_PART else []),
+            *fit["notes"],
+        ]
+    )
 
 
 def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
@@ -158,8 +163,7 @@ def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
 def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
     """Return whether a file is a valid profile, as a finding with its id."""
     if entry["problems"]:
-        remedy = f"correct {entry['path']}"
-        return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=remedy, source=entry["path"])
+        return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=f"correct {entry['path']}", source=entry["path"])
     return finding(entry["id"], CONTROLLER, "pass", entry["needs"]["nodes"], source=entry["path"])
 
 

@@ -120,15 +120,21 @@ def failures(node: str, answer: dict[str, t.Any], plan: t.Mapping[str, t.Any], a
         name = row["name"]
         if awaited == "down" and row["running"] and name in [one["name"] for one in plan["stop"]]:
             kill = f"sudo systemctl kill --signal=SIGKILL {row['unit']}" if row["unit"] else f"{KILL}, or on the node: sudo docker kill {row['container']}"
-            said = running.ignores_stop(name, node, int(answer["stop_grace"]))
-            yield finding("companion.ended", node, "block", said, remedy=f"See what it does. To kill it: {kill}")
+            yield finding(
+                "companion.ended", node, "block", running.ignores_stop(name, node, int(answer["stop_grace"])), remedy=f"See what it does. To kill it: {kill}"
+            )
         elif awaited == "up" and name in plan["up"] and not row["running"]:
             said = f"companion {name} on {node} ended: it is {row['state']}"
             log = f"journalctl -u {row['unit']}" if row["unit"] else f"docker logs {row['container']}"
             yield finding("companion.runs", node, "block", said, remedy=f"Read its whole log: sudo {log}")
         elif awaited == "up" and name in plan["up"] and not row["healthy"]:
-            remedy = "See its log; correct port and health_path in gb10_companions, or give it more time with health_timeout."
-            yield finding("companion.healthy", node, "block", running.unhealthy(of[name], node, row["health"]), remedy=remedy)
+            yield finding(
+                "companion.healthy",
+                node,
+                "block",
+                running.unhealthy(of[name], node, row["health"]),
+                remedy="See its log; correct port and health_path in gb10_companions, or give it more time with health_timeout.",
+            )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

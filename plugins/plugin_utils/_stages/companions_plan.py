@@ -41,16 +41,31 @@ def in_the_way(node: str, answer: dict[str, t.Any], why: t.Mapping[str, str]) ->
         # docker_container goes by the name alone, and would replace whatever has it.
         if row["state"] == running.FOREIGN or row["container"] not in ("", name):
             said = f"companion {one['name']} already has the container {row['container']}" if row["container"] else "a container that is not ours has that name"
-            remedy = f"Rename or remove it: docker rename {row['container'] or name} OTHER"
-            yield finding("companion.container", node, "block", f"{name} cannot be created: {said}", remedy=remedy)
+            yield finding(
+                "companion.container",
+                node,
+                "block",
+                f"{name} cannot be created: {said}",
+                remedy=f"Rename or remove it: docker rename {row['container'] or name} OTHER",
+            )
         pulled = "@" in one["image"] and not boolean(answer["offline"])
         if one["image"] and not pulled and (info["images"] or {one["image"]: True}).get(one["image"]) is None:
-            remedy = f"Bring it there: docker pull {one['image']}, or docker load for one that no registry has."
-            yield finding("companion.image", node, "block", f"image {one['image']} of the companion {one['name']} is not on {node}", remedy=remedy)
+            yield finding(
+                "companion.image",
+                node,
+                "block",
+                f"image {one['image']} of the companion {one['name']} is not on {node}",
+                remedy=f"Bring it there: docker pull {one['image']}, or docker load for one that no registry has.",
+            )
         listening = [entry for entry in info["listeners"] or [] if one["name"] in why and entry["port"] == one["port"]]
         for entry in (entry for entry in listening if not entry["container"] or entry["container"] != row["container"]):
-            said = f"port {one['port']} of the companion {one['name']} is taken by {tenant_checks.holder(entry)}"
-            yield finding("companion.port", node, "block", said, remedy="Stop what listens there, or choose another port for it in gb10_companions.")
+            yield finding(
+                "companion.port",
+                node,
+                "block",
+                f"port {one['port']} of the companion {one['name']} is taken by {tenant_checks.holder(entry)}",
+                remedy="Stop what listens there, or choose another port for it in gb10_companions.",
+            )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

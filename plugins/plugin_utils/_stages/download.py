@@ -38,14 +38,12 @@ def refusals(answers: dict[str, dict[str, t.Any]], wanted: t.Iterable[dict[str, 
         for node, answer in answers.items()
     }
     asked = [{**one, "revision": None, "purpose": "model"} for one in wanted]
-    needs = {"repositories": asked, "model_size_known": any(one["gib"] is not None for one in asked)}
-    return judging.judge_after_stage(BEFORE_A_DOWNLOAD, seen, needs, own)
+    return judging.judge_after_stage(BEFORE_A_DOWNLOAD, seen, {"repositories": asked, "model_size_known": any(one["gib"] is not None for one in asked)}, own)
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge what is about to be fetched, before any node begins. ``settings`` has ``profile``. A node that may not fetch anything is not judged."""
     fetching = {node: answer for node, answer in answers.items() if not boolean(answer["offline"])}
     own = {node: {"model_root": answer["model_root"], "hub_token": boolean(answer["hub_token"])} for node, answer in fetching.items()}
-    wanted = judging.wanted(run.settings["profile"], len(answers))
-    found = refusals({node: answer["model"] for node, answer in fetching.items()}, wanted, own)
+    found = refusals({node: answer["model"] for node, answer in fetching.items()}, judging.wanted(run.settings["profile"], len(answers)), own)
     return Outcome("Download", found)

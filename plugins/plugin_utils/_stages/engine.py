@@ -47,8 +47,13 @@ def resolved(
         return {}, [judged("unknown", f"{error}.", remedy="choose another image.base")]
     found = []
     if not takes:
-        message = f"vLLM {version} does not say what it takes ({contract['engine_error']}), so the history of releases alone is asked."
-        found.append(judged("warn", message, remedy="see docs/flags.md; an argument that it does not know ends its start"))
+        found.append(
+            judged(
+                "warn",
+                f"vLLM {version} does not say what it takes ({contract['engine_error']}), so the history of releases alone is asked.",
+                remedy="see docs/flags.md; an argument that it does not know ends its start",
+            )
+        )
     result = resolver.resolve(engine, arguments, env, executor, places=executor == "native" and nodes > 1)
     for step in result.steps:
         found.append(finding("engine.flags", CLUSTER, step.verdict, step.message, remedy=step.remedy, source=step.source))
@@ -69,6 +74,12 @@ def judge(answers: Answers, run: Run) -> Outcome:
     env = {name: value for answer in answers.values() for name, value in answer["env"].items()}
     changes, found = resolved(head["image"], head["profile"], head["arguments"], env, head["executor"], len(answers))
     before = {name: {**head["arguments"], **env}[name] for name in changes.get("without", ())}
-    after = {**changes.get("arguments", {}), **changes.get("env", {})}
-    returns = {"steps": [one["message"] for one in found], "diff": {"before": before, "after": after}}
-    return Outcome("Engine's arguments", found or None, returns={**returns, **({"changes": changes} if changes else {})})
+    return Outcome(
+        "Engine's arguments",
+        found or None,
+        returns={
+            "steps": [one["message"] for one in found],
+            "diff": {"before": before, "after": {**changes.get("arguments", {}), **changes.get("env", {})}},
+            **({"changes": changes} if changes else {}),
+        },
+    )

@@ -62,8 +62,7 @@ def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what is declared and what serves. The answer is ``seen`` (node_state_info)."""
-    seen = [answer["seen"] for answer in answers.values() if was_read(answer["seen"])]
-    records = [one["mode"] for one in seen if one["mode"]]
+    records = [answer["seen"]["mode"] for answer in answers.values() if was_read(answer["seen"]) and answer["seen"]["mode"]]
     record = max(records, key=lambda one: one["changed_at"], default=None)
     declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
     lines = [f"Mode: {declared}"]

@@ -120,15 +120,26 @@ def _ray(node: str, answer: dict[str, t.Any], profile: dict[str, t.Any]) -> Find
     version = contract["versions"].get("ray") if contract["programs"].get("ray") else None
     judged = functools.partial(finding, "image.ray", node, measured=version)
     if not version:
-        remedy = "put `ray` into the profile's image.layers and run with --tags image"
-        return judged("block", f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18.", remedy=remedy)
+        return judged(
+            "block",
+            f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18.",
+            remedy="put `ray` into the profile's image.layers and run with --tags image",
+        )
     if profile["executor"] == "ray" and not knows_token(version):
-        message = f"image {tag} holds Ray {version}, which ignores the token: whoever reaches it runs programs on every node."
-        return judged("block", message, needed=RAY_WITH_TOKEN, remedy=f"take an image.base with Ray {RAY_WITH_TOKEN}, or put `ray` into the image.layers")
+        return judged(
+            "block",
+            f"image {tag} holds Ray {version}, which ignores the token: whoever reaches it runs programs on every node.",
+            needed=RAY_WITH_TOKEN,
+            remedy=f"take an image.base with Ray {RAY_WITH_TOKEN}, or put `ray` into the image.layers",
+        )
     words = executors.ray_words(profile, answer)
     if wanted:
-        remedy = f"set gb10_ray_version: {version} to keep it, or take an image.base that {wanted['version']} goes with"
-        return judged("warn", f"{words}.", needed=wanted["version"], remedy=remedy)
+        return judged(
+            "warn",
+            f"{words}.",
+            needed=wanted["version"],
+            remedy=f"set gb10_ray_version: {version} to keep it, or take an image.base that {wanted['version']} goes with",
+        )
     return judged("pass", f"{words}; on Python {contract['python']}.")
 
 
@@ -163,8 +174,16 @@ def _gpu(node: str, reached: dict[str, t.Any], tag: str) -> list[Finding]:
                 remedy=reached["remedy"] or "compare on the node: docker run --rm --gpus all IMAGE nvidia-smi, and nvidia-smi without a container",
             )
         ]
-    message = f"a container reaches {reached['gpus']} GPU(s) by driver {reached['driver']}; its libcuda knows CUDA {reached['cuda']}."
-    return [finding("image.gpu", node, "pass", message, measured=reached["gpus"]), _cuda(node, reached, tag)]
+    return [
+        finding(
+            "image.gpu",
+            node,
+            "pass",
+            f"a container reaches {reached['gpus']} GPU(s) by driver {reached['driver']}; its libcuda knows CUDA {reached['cuda']}.",
+            measured=reached["gpus"],
+        ),
+        _cuda(node, reached, tag),
+    ]
 
 
 def _cuda(node: str, reached: dict[str, t.Any], tag: str) -> Finding:

@@ -53,11 +53,10 @@ def judge(answers: Answers, run: Run) -> Outcome:
     first = next(iter(records.values()))
     head = next(iter(answers.values()))["head"]
     ended = reason.rstrip(".")
-    lost = "see the playbook doctor; memory that no process holds comes back only with a reboot"
     said = {
         climbs.TOP: ("pass", f"every rung was good; {first['rung']} tokens are served.", ""),
         climbs.RETURNED: ("warn", f"{first['rung']} tokens are served, the last good rung; it ended with {ended}.", "docs/ladder.md says what to do"),
-        climbs.OFF: ("block", f"nothing is started: {ended}.", lost),
+        climbs.OFF: ("block", f"nothing is started: {ended}.", "see the playbook doctor; memory that no process holds comes back only with a reboot"),
     }[outcome]
     found = [finding("ladder.end", head, said[0], said[1], measured=first["rung"], remedy=said[2])]
     record = {
@@ -71,5 +70,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
     }
     files = {run.path: {**record, "nodes": records}} if run.path else {}
     lines = [f"Ladder of {first['profile']}, {first['climb_id']}:", *table(first, records), *(f"written: {path}" for path in files)]
-    returns = {"climbs": records}
-    return Outcome("Ladder", found, lines=lines, files=files, fresh=True, stats={"gb10_ladder_report": record, "gb10_verdict": said[0]}, returns=returns)
+    return Outcome(
+        "Ladder", found, lines=lines, files=files, fresh=True, stats={"gb10_ladder_report": record, "gb10_verdict": said[0]}, returns={"climbs": records}
+    )

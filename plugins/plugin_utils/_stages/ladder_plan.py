@@ -109,8 +109,15 @@ def _idle(head: str, info: dict[str, t.Any] | None) -> Finding:
     if count == 0:
         return finding("ladder.idle", head, "pass", "the engine has no request; it is stopped first.", measured=0, needed=0)
     what = "the engine does not say how many requests it has" if count is None else f"the engine has {count} request(s), running or waiting"
-    remedy = "repeat when nobody uses it, or take it down first (the playbook teardown)"
-    return finding("ladder.idle", head, "unknown" if count is None else "block", f"{what}; the ladder stops it.", measured=count, needed=0, remedy=remedy)
+    return finding(
+        "ladder.idle",
+        head,
+        "unknown" if count is None else "block",
+        f"{what}; the ladder stops it.",
+        measured=count,
+        needed=0,
+        remedy="repeat when nobody uses it, or take it down first (the playbook teardown)",
+    )
 
 
 def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
@@ -144,7 +151,6 @@ def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
     """Return the record that a node's climb begins with."""
     profile, look = answer["profile"], answer["look"]
     now = recorded.now_of(look, profile["image"]["tag"])
-    tenants = [{"name": one["name"], "kind": one["kind"], "mb": recorded.tenants_mb([one])} for one in look["tenants"] if one["cuda"]]
     return {
         "climb_id": run.now.strftime("%Y%m%dT%H%M%SZ"),
         "began_at": run.time,
@@ -157,7 +163,7 @@ def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
         "total_mb": now.total_mb,
         # Not known is as much as can be said of nobody: a later bring-up must not hold more than was seen.
         "tenants_mb": now.tenants_mb or 0,
-        "tenants": tenants,
+        "tenants": [{"name": one["name"], "kind": one["kind"], "mb": recorded.tenants_mb([one])} for one in look["tenants"] if one["cuda"]],
         "outcome": climbs.CLIMBING,
         "reason": "",
         "rung": 0,

@@ -26,8 +26,14 @@ UNJUDGED = ("mlx5", "removed", "pcie", "firmware")
 def _memory(node: str, seen: dict[str, t.Any], floor_gib: int) -> Finding:
     lowest = seen["lowest_mb"]
     if lowest is None:
-        remedy = "see the guard on the node: systemctl status gb10-guard"
-        return finding("ladder.memory", node, "unknown", "the guard recorded no memory in this time.", needed=floor_gib, remedy=remedy)
+        return finding(
+            "ladder.memory",
+            node,
+            "unknown",
+            "the guard recorded no memory in this time.",
+            needed=floor_gib,
+            remedy="see the guard on the node: systemctl status gb10-guard",
+        )
     said = f"{lowest / ladder.MIB_IN_GIB:.1f} GiB were available at the least, after {seen['lowest_after_s']:.0f} s"
     low = lowest < floor_gib * ladder.MIB_IN_GIB
     remedy = "lower gb10_ladder_floor_gib only when you know why: an owner's ladder gave up at 4 GiB" if low else ""
@@ -45,8 +51,15 @@ def _sshd(node: str, sshd: dict[str, t.Any] | None, limit: int, asked: bool) -> 
     worst, lost = sshd["worst_ms"], sshd["samples_ms"].count(None)
     slow = worst is None or worst > limit
     said = f"{lost} of {len(sshd['samples_ms'])} greetings of sshd did not come" if worst is None else f"sshd greeted after {worst} ms at the longest"
-    remedy = "a node whose sshd starves is one that nobody gets into: a shorter length" if slow else ""
-    yield finding("ladder.sshd", node, "block" if slow else "pass", f"{said}.", measured=worst, needed=limit, remedy=remedy)
+    yield finding(
+        "ladder.sshd",
+        node,
+        "block" if slow else "pass",
+        f"{said}.",
+        measured=worst,
+        needed=limit,
+        remedy="a node whose sshd starves is one that nobody gets into: a shorter length" if slow else "",
+    )
 
 
 def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterator[Finding]:
@@ -56,16 +69,21 @@ def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterato
         yield finding("ladder.guard", node, "unknown", "what the guard recorded could not be read.", remedy="see whether the node can be reached")
         return
     if told["boot_id"] != answer["climb"]["boot_id"]:
-        remedy = "see status --tags postmortem for its last minute"
-        yield finding("ladder.reboot", node, "block", "the node was started again meanwhile.", remedy=remedy)
+        yield finding("ladder.reboot", node, "block", "the node was started again meanwhile.", remedy="see status --tags postmortem for its last minute")
         return
     seen = told["seen"]
     yield _memory(node, seen, int(answer["floor_gib"]))
     acts, active = seen["acts"], told["guard"]["active"]
     if acts or not active:
         said = f"the guard acted: {acts[0]}" if acts else "the guard does not run any more" if active is False else "whether the guard runs is not known"
-        remedy = "" if acts else "systemctl status gb10-guard on the node, then repeat"
-        yield finding("ladder.guard", node, "unknown" if active is None and not acts else "block", f"{said}.", measured=acts, remedy=remedy)
+        yield finding(
+            "ladder.guard",
+            node,
+            "unknown" if active is None and not acts else "block",
+            f"{said}.",
+            measured=acts,
+            remedy="" if acts else "systemctl status gb10-guard on the node, then repeat",
+        )
     else:
         yield finding("ladder.guard", node, "pass", "the guard ran and had nothing to do.")
     silence = seen["longest_silence_s"]

@@ -90,8 +90,9 @@ def findings(answers: Answers) -> list[Finding]:
     found = []
     for node, error in errors(answers, "down").items():
         judged = functools.partial(finding, "mode.memory") if node in leaks else functools.partial(finding, "mode.down")
-        remedy = leasing.remedy_for(error, "fix that", "then run the same command again, which continues from here")
-        found.append(judged(node, "block", error["said"], remedy=remedy))
+        found.append(
+            judged(node, "block", error["said"], remedy=leasing.remedy_for(error, "fix that", "then run the same command again, which continues from here"))
+        )
     found += [
         finding("mode.up", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "the same command goes on from here"))
         for node, error in errors(answers, "up").items()
@@ -138,8 +139,7 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
         return End(mode, modes.SETTLED if came else modes.FAILED, back["plan"]["clusters"], "" if came else reason, event)
     if found:
         return End(asked, modes.FAILED, decided["plan"]["clusters"], reason, f"{asked} failed: {reason}")
-    event = f"{asked} is up" if asked != modes.OFF else "off: nothing of ours runs"
-    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", event)
+    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", f"{asked} is up" if asked != modes.OFF else "off: nothing of ours runs")
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -168,7 +168,11 @@ def judge(answers: Answers, run: Run) -> Outcome:
     if run.check_mode:
         return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record, "command": ""})
     report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "reason": end.reason, "seconds_down": gone}
-    before = modes.former(first["decided"]["before"])["mode"]
-    report["lease"] = leasing.report(lease, answers, before, first["decided"]["plan"]["mode"], end.mode)
-    stats = {"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)}
-    return Outcome("Mode", found, lines=[f"Mode: {end.mode}, {end.phase}{took}"], stats=stats, returns={"record": record, "command": leasing.said(answers)})
+    report["lease"] = leasing.report(lease, answers, modes.former(first["decided"]["before"])["mode"], first["decided"]["plan"]["mode"], end.mode)
+    return Outcome(
+        "Mode",
+        found,
+        lines=[f"Mode: {end.mode}, {end.phase}{took}"],
+        stats={"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)},
+        returns={"record": record, "command": leasing.said(answers)},
+    )

@@ -69,8 +69,7 @@ def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
 
 def serves(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
     """Return whether the engine of a cluster lives on its nodes with the wanted model. What it is started with beside that is the bring-up's to judge."""
-    heads = [one for one in there.values() if one["role"] == "head"]
-    return set(there) == set(part.nodes) and any(one["live"] and part.model in one["argv"] for one in heads)
+    return set(there) == set(part.nodes) and any(one["role"] == "head" and one["live"] and part.model in one["argv"] for one in there.values())
 
 
 def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
@@ -87,10 +86,13 @@ def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[st
             said = (answer["look"] or {}).get("msg") or "it was not asked"
             yield finding("mode.look", node, "unknown", f"what is there is not known: {said}.", remedy="see why the node did not answer")
     for name in sorted(set(there) - {first["pair"], *(answer["single"] for answer in answers.values())}):
-        nodes = ", ".join(there[name])
-        message = f"the cluster {name} has a container there, and is neither the pair {first['pair']} nor a service of one node."
-        remedy = f"take it down with its own inventory: the playbook teardown with -e gb10_cluster_name={name}"
-        yield finding("mode.foreign", nodes, "block", message, remedy=remedy)
+        yield finding(
+            "mode.foreign",
+            ", ".join(there[name]),
+            "block",
+            f"the cluster {name} has a container there, and is neither the pair {first['pair']} nor a service of one node.",
+            remedy=f"take it down with its own inventory: the playbook teardown with -e gb10_cluster_name={name}",
+        )
 
 
 class Plan(t.NamedTuple):

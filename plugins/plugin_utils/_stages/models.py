@@ -191,11 +191,9 @@ def _findings_of(request: inventory.Request, found: Answers, row: Row | None, ot
             make = inventory.in_use if row.verdict == "block" else inventory.unknown
             findings.append(make(node, f"{request} stays: {row.state}", model["path"]))
         elif partly:
-            message = f"whether {request} is here is unknown: {partly[0]['doubts'][0]}"
-            findings.append(inventory.unknown(node, message, partly[0]["path"]))
+            findings.append(inventory.unknown(node, f"whether {request} is here is unknown: {partly[0]['doubts'][0]}", partly[0]["path"]))
         elif errors:
-            message = f"whether {request} is here is unknown: {errors[0]['error']}"
-            findings.append(inventory.unknown(node, message, "", errors[0]["remedy"]))
+            findings.append(inventory.unknown(node, f"whether {request} is here is unknown: {errors[0]['error']}", "", errors[0]["remedy"]))
     if not findings:
         of_repo = [other for other in others if other.startswith(f"{request.repo}@")]
         there = f"; of it there is {', '.join(of_repo)}" if of_repo else ""

@@ -223,8 +223,15 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
     every = {f"{node} (pid {rank['pid']})" if node in several else node: rank for node, answer in ranks.items() for rank in answer["ranks"]}
     blind = [label for label, rank in every.items() if rank["source"] != "live" or rank["environ"] is None]
     if blind:
-        remedy = "see what keeps root from reading the memory of that process (ptrace_scope, seccomp)"
-        return [finding("proof.env_same", CLUSTER, "unknown", f"the whole live environment of the rank on {', '.join(blind)} is unknown.", remedy=remedy)]
+        return [
+            finding(
+                "proof.env_same",
+                CLUSTER,
+                "unknown",
+                f"the whole live environment of the rank on {', '.join(blind)} is unknown.",
+                remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)",
+            )
+        ]
     found = []
     names = sorted({name for rank in every.values() for name in rank["environ"]})
     for name in [name for name in names if not named_like(name, needs["own_names"])]:
@@ -233,8 +240,17 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
             shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
             message = f"{name} differs between the live ranks: {listed(shown)}."
             again = f"--tags {needs['stage']},serve -e gb10_allow_restart=true"
-            remedy = f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then {again}"
-            found.append(finding("proof.env_same", CLUSTER, "block", message, measured=shown, needed="one value", remedy=remedy))
+            found.append(
+                finding(
+                    "proof.env_same",
+                    CLUSTER,
+                    "block",
+                    message,
+                    measured=shown,
+                    needed="one value",
+                    remedy=f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then {again}",
+                )
+            )
     same = f"{len(every)} live rank(s) agree in all of {len(names)} variables but those that are expected to differ."
     return found or [finding("proof.env_same", CLUSTER, "pass", same)]
 
@@ -267,11 +283,10 @@ def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) 
     """No token of the hub lies where the engine, and the model's own code, can read it."""
     seen = container["hub_tokens"]
     # One that was created with the whole cache waits for its restart, as the stage that made it says.
-    verdict = "pass" if not seen else "block" if container["hub_alone"] else "warn"
     return finding(
         "proof.hub_token",
         node,
-        verdict,
+        "pass" if not seen else "block" if container["hub_alone"] else "warn",
         f"the container can read {', '.join(seen)}." if seen else "the container sees no token of the hub.",
         measured=seen,
         needed=[],
@@ -280,8 +295,13 @@ def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) 
 
 
 def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
-    message = f"rank {rank['pid']} does not tell its environment, only that of its start."
-    return finding(id, node, "unknown", message, remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)")
+    return finding(
+        id,
+        node,
+        "unknown",
+        f"rank {rank['pid']} does not tell its environment, only that of its start.",
+        remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)",
+    )
 
 
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
@@ -385,5 +405,4 @@ def _fabric_of(answers: Answers) -> list[table.Finding]:
         "completion": (first["asked"] or {}).get("completion") or {"error": "it was not asked for"},
     }
     traffic = {node: [(answer[word] or {}).get("traffic") for word in ("before", "ranks")] for node, answer in answers.items()}
-    nets = {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()}
-    return fabric_traffic.judge(traffic, asked, answers, nets)
+    return fabric_traffic.judge(traffic, asked, answers, {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()})

@@ -63,10 +63,16 @@ def _token(came: str, version: str) -> Finding:
     if came == "refused":
         return wrong("pass", "Ray refuses a question without the token.")
     if came == "answered":
-        remedy = f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true"
-        return wrong("block", f"Ray {version} answers a question without the token: whoever reaches it runs programs on every node.", remedy=remedy)
-    remedy = "run with --tags ray again; when it stays so, see docker logs of the head's container"
-    return wrong("unknown", f"whether Ray refuses a question without the token is unknown: {came or 'it was not asked'}.", remedy=remedy)
+        return wrong(
+            "block",
+            f"Ray {version} answers a question without the token: whoever reaches it runs programs on every node.",
+            remedy=f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true",
+        )
+    return wrong(
+        "unknown",
+        f"whether Ray refuses a question without the token is unknown: {came or 'it was not asked'}.",
+        remedy="run with --tags ray again; when it stays so, see docker logs of the head's container",
+    )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -74,5 +80,4 @@ def judge(answers: Answers, run: Run) -> Outcome:
     first = next(iter(answers.values()))
     if run.check_mode and not first["head"]["running"]:
         return Outcome("Ray (would be checked)", [])
-    addresses = {node: answer["address"] for node, answer in answers.items()}
-    return Outcome("Ray", gate(first["head"], addresses, int(first["gpus"])))
+    return Outcome("Ray", gate(first["head"], {node: answer["address"] for node, answer in answers.items()}, int(first["gpus"])))

@@ -180,12 +180,11 @@ def mods(labels: dict[str, str] | None) -> dict[str, str]:
 
 def image_names(found: dict[str, t.Any]) -> str:
     """Return what the nodes run and what that was built on, by the digest that its registry gave it; the same on all nodes but for a fault."""
-    known = [one for one in found.values() if one]
     names = dict.fromkeys(
         one["tag"]
         + "".join(f" with {name}@{digest[:12]}" for name, digest in one["mods"].items())
         + (f" on {one['base_digest']}" if one["base_digest"] else ", no digest of a registry is known")
-        for one in known
+        for one in filter(None, found.values())
     )
     return "; ".join(names) or "none here"
 
@@ -227,5 +226,10 @@ def judge(answers: Answers, run: Run) -> Outcome:
         f"report: {run.path}",
         *([f"try it: {request(report, head)}"] if report["endpoint"] else []),
     ]
-    stats = {"gb10_report": report, "gb10_endpoint": f"{report['endpoint']}/v1" if report["endpoint"] else ""}
-    return Outcome("Report", lines=lines, files={run.path: report}, mode=0o644, stats=stats)
+    return Outcome(
+        "Report",
+        lines=lines,
+        files={run.path: report},
+        mode=0o644,
+        stats={"gb10_report": report, "gb10_endpoint": f"{report['endpoint']}/v1" if report["endpoint"] else ""},
+    )

@@ -167,8 +167,7 @@ def node_lines(node: str, answers: Answers) -> list[str]:
             lines.append(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
     if stopped := health.texts({node: engine["processes"]}, "stopped").get(node):
         lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on")
-    nodes = {other["address"]: name for name, other in answers.items()}
-    if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], nodes)):
+    if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], {other["address"]: name for name, other in answers.items()})):
         lines.append(f"{trouble}. Remedy: {trouble.remedy}")
     lines += [
         f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}"

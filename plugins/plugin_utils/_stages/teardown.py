@@ -57,8 +57,7 @@ def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[st
         )
     )
     # Memory that is missing warns and stops nothing, so that it is unknown whether some is missing does so, too.
-    lowered = [{**one, "verdict": "warn"} if one["verdict"] == "unknown" else one for one in memory["findings"]]
-    return [*found, *table.on_node(lowered, node)]
+    return [*found, *table.on_node([{**one, "verdict": "warn"} if one["verdict"] == "unknown" else one for one in memory["findings"]], node)]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

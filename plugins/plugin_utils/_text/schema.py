@@ -120,8 +120,7 @@ def found(value: t.Any) -> str:
 def near(word: t.Any, known: t.Iterable[t.Any], prefix: str = "") -> str:
     """`` (did you mean 'x'?)`` when a known word is close, or ``'x' or 'y'`` when two are equally close. A ``prefix`` that all have makes no two close."""
     typed = str(word).removeprefix(prefix)
-    words = dict.fromkeys(str(item).removeprefix(prefix) for item in known)
-    close = difflib.get_close_matches(typed, words, n=2, cutoff=_CLOSE if prefix else 0.6)
+    close = difflib.get_close_matches(typed, dict.fromkeys(str(item).removeprefix(prefix) for item in known), n=2, cutoff=_CLOSE if prefix else 0.6)
     ratios = [difflib.SequenceMatcher(a=one, b=typed).ratio() for one in close]
     names = " or ".join(f"'{prefix}{one}'" for one, ratio in zip(close, ratios, strict=True) if ratio == ratios[0])
     return f" (did you mean {names}?)" if close else ""
