@@ -111,7 +111,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
     assert "ladder: lab_tiny_tp2 is good for 512" in lab.play("status").said
 
     down = lab.play("teardown")
-    assert down.rc == 0 and "What the ladder recorded stays" in down.said, down.failures
+    assert down.rc == 0 and "The ladder record remains" in down.said, down.failures
     up = lab.play("nemotron_tp2")
     assert up.rc == 0 and context_served(lab) == 512, up.failures
     assert lab.play("nemotron_tp2").changed == {}

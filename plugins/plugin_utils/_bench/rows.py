@@ -70,8 +70,14 @@ TEXTS = {
 
 
 def _random(concurrency: int, wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    prompts = wanted["prompts"] or max(8, 4 * concurrency)
-    return {"workload": "random", "concurrency": concurrency, "prompts": prompts, "input_len": wanted["input"], "output_len": wanted["output"], "texts": []}
+    return {
+        "workload": "random",
+        "concurrency": concurrency,
+        "prompts": (wanted["prompts"] or max(8, 4 * concurrency)),
+        "input_len": wanted["input"],
+        "output_len": wanted["output"],
+        "texts": [],
+    }
 
 
 def cases(wanted: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:

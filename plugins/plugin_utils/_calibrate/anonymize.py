@@ -20,7 +20,7 @@ import urllib.parse
 
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import spellings
 
-#: Names that many machines share and that everything is full of: they identify nobody.
+#: Names that many machines share: they identify no person and no machine.
 PUBLIC = frozenset(
     "admin ansible controller dgx docker example gb10 head host local localhost model models nobody node none nvidia ray root runner spark test ubuntu user"
     " users vllm worker workers".split()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A calibration as one file: a compressed tar archive whose members name nobody. This plugin util is PRIVATE to the collection."""
+"""A calibration as one file: a compressed tar archive whose members name no person. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -139,4 +139,4 @@ def _check_tree(below: str, texts: t.Mapping[str, str], links: t.Mapping[str, st
         above = {"/".join(parts[:count]) for count in range(1, len(parts))}
         behind = sorted(above & ends)
         if not is_plain(name) or behind:
-            raise refused(f"{below} of the archive", f"{name!r} lies behind {behind[0]!r}, which is a link or a file" if behind else f"{name!r} is not a name")
+            raise refused(f"{below} of the archive", f"{name!r} is below {behind[0]!r}, which is a link or a file" if behind else f"{name!r} is not a name")

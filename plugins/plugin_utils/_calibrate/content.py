@@ -58,8 +58,12 @@ def plan(tags: t.Sequence[str], path: str) -> list[str]:
     """Return in lines what a run with these tags takes."""
     chosen = [f"{part}: {taken}" for part, taken in PARTS.items() if "all" in tags or part in tags]
     left_out = "left out or replaced: secrets, names of hosts and users, addresses, serial numbers, MAC addresses, GUIDs and UUIDs"
-    where = f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE"
-    return [*chosen, left_out, "kept: names of images, containers, models and processes. Look through the archive before you pass it on", where]
+    return [
+        *chosen,
+        left_out,
+        "kept: names of images, containers, models and processes. Look through the archive before you pass it on",
+        f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE",
+    ]
 
 
 def as_json(value: t.Any) -> str:
@@ -84,18 +88,18 @@ def missing(answers: Answers) -> list[dict[str, str]]:
             one = answer[word]
             if not answered(one):
                 found.append({"node": node, "what": word, "why": str((one or {}).get("msg") or answer["failure"] or NOT_ASKED)})
-        for error in recorded(answer)["errors"]:
-            found.append({"node": node, "what": error["section"], "why": error["error"]})
+        found += [{"node": node, "what": error["section"], "why": error["error"]} for error in recorded(answer)["errors"]]
     return found
 
 
 def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.Any) -> dict[str, t.Any]:
     """Return what the rules judge, as :func:`replay.records` takes it."""
-    # Where the profile lies on the controller is nobody's business.
+    # The profile's path on the controller is private.
     asked: dict[str, t.Any] = {"nodes": list(answers), "profile": {**profile, "path": ""}, "run": node_settings.of_run(answers, run)}
     if any(answered(answer["info"]) for answer in answers.values()):
-        clean = {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
-        asked["doctor"] = doctor.evidence(clean)
+        asked["doctor"] = doctor.evidence(
+            {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
+        )
     if all(answered(answer["preflight"]) for answer in answers.values()):
         asked["preflight"] = preflight.evidence({node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}, executor)
     return asked
@@ -141,7 +145,7 @@ def _member(node: str, name: str) -> str:
     """Return the name that a node's file has in an archive. Raises :class:`UnknownState` for one that is not among the node's own."""
     found = posixpath.normpath(posixpath.join(node, name))
     if not found.startswith(f"{node}/") or not is_plain(found):
-        raise UnknownState(f"{node} sent a file of the name {name[:200]!r}, which is not one of its own", remedy="Nothing was written. Look at that node.")
+        raise UnknownState(f"{node} sent a file of the name {name[:200]!r}, which is outside its directory", remedy="Nothing was written. Check that node.")
     return found
 
 

@@ -30,7 +30,7 @@ class Choices:
 
 @dataclasses.dataclass
 class Draft:
-    """A recipe's facts, whoever wrote it."""
+    """A recipe's facts, independent of its kind."""
 
     name: str
     model: str

@@ -51,9 +51,9 @@ _OF_A_RANK = {
 _PLUGINS = {"reasoning_parser_plugin", "tool_parser_plugin"}
 #: Arguments that the collection sets itself, each with why a recipe's is left out.
 _SET_HERE = {
-    "download_dir": "models lie in gb10_hf_home",
+    "download_dir": "models are stored in gb10_hf_home",
     **{name: f"it is set by the collection from {row.setting}" for name, row in RESERVED.items()},
-    **dict.fromkeys(_OF_A_RANK, "it says where a rank is, which the collection works out for each node"),
+    **dict.fromkeys(_OF_A_RANK, "it is the position of a rank, which the collection sets on each node"),
 }
 
 #: Variables that hold a fact of one machine or one rank, besides those that the collection sets on each node.
@@ -129,7 +129,7 @@ def _pinned(draft: Draft, resolve: t.Callable[[str], tuple[str, str]], ledger: L
         ledger.changed(draft.image_field, image, "image.base, by its tag", f"its digest is unknown: {why}.{moving}", remedy="name the digest in image.base")
         return image
     pinned = f"{repository(image)}@{digest}"
-    ledger.changed(draft.image_field, image, pinned, "this is what the tag is today", differs=False)
+    ledger.changed(draft.image_field, image, pinned, "this is the tag's digest today", differs=False)
     return pinned
 
 
@@ -172,7 +172,7 @@ class _Mapper:
             "id": slug(draft.name),
             "model": self.model,
             "repositories": self.repositories,
-            # An engine that starts with Ray needs an image that has it: no layer is added to an image that nobody looked into.
+            # An engine that starts with Ray needs an image that has it: no layer is added to an image that was not inspected.
             "image": {"base": draft.image, "layers": []},
             "parallel": self.parallel,
             "executor": self.executor or "native",
@@ -261,7 +261,7 @@ class _Mapper:
         """Leave out an argument without a value where the collection sets it, refuse any other."""
         field = f"--{name.replace('_', '-')}"
         if name in _OF_A_RANK or name in RESERVED and name not in _SIZES and name != "revision":
-            self.ledger.dropped(field, unknown, "it is set by the collection on each node", differs=False)
+            self.ledger.dropped(field, unknown, "the collection sets it on each node", differs=False)
         else:
             self.ledger.refused(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_values")
 
@@ -270,7 +270,7 @@ class _Mapper:
         file = value.removeprefix("./")
         if "/" in file:
             self.ledger.refused(
-                field, value, "it is a file with code that lies in no repository", "build an image that holds it, and give that as gb10_import_image"
+                field, value, "it is a file with code that is in no repository", "build an image that holds it, and give that as gb10_import_image"
             )
         else:
             self.model.setdefault("side_files", []).append(file)
@@ -306,7 +306,7 @@ class _Mapper:
             repo, revision = held
         elif place:
             self.repositories[name] = {"path": path, "purpose": purpose}
-            self.ledger.changed(field, repo, f"repositories.{name}.path = {path}", "it has to lie there on every node")
+            self.ledger.changed(field, repo, f"repositories.{name}.path = {path}", "it has to be there on every node")
             return f"repository:{name}"
         if not isinstance(repo, str) or not _REPOSITORY.match(repo) or repo == self.draft.model:
             return repo
@@ -318,16 +318,16 @@ class _Mapper:
         elif chosen:
             self.ledger.refused(field, f"{repo} at {chosen}", "it is not a commit: what a branch or a tag holds can change", self._pin(repo))
         elif purpose == "tokenizer":
-            self.ledger.refused(field, repo, "its commit is not known, and the engine would look for the model's in it", self._pin(repo))
+            self.ledger.refused(field, repo, "its commit is unknown, and the engine would look for the model's commit in it", self._pin(repo))
         else:
-            self.ledger.changed(field, repo, f"repositories.{name}", "its commit is not known: the cache's main decides", remedy=self._pin(repo))
+            self.ledger.changed(field, repo, f"repositories.{name}", "its commit is unknown: the main branch in the cache is used", remedy=self._pin(repo))
         return f"repository:{name}"
 
     def _path(self, field: str, name: str, value: t.Any) -> None:
         """Say that a file has to be in the image: none is copied into a container."""
         for one in [value, *(value.values() if isinstance(value, dict) else ())]:
             if isinstance(one, str) and (one.startswith(("/", "./", "~")) or name == "chat_template" and one.endswith(".jinja")):
-                self.ledger.changed(field, one, f"serve.{name} as it is", "the file has to be in the image: see that it is")
+                self.ledger.changed(field, one, f"serve.{name} as it is", "the file has to be in the image: check that it is")
 
     def _commit(self, field: str, value: str) -> None:
         """Take a commit of the model's repository; a branch is none."""
@@ -414,7 +414,7 @@ class _Mapper:
             if name in SECRET_ENV or shown_value(name, content) != content:
                 self.ledger.secret(field)
             elif name in derived.PER_HOST_ENV or name in _OF_A_NODE:
-                self.ledger.dropped(field, content, "it is a fact of one machine, which the collection finds on each node", differs=False)
+                self.ledger.dropped(field, content, "it is specific to one machine; the collection finds it on each node", differs=False)
             elif name in OWNED_ENV or name in derived.SHARED_ENV:
                 own = derived.SHARED_ENV.get(name, content)
                 self.ledger.dropped(field, content, f"it is set by the collection{'' if own == content else f' to {own}'}", differs=own != content)
@@ -430,16 +430,16 @@ class _Mapper:
                     "write the value into the recipe",
                 )
             elif "{{" in content or "{%" in content:
-                self.ledger.refused(field, content, "it holds a template of Jinja, and none is filled in", "write the value itself")
+                self.ledger.refused(field, content, "it holds a Jinja template, which is not filled in", "write the value itself")
             else:
                 env[name] = content
                 self.ledger.taken(field, content, f"env.shared.{name}")
         return env
 
     def _answers(self) -> list[str]:
-        """Return the questions with known answers that fit: what nobody has run is asked at its first start."""
+        """Return the questions with known answers that fit: an untested model is asked them at its first start."""
         if any(self.serve.get(name) in ("pooling", "embed", "score", "classify") for name in ("runner", "task", "convert")):
             return []
         asked = [name for name in _ANSWERS if not CHECKS[name].needs or self.serve.get(CHECKS[name].needs)]
-        self.ledger.changed("answers", "nothing", ", ".join(asked), "an engine that nobody has tried is asked what has a known answer", differs=False)
+        self.ledger.changed("answers", "nothing", ", ".join(asked), "an untested engine is asked questions with known answers", differs=False)
         return asked

@@ -97,7 +97,7 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
         return None
     ledger.unknown(recipe.data, {*_SPEC, *_HOOKS_BEFORE, *_HOOKS_AFTER, *_TEXT_FIELDS})
     for key in sorted(_TEXT_FIELDS.intersection(recipe.data)):
-        ledger.dropped(key, recipe.data[key], "it says nothing to the engine", differs=False)
+        ledger.dropped(key, recipe.data[key], "it does not affect the engine", differs=False)
     _engine(fields, ledger)
     links = _hooks(recipe.data, fields, ledger)
     changes = mods.read(fields["mods"], recipe.path.parent, fields["model"] or "", choices.without_mods, ledger)
@@ -159,7 +159,7 @@ def _hooks(data: dict[t.Any, t.Any], fields: dict[str, t.Any], ledger: Ledger) -
                 try:
                     links |= shell.links_of(str(entry), _variables(fields), ledger)
                 except RecipeError:
-                    ledger.refused(name, entry, "it is a command that runs before the engine, and none is executed", remedy)
+                    ledger.refused(name, entry, "it is a command that runs before the engine, and no command of a recipe is executed", remedy)
     for name in _HOOKS_AFTER:
         if data.get(name):
             ledger.dropped(name, data[name], "it runs after the engine has started, and nothing of a recipe is executed")
@@ -242,11 +242,11 @@ def _model(fields: dict[str, t.Any], served: str, directories: dict[str, str], l
     if _GGUF.match(model) or model.lower().endswith(".gguf"):
         ledger.refused("model", model, "it is a GGUF file, which llama.cpp serves, and not vLLM", shell.OTHER_ENGINE_REMEDY)
     elif held and (held.repo == model or places.is_path(model)):
-        ledger.changed("command", served, f"{held.repo} at {held.commit}", "this is the commit whose files lie there", differs=False)
+        ledger.changed("command", served, f"{held.repo} at {held.commit}", "this is the commit of those files", differs=False)
         return held.repo, held.commit
     elif places.is_path(model):
         path = places.behind(model, directories)[0]
-        ledger.changed("model", model, f"model.path = {path}", "it has to lie there on every node, and is served from there")
+        ledger.changed("model", model, f"model.path = {path}", "it has to be there on every node, and is served from there")
         return path, ""
     elif served not in ("", model) and not served.startswith(("/", "~", ".")):
         ledger.refused("command", served, f"it is another model than the recipe's {model}", "correct the recipe")
@@ -312,7 +312,7 @@ def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger
         ledger.refused(
             "container",
             container,
-            f"it is built on the machine of who runs the recipe{' with ' + ' '.join(building) if building else ''}, and nobody publishes it",
+            f"it is built on the machine that runs the recipe{' with ' + ' '.join(building) if building else ''}, and not published",
             remedy,
         )
         return ""
@@ -333,5 +333,5 @@ def _memory(metadata: dict[str, t.Any], ledger: Ledger) -> dict[str, t.Any]:
     size = {"model_gb": float(numbers["model_vram"])} if "model_vram" in numbers else {}
     rest = [str(name) for name in metadata if name not in config and not (size and name == "model_vram")]
     if rest:
-        ledger.dropped("metadata", ", ".join(rest), "it says nothing to the engine", differs=False)
+        ledger.dropped("metadata", ", ".join(rest), "it does not affect the engine", differs=False)
     return {**size, **({"config": {_CONFIG[name]: value for name, value in config.items()}} if config else {})}

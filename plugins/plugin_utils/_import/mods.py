@@ -94,7 +94,7 @@ def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dic
     """Return a mod's name, its content for a profile, its patches by their paths, and its chat templates. Raises :class:`RecipeError`."""
     above, place = next(((one, one / mod) for one in (folder, folder.parent, folder.parent.parent) if (one / mod).exists()), (folder, None))
     if place is None or not _within(place, above):
-        raise _Absent("it is a change to the image that does not lie beside the recipe, so what it does is unknown")
+        raise _Absent("it is a change to the image that is not next to the recipe, so its effect is unknown")
     name = re.sub(r"[^a-z0-9._-]+", "-", (place.stem if place.is_file() else place.name).lower()).strip("-._")
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
     outside = [path.name for path in paths if not _within(path, above)]
@@ -105,7 +105,7 @@ def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dic
         return name, {}, {}, placed
     scripts = [path.name for path in paths if not path.is_file() or path.name != _PACKAGES and path.suffix not in (*_PATCHES, *_DOCS)]
     if scripts:
-        raise RecipeError(f"it holds a script or what only one can put in its place ({', '.join(scripts[:3])}), and none is executed")
+        raise RecipeError(f"it holds a script, or files that only a script can install ({', '.join(scripts[:3])}), and no script of a recipe is executed")
     patches = {f"{name}/{path.name}": _patch(path) for path in paths if path.suffix in _PATCHES}
     rows = [
         {"file": file, "sha256": hashlib.sha256(content).hexdigest(), "package": _package(Path(file).name, content)}

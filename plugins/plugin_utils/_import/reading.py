@@ -148,7 +148,7 @@ def _check_values(node: yaml.Node | None, where: str) -> None:
 
 
 def kind_of(data: dict[str, t.Any], where: str) -> str:
-    """Return whose recipe this is. Raises :class:`RecipeError` when it is nobody's that can be read."""
+    """Return the kind of a recipe. Raises :class:`RecipeError` for an unknown kind."""
     if isinstance(data.get("model"), dict) and "model_id" in data["model"]:
         return VLLM_RECIPES
     if "schema" in data and "image" in data and "parallel" in data:

@@ -261,13 +261,15 @@ class Shell:
             raise Refused("needs a shell", where=shown, remedy=_SHELL_REMEDY)
         elif name.startswith("-"):
             raise Refused(
-                "stands behind the end of the command: the line before it is empty, a comment, or does not end in a backslash",
+                "comes after the end of the command: the line before it is empty, a comment, or does not end in a backslash",
                 where=shown,
                 remedy="correct the command: no launcher passes this argument on",
             )
         else:
             raise Refused(
-                "is a command, and none is executed", where=shown, remedy="put what it does into an image of your own, and give that as gb10_import_image"
+                "is a command, and no command of a recipe is executed",
+                where=shown,
+                remedy="put what it does into an image of your own, and give that as gb10_import_image",
             )
         if "--omni" in found:
             raise Refused("starts vLLM-Omni, and not vLLM", where=shown, remedy=OTHER_ENGINE_REMEDY)

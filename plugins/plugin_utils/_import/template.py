@@ -75,7 +75,7 @@ def fill(text: str, values: t.Mapping[str, t.Any]) -> Filled:
             if match[1] not in values or values[match[1]] is None or depth > _DEEPEST:
                 return missing(match[0])
             used.add(match[1])
-            # Braces of a value are nobody's but its own: only placeholders in it are filled in.
+            # Braces in a value stay as they are: only its placeholders are filled in.
             return re.sub(_BRACES.pattern.rpartition("|")[2], lambda one: inner(one[0], depth + 1) if one[1] in values else one[0], text_of(values[match[1]]))
 
         return _BRACES.sub(value_of, part)

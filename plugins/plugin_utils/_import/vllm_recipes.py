@@ -122,7 +122,8 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     _of_generation(fields, strategy, f"variants.{name}", of_variant, parts)
     _features(fields, name, variant, strategy, choices.features, parts)
     for one in fields["dependencies"]:
-        ledger.dropped("dependencies", one, "it is a command that installs something, and none is executed", remedy="see that the image holds it")
+        why = "it is a command that installs something, and no command of a recipe is executed"
+        ledger.dropped("dependencies", one, why, remedy="check that the image has it")
 
     try:
         parsed = arguments.parse([template.fill(word, {}).text for item in parts.words for word in _words(item)], "", False, ledger)
@@ -190,7 +191,7 @@ def _hardware(hardware: t.Any, ledger: Ledger) -> None:
     if level == "unsupported":
         ledger.refused(f"meta.hardware.{_SPARK}", level, "the recipe says that a Spark does not run it", "choose another recipe")
     elif level is None:
-        ledger.dropped("meta.hardware", hardware, "it names no Spark: nobody is known to have run it on one")
+        ledger.dropped("meta.hardware", hardware, "it does not name a Spark, so it is not known to run on one")
     else:
         ledger.dropped(f"meta.hardware.{_SPARK}", level, "it is of the recipe; as a profile it is untested", differs=False)
 
@@ -257,7 +258,7 @@ def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], st
         elif isinstance(content.get("strategies"), list) and strategy not in content["strategies"]:
             ledger.dropped(where, description, f"it is not for {strategy}", differs=False)
         elif "companion" in content:
-            ledger.dropped(where, description, "it starts a program beside the engine, and none is executed")
+            ledger.dropped(where, description, "it starts a program next to the engine, and no program of a recipe is executed")
         else:
             mode = _mode(content, name, str(modes.get(feature) or content.get("default_mode") or "")) if "modes" in content else ""
             if mode is None:
@@ -323,7 +324,7 @@ def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices,
     if model.get("nightly_required") is True:
         ledger.changed("nightly_required", "true", "vllm/vllm-openai:nightly", "the recipe needs a newer engine than any release of its time", remedy=remedy)
         return "vllm/vllm-openai:nightly"
-    # The name that is looked up: what calls this puts the digest that it has today in its place, or says that no registry told it.
+    # The tag that is looked up: the caller replaces it by today's digest, or reports that no registry answered.
     ledger.changed(
         "docker_image",
         "nothing",

@@ -160,14 +160,12 @@ class Cluster:
                 f"NVIDIA Sync gave the link its addresses on {', '.join(self.synced)}: they are taken as they are. Once its Cluster Assistant gives others, "
                 "move this inventory away and run init again.",
             )
-        if len(self.nodes) > 1:
-            yield from self._same_addresses()
+        yield from self._same_addresses() if len(self.nodes) > 1 else ()
         for name in self.nodes:
             mine = [fabric_link.ends[name] for fabric_link in self.fabric_links]
             text = "; ".join(f"{end.name} {address} ({end.describe()})" for end, address in mine)
             yield row("link", name, "pass", f"{text}{self._left_out(name)}", measured=[end.name for end, _address in mine])
-        if len(self.nodes) > 1:
-            yield from self._halves()
+        yield from self._halves() if len(self.nodes) > 1 else ()
 
     def _same_addresses(self) -> Findings:
         for fabric_link in self.fabric_links:
@@ -282,9 +280,8 @@ class Cluster:
         """Return the subnets that some, but not all of three or more nodes share, when each node is in one; else nothing."""
         members = grouped((address.network, name) for name, found in live.items() for end in found for address in end.addresses)
         shared = {network: set(names) for network, names in members.items() if len(set(names)) > 1}
-        if len(live) < 3 or set().union(*shared.values()) != set(live):
-            return ""
-        return "; ".join(f"{network} {' and '.join(sorted(names))}" for network, names in sorted(shared.items()))
+        is_ring = len(live) > 2 and set().union(*shared.values()) == set(live)
+        return "; ".join(f"{network} {' and '.join(sorted(names))}" for network, names in sorted(shared.items())) if is_ring else ""
 
     # --- profiles and models -----------------------------------------------------------------------------------------------------
 
@@ -311,9 +308,7 @@ class Cluster:
 
     def chosen(self) -> Answer | None:
         """Return the profile that the inventory names."""
-        if self.run["chosen"]:
-            return t.cast(Answer, self.run["chosen"][0])
-        return next(iter(self.fitting()), None)
+        return t.cast("Answer | None", next(iter(self.run["chosen"] or self.fitting()), None))
 
     def profiles(self) -> Findings:
         """Yield the profile, and models that are on disk already."""

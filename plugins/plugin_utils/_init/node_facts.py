@@ -43,12 +43,9 @@ def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[
             address = reached if held[0]["family"] == "ipv4" else best["address"]
             if not ipaddress.ip_address(address.partition("%")[0]).is_link_local:
                 return address, interface["name"], address == reached
-    for interface in info["interfaces"]:
-        if interface["carrier"] and interface["name"] not in fabric and not VIRTUAL.match(interface["name"]):
-            for network in interface["networks"]:
-                if network["family"] == "ipv4" and not ipaddress.ip_address(network["address"]).is_link_local:
-                    return network["address"], interface["name"], False
-    return None
+    others = [one for one in info["interfaces"] if one["carrier"] and one["name"] not in fabric and not VIRTUAL.match(one["name"])]
+    networks = ((one["name"], network["address"]) for one in others for network in one["networks"] if network["family"] == "ipv4")
+    return next(((address, name, False) for name, address in networks if not ipaddress.ip_address(address).is_link_local), None)
 
 
 def cache_of(path: str) -> str | None:

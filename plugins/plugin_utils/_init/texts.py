@@ -31,7 +31,7 @@ PER_HOST = {
     "gb10_fabric_interfaces": "Interfaces of the link: with carrier, and in a subnet that every node is in. NCCL's sockets use them.",
     "gb10_control_interface": "The one with gb10_fabric_address; Gloo and the rendezvous use it.",
     "gb10_rdma_devices": "The RDMA devices below them, for NCCL and UCX.",
-    "gb10_hf_home": "Where models lie on the nodes; one cache for all, so that nothing is downloaded twice.",
+    "gb10_hf_home": "The nodes' directory for models; one cache for all, so that nothing is downloaded twice.",
 }
 
 GROUP_VARS = "group_vars/gb10_cluster"
@@ -175,9 +175,7 @@ def profile_lines(found: Text) -> Lines:
         lines += comment(f"{one['id']}: {one['repo']}, {where}", item=True)
     if not found["fitting"]:
         lines += comment("none that is shipped", item=True)
-    if found["profile"] is None:
-        return [*lines, "# gb10_profile: /path/of/your/own.yml"]
-    return [*lines, *setting("gb10_profile", found["profile"])]
+    return [*lines, *(["# gb10_profile: /path/of/your/own.yml"] if found["profile"] is None else setting("gb10_profile", found["profile"]))]
 
 
 def host_settings(found: Text, name: str) -> Lines:
@@ -208,16 +206,27 @@ def settings_text(found: Text) -> str:
             lines += ["", *comment(f"{key}: the nodes differ, see host_vars.")]
         elif value is not None:
             source = {"gb10_fabric_interfaces": "link", "gb10_hf_home": "cache"}.get(key)
-            why = [line for name, host in hosts.items() for line in comment(f"{name}: {host[source]}", item=True)] if source else []
-            lines += ["", *comment(PER_HOST[key]), *why, *setting(key, value)]
+            lines += [
+                "",
+                *comment(PER_HOST[key]),
+                *([line for name, host in hosts.items() for line in comment(f"{name}: {host[source]}", item=True)] if source else []),
+                *setting(key, value),
+            ]
         else:
-            why = comment("No models were found in the directories that were searched (gb10_init_model_roots).")
-            lines += ["", *comment(PER_HOST[key]), *why, f"# {key}: /var/lib/gb10/huggingface"]
+            lines += [
+                "",
+                *comment(PER_HOST[key]),
+                *comment("No models were found in the directories that were searched (gb10_init_model_roots)."),
+                f"# {key}: /var/lib/gb10/huggingface",
+            ]
     if found["gpus"] != 1:
         lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", found["gpus"])]
     if found["fallback"] != "none":
-        why = comment("Asked for when this was written: NCCL may use TCP, which is many times slower than InfiniBand.")
-        lines += ["", *why, *setting("gb10_fabric_fallback", found["fallback"])]
+        lines += [
+            "",
+            *comment("Asked for when this was written: NCCL may use TCP, which is many times slower than InfiniBand."),
+            *setting("gb10_fabric_fallback", found["fallback"]),
+        ]
     lines += ["", *api_lines(found)]
     return text(lines) + "# gb10_api_port: 8000\n\n" + _SETTINGS_END.format(head=found["head"])
 
@@ -241,10 +250,11 @@ def files(found: Text) -> list[Text]:
         (f"{GROUP_VARS}/settings.yml", "0644", settings_text(found)),
         (f"{GROUP_VARS}/secrets.yml", "0600", _SECRETS.format(directory=found["directory"], group=GROUP_VARS)),
     ]
-    for name in found["hosts"]:
-        own = host_settings(found, name)
-        if own:
-            made.append((f"host_vars/{name}.yml", "0644", text(["---", *comment(f"What {name} has and other nodes do not."), *own])))
+    made += [
+        (f"host_vars/{name}.yml", "0644", text(["---", *comment(f"What {name} has and other nodes do not."), *own]))
+        for name in found["hosts"]
+        if (own := host_settings(found, name))
+    ]
     return [{"path": path, "mode": mode, "content": content} for path, mode, content in made]
 
 
@@ -259,8 +269,11 @@ def netplan(wanted: t.Sequence[t.Any]) -> str:
 
 def advice(missing: t.Mapping[str, t.Sequence[t.Any]]) -> Text:
     """Return the file with the missing addresses, a netplan text a node. Ansible does not read a file of this name as an inventory."""
-    parts = [_SUGGESTED_ADDRESSES, *(f"\n## {name}\n\n```yaml\n{netplan(wanted)}```\n" for name, wanted in missing.items())]
-    return {"path": "netplan.md", "mode": "0644", "content": "".join(parts)}
+    return {
+        "path": "netplan.md",
+        "mode": "0644",
+        "content": "".join([_SUGGESTED_ADDRESSES, *(f"\n## {name}\n\n```yaml\n{netplan(wanted)}```\n" for name, wanted in missing.items())]),
+    }
 
 
 def advice_note(missing: t.Mapping[str, t.Sequence[t.Any]]) -> str:

@@ -48,7 +48,7 @@ def table() -> dict[str, t.Any]:
 
 @functools.cache
 def recipes() -> list[dict[str, t.Any]]:
-    """Return the recipes on record, those that were reported to run and those that failed."""
+    """Return the recorded recipes, those that were reported to run and those that failed."""
     return yaml.safe_load(_RECIPES.read_text(encoding="utf-8"))["records"]
 
 
@@ -111,7 +111,7 @@ def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
 
 
 def default_share(profile: t.Mapping[str, t.Any]) -> float:
-    """Return the share of the memory that the engine takes where nobody says one: that of the newest vLLM that the profile allows."""
+    """Return the engine's default share of the memory: that of the newest vLLM that the profile allows."""
     wanted = profile.get("requires", {}).get("vllm", "").replace(" ", "").split(",")
     # 0.20.0 is 0.20, and no later than that.
     found = [re.fullmatch(r"(<=|<|==)([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?![0-9.]).*", one) for one in wanted]
@@ -146,8 +146,14 @@ def claim(
     """Return what a profile asks of each node's memory. The arguments are those of :func:`memory_plan`."""
     over = {name.replace("-", "_"): value for name, value in (serve or {}).items()}
     facts, use, declared_gib = _asked(profile, over, context=context, concurrency=concurrency, config=config, recorded=recorded)
-    given = {**over, **({"max_model_len": use.context} if context else {}), **({"max_num_seqs": use.seqs} if concurrency and use.seqs == concurrency else {})}
-    return Claim(facts, use, declared_gib, plan.lacking(facts, declared_gib), reports_of(profile["model"]["repo"]), given)
+    return Claim(
+        facts,
+        use,
+        declared_gib,
+        plan.lacking(facts, declared_gib),
+        reports_of(profile["model"]["repo"]),
+        {**over, **({"max_model_len": use.context} if context else {}), **({"max_num_seqs": use.seqs} if concurrency and use.seqs == concurrency else {})},
+    )
 
 
 def _asked(
@@ -181,7 +187,7 @@ def _asked(
 
 
 def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return a recipe on record as a profile, as far as memory follows from it."""
+    """Return a recorded recipe as a profile, as far as its memory needs it."""
     return {
         "id": record["id"],
         "model": {"repo": record["repo"]},
@@ -225,8 +231,12 @@ def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[component
     found = []
     for node in nodes:
         claimed = declared_claims.claimed(tenants, node.name)
-        mine = {"others": node.tenants, **claimed} if node.tenants and claimed else claimed
-        found.append(node._replace(tenants=node.tenants + sum(claimed.values()), who=declared_claims.who(mine)))
+        found.append(
+            node._replace(
+                tenants=node.tenants + sum(claimed.values()),
+                who=declared_claims.who({"others": node.tenants, **claimed} if node.tenants and claimed else claimed),
+            )
+        )
     return found
 
 
@@ -356,8 +366,14 @@ def memory_plan(
         classes.append({"class_gb": size, "total_gib": plan.CLASS_TOTAL[size], "verdict": found["verdict"], "nodes": found["nodes"]})
     single = None
     if use.tensor > 1 and not result["missing"]:
-        alone = use._replace(tensor=1, pipeline=1, data=1, ray=False)
-        single = plan.plan(facts, alone, on[:1], declared_gib=declared_gib and declared_gib * use.tensor, search=False, reports=asked.reports)["verdict"]
+        single = plan.plan(
+            facts,
+            use._replace(tensor=1, pipeline=1, data=1, ray=False),
+            on[:1],
+            declared_gib=declared_gib and declared_gib * use.tensor,
+            search=False,
+            reports=asked.reports,
+        )["verdict"]
     return {
         "schema": 1,
         "kind": KIND,
@@ -387,9 +403,18 @@ def _lengths(asked: Claim, nodes: list[components.Node], steps: list[int], repo:
         more = None if before is None else round(size - before["kv_gib"], 3)
         reported = [one for one in growth_of(repo) if before and (one["from"], one["to"]) == (before["context"], tokens)]
         worst = min((one["serving"]["available_gib"] for one in found["nodes"]), default=None)
-        unexplained = "; ".join(f"{one['reported']} ({one['source']}), unexplained" for one in reported)
-        row = {"context": tokens, "verdict": found["verdict"], "kv_gib": round(size, 3), "more_gib": more, "available_gib": worst, "reported": unexplained}
-        rows.append(row)
+        rows.append(
+            (
+                {
+                    "context": tokens,
+                    "verdict": found["verdict"],
+                    "kv_gib": round(size, 3),
+                    "more_gib": more,
+                    "available_gib": worst,
+                    "reported": "; ".join(f"{one['reported']} ({one['source']}), unexplained" for one in reported),
+                }
+            )
+        )
     return rows
 
 
@@ -412,7 +437,7 @@ def admission(asked: Claim, node: components.Node, records: t.Sequence[starts.St
 
 
 class Pin(t.NamedTuple):
-    """The size of the KV cache in bytes that starts on record bear out (``size``, None without), those starts by node, and by node what it lacks."""
+    """The size of the KV cache in bytes that recorded starts confirm (``size``, None without), those starts by node, and by node what it lacks."""
 
     size: int | None
     starts: dict[str, starts.Start]
@@ -420,7 +445,7 @@ class Pin(t.NamedTuple):
 
 
 def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str, t.Sequence[starts.Start]]) -> Pin:
-    """Return the size that the plan proposes for the KV cache, where a start of the same image, profile and driver is on record on every node.
+    """Return the size that the plan proposes for the KV cache, where every node has a recorded start of the same image, profile and driver.
 
     ``nodes`` have their MemTotal and what others claim there, and nothing that was measured: the same nodes get the same size, whatever runs on them.
     ``records`` are those of the same image, profile and driver, by node.
@@ -433,7 +458,7 @@ def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str
             continue
         most = max((one["context"] for one in records[node.name]), default=0)
         longest = f"; the longest had {most}" if most else ""
-        lacks[node.name] = f"no start of this image, profile and driver with {asked.use.context} tokens is on record{longest}"
+        lacks[node.name] = f"no start of this image, profile and driver with {asked.use.context} tokens is recorded{longest}"
     without = [*asked.use.unread, *asked.missing]
     if without:
         lacks.update({node.name: f"nothing is proposed without {', '.join(without)}" for node in nodes})
@@ -441,7 +466,7 @@ def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str
         return Pin(None, borne, lacks)
     found = plan.plan(asked.facts, asked.use, nodes, declared_gib=asked.declared_gib, search=False)
     short = [one["node"] for one in found["nodes"] if not one["propose_kv_cache_memory_bytes"]]
-    lacks = dict.fromkeys(short, "the plan leaves no room for a cache of a size of its own, with the reserve")
+    lacks = dict.fromkeys(short, "the plan leaves no room for a fixed cache size with the reserve")
     return Pin(found["propose_kv_cache_memory_bytes"], borne, lacks)
 
 

@@ -28,8 +28,13 @@ def catalogue(names: t.Sequence[str] = (), directories: t.Sequence[str] = (), ro
 def entry(path: Path) -> Entry:
     """Read and judge one file."""
     profile, problems = read(path)
-    usable = {} if problems else {"needs": needs(profile), "profile": profile}
-    return {"id": path.stem, "path": str(path), "problems": list(map(str, problems)), "needs": {}, "profile": {}, **usable}
+    return {
+        "id": path.stem,
+        "path": str(path),
+        "problems": list(map(str, problems)),
+        "needs": {} if problems else needs(profile),
+        "profile": {} if problems else profile,
+    }
 
 
 def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -117,9 +122,7 @@ def facts(profile: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def _size(nodes: int, class_gb: float) -> str:
     """The size of each node, as far as the profile says it."""
-    if not class_gb:
-        return "a size that the profile does not state"
-    return f"{class_gb} GB or more{', all alike' if nodes > 1 else ''}"
+    return f"{class_gb} GB or more{', all alike' if nodes > 1 else ''}" if class_gb else "a size that the profile does not state"
 
 
 def _beside(name: str, one: dict[str, t.Any]) -> str:

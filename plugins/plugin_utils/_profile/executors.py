@@ -39,7 +39,7 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
     tag = profile["image"]["tag"]
     if not image:
-        raise _refused(f"nobody asked image {tag}", "include the role gb10.cluster.gb10 with tasks_from: engine before the others")
+        raise _refused(f"image {tag} was not checked", "include the role gb10.cluster.gb10 with tasks_from: engine before the others")
     if not image["exists"] and predict:
         return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
     if not image["exists"]:
@@ -52,10 +52,12 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         without = f"image {tag} holds no Ray, and without it only tensor and pipeline ranks are spread"
         raise _refused(f"{without}, but parallel.data is {profile['parallel']['data']}", "add `ray` to the profile's image.layers")
     if engine and spreads_ranks(engine):
-        return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its ranks by itself"}
+        return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its own ranks"}
     first, has = history()["nnodes"]["added"], f"vLLM {engine}" if engine else "no vLLM"
-    without = f"image {tag} holds no Ray, and {has}, which spreads its ranks by itself from {first} on"
-    raise _refused(without, "add `ray` to the profile's image.layers, or choose another image.base")
+    raise _refused(
+        f"image {tag} holds no Ray, and {has}, which spreads its own ranks from {first} on",
+        "add `ray` to the profile's image.layers, or choose another image.base",
+    )
 
 
 def _refused(what: str, remedy: str) -> ProfileError:

@@ -47,8 +47,13 @@ def table() -> Table:
     raw = yaml_load(_TABLE.read_text(encoding="utf-8"))
     names = {name: tuple(span.split("..")) for span, words in raw["names"].items() for name in words.split()}
     kinds = {name: kind for kind in ("switch", "whole", "number") for name in raw[kind].split()}
-    least = {name: low for low, words in raw["least"].items() for name in words.split()}
-    return Table(raw["recorded"].split(), names, kinds, least, {name: words.split() for name, words in raw["choices"].items()})
+    return Table(
+        raw["recorded"].split(),
+        names,
+        kinds,
+        {name: low for low, words in raw["least"].items() for name in words.split()},
+        {name: words.split() for name, words in raw["choices"].items()},
+    )
 
 
 def is_switch(name: str) -> bool:
@@ -149,7 +154,7 @@ def _not_of(allowed: list[str], name: str, value: t.Any, wanted: dict[str, t.Any
     gone = bool(before) and all(Version(one) >= Version(before) for one in allowed)
     if not late and not gone:
         return "", ""
-    says = f"it came after {after}" if late else f"it is gone since {before}"
+    says = f"it came after {after}" if late else f"it was removed in {before}"
     return (
         f"is an argument of no release that the profile allows ({allowed[0]} to {allowed[-1]}): {says}",
         f"remove it, or change requires.vllm of the profile; {_FORK}",

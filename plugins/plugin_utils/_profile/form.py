@@ -25,7 +25,7 @@ PROOFS = ("completion", "rank_hosts", "env_parity", "container_rights", "fabric"
 #: Facts of a node that a per-host variable may take its value from (a profile's env.per_host and :data:`PER_HOST_ENV`).
 HOST_FACTS = ("fabric_address", "fabric_interfaces", "control_interface", "rdma_devices", "ucx_devices")
 
-#: The word for a profile that nobody is known to have run as it is written.
+#: The word for a profile that is not known to have run as it is written.
 UNTESTED = "untested"
 SIDE_FILE = "side_file:"
 #: What begins an argument that is a repository of the profile, or with ``/PATH`` a file or directory in it.
@@ -34,7 +34,7 @@ REPOSITORY = "repository:"
 MODEL = "model"
 REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
 
-#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the admission that nobody did.
+#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the word for an untested profile.
 _EVIDENCE = {
     "type": "list",
     "elements": "dict",

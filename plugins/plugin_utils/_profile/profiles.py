@@ -118,7 +118,7 @@ def read(path: Path) -> tuple[dict[str, t.Any], list[Problem]]:
 
 
 def _raw(path: Path) -> t.Any:
-    """Return what a file holds. Raises :class:`ProfileError` when it is no YAML."""
+    """Return what a file holds. Raises :class:`ProfileError` when it is not YAML."""
     try:
         return yaml_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

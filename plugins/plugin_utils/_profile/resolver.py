@@ -68,7 +68,7 @@ def is_variable(name: str) -> bool:
 
 
 def option(name: str) -> str:
-    """Return the option string of an argument, whichever key of its JSON value the name goes on with."""
+    """Return the option string of an argument, without the key of its JSON value."""
     return flag(name.partition(".")[0])
 
 
@@ -139,7 +139,7 @@ class Engine:
         return self.within(*history().get(name, {}).get("values", {}).get(text_of(value), (None, None)))
 
     def default(self, name: str) -> tuple[str | None, bool]:
-        """Return the value that a name has when nobody sets it, and whether it need not be said: it was another one in the releases before.
+        """Return a name's default, and whether it can be left out: earlier releases had another default.
 
         None when that is unknown.
         """
@@ -200,7 +200,7 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     if has and "ignored" in row and engine.within(row["ignored"], None):
         return step("warn", name, f"{as_typed(name, value)} is left out: vLLM ignores it since {row['ignored']}.", remedy="remove it"), {}
     if text == default and (changed or not has):
-        return step("pass", name, f"{as_typed(name, value)} is left out: vLLM {engine.version} does that by itself."), {}
+        return step("pass", name, f"{as_typed(name, value)} is left out: vLLM {engine.version} does that by default."), {}
     if has and engine.accepts(name, value, wanted):
         return None, None
     becomes = row.get("becomes", {})
@@ -208,8 +208,8 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     if instead is not None:
         instead = {other: value if new == "*" else new for other, new in instead.items()}
         if all(engine.has(other) and engine.accepts(other, new, wanted) for other, new in instead.items()):
-            said = " and ".join(f"{as_typed(other, wanted.get(other, new))}{' (set by itself)' if other in wanted else ''}" for other, new in instead.items())
-            does = f"becomes {said}" if said else f"is left out: vLLM {engine.version} does that by itself"
+            said = " and ".join(f"{as_typed(other, wanted.get(other, new))}{' (set separately)' if other in wanted else ''}" for other, new in instead.items())
+            does = f"becomes {said}" if said else f"is left out: vLLM {engine.version} does that by default"
             return step("pass", name, f"{as_typed(name, value)} {does}."), instead
     if not has and "removed" in row and is_variable(name) and engine.within(row["removed"], None):
         now = row.get("instead", "")
@@ -229,7 +229,7 @@ def lacks(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> 
 
 
 def _of_a_fork(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step | None:
-    """Return why an engine cannot be given what a fork alone knows; None when it can, or when nobody asked the engine."""
+    """Return why an engine cannot be given what a fork alone knows; None when it can, or when the engine's flags are unknown."""
     has = not engine.takes or engine.has(name)
     listed = engine.choices(name, wanted) if has else None
     if has and (listed is None or text_of(value) in listed):
@@ -254,7 +254,7 @@ def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) 
         )
     if gone and engine.within(gone, None):
         says = f"; instead: {row['instead']}" if "instead" in row else ""
-        return Step("block", name, f"{what}; it is gone since {gone}{says}.", "remove it", _source(row))
+        return Step("block", name, f"{what}; it was removed in {gone}{says}.", "remove it", _source(row))
     listed = engine.choices(name, wanted) if engine.has(name) else None
     if listed is not None:
         return Step("block", name, f"{what}, but {', '.join(listed)}{near(text_of(value), listed)}.", "choose one of these")

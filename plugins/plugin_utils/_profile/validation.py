@@ -86,8 +86,12 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
             (fact not in HOST_FACTS, problem(f"env.per_host.{name}", f"'{fact}' is not a fact of a node", f"one of {', '.join(HOST_FACTS)}")),
         )
     for name, overlay in profile["switches"].items():
-        expected = "lower case letters, digits and underscores, a letter first"
-        problems += _found((not _SWITCH_NAME.match(name), problem(f"switches.{name}", "is not a valid name of a switch", expected)))
+        problems += _found(
+            (
+                not _SWITCH_NAME.match(name),
+                problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"),
+            )
+        )
         problems += overlay_problems(profile, overlay, f"switches.{name}.") + _evidence_problems(overlay["evidence"], f"switches.{name}.")
     return problems
 
@@ -138,7 +142,6 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
             (one["size_gb"] is not None and one["size_gb"] <= 0, problem(f"{where}.size_gb", f"is {one['size_gb']}", "more than 0")),
         )
         problems += _license_problems(one, where)
-        unused = f"no argument refers to it, so that the engine would look for '{repo}' on the hub, or not use it at all"
         further = _found(
             (
                 not _SWITCH_NAME.match(name) or name == MODEL,
@@ -150,7 +153,14 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
                 one.get("purpose") == "files" and not one["files"],
                 problem(f"{where}.files", "is empty, and the purpose is files", "the names of the files"),
             ),
-            (name not in used, problem(where, unused, f"{REPOSITORY}{name} as the value of an argument, such as speculative_config.model or tokenizer")),
+            (
+                name not in used,
+                problem(
+                    where,
+                    f"no argument refers to it, so that the engine would look for '{repo}' on the hub, or not use it at all",
+                    f"{REPOSITORY}{name} as the value of an argument, such as speculative_config.model or tokenizer",
+                ),
+            ),
         )
         problems += [] if where == MODEL else further
     return problems
@@ -175,7 +185,7 @@ def _license_problems(one: dict[str, t.Any], where: str) -> list[Problem]:
 
 
 def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> list[Problem]:
-    """What is wrong with the digests of the images on which somebody measured."""
+    """What is wrong with the digests of the images in the evidence."""
     return [
         problem(f"{where}evidence[{index}].digest", f"'{row['digest']}' is not a digest", "sha256: and 64 hexadecimal digits, or base_digest of the report")
         for index, row in enumerate([] if isinstance(evidence, str) else evidence)
@@ -190,9 +200,11 @@ def _fork_problems(profile: dict[str, t.Any]) -> list[Problem]:
     for name, one in profile["fork_flags"].items():
         where = f"fork_flags.{name}"
         what = f"neither serve nor env.shared sets it{near(name, known)}"
-        expected = "an argument with underscores, a key within one (speculative_config.method), or a variable that is set here"
         problems += _found(
-            (name not in known, problem(where, what, expected)),
+            (
+                name not in known,
+                problem(where, what, "an argument with underscores, a key within one (speculative_config.method), or a variable that is set here"),
+            ),
             (not one["why"].strip(), problem(f"{where}.why", "is empty", "what it is for")),
             (not one["image"].strip(), problem(f"{where}.image", "is empty", "the name of an image that has it")),
             (not _PAGE.match(one["source"]), problem(f"{where}.source", f"found {found(one['source'])}", "an address that begins with https://")),

@@ -47,7 +47,7 @@ class NodeJob(ActionBase):
         raise NotImplementedError
 
     def is_short(self) -> bool:
-        """Return whether nobody has to wait for it."""
+        """Return whether the job is short enough to run without progress lines."""
         return bool(self._task.check_mode)
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:

@@ -21,7 +21,7 @@ Record = dict[str, t.Any]
 LEAK_GIB, LEAK_SHARE = 0.5, 0.7
 #: Seconds without a sample that count as a stall.
 STALL = 3.5
-#: Percent of ten seconds in which all work waited for memory, from which on it is told.
+#: Percent of ten seconds in which all work waited for memory, from which on it is reported.
 PRESSED = 10.0
 #: Reported of a GPU that is stuck at low power: 96 % busy at about 800 MHz and 19.5 W, where 2280 to 2400 MHz and 92 W are healthy.
 STUCK_USE, STUCK_MHZ = 90, 1000
@@ -56,7 +56,7 @@ def _memory(taken: t.Sequence[Record]) -> t.Iterator[str]:
     span = known[-1].at - known[0].at
     marks = [known[len(known) * step // 10] for step in range(10)] + [known[-1]]
     falls = sum(after.available < before.available for before, after in itertools.pairwise(marks))
-    # The middle one of ten: what was taken at once at some moment is no leak.
+    # The median of ten steps: memory that was taken at one moment is not a leak.
     drops = sorted(before.available - after.available for before, after in itertools.pairwise(marks))
     minute = drops[len(drops) // 2] * 600 / span if span else 0.0
     if span >= 20 and minute >= LEAK_GIB * trend.KIB_PER_GIB and falls >= LEAK_SHARE * 10:
@@ -68,21 +68,22 @@ def _memory(taken: t.Sequence[Record]) -> t.Iterator[str]:
 
 
 def _gpu(taken: t.Sequence[Record]) -> t.Iterator[str]:
-    told = [one["g"] for one in taken if one.get("g")]
+    answers = [one["g"] for one in taken if one.get("g")]
     for bit, name in REASONS.items():
-        count = sum(bool((one.get("why") or 0) & bit) for one in told)
+        count = sum(bool((one.get("why") or 0) & bit) for one in answers)
         if count:
-            low = min((one["sm"] for one in told if (one.get("why") or 0) & bit and one.get("sm") is not None), default=None)
-            hot = max((one["c"] for one in told if one.get("c") is not None), default=None)
+            low = min((one["sm"] for one in answers if (one.get("why") or 0) & bit and one.get("sm") is not None), default=None)
+            hot = max((one["c"] for one in answers if one.get("c") is not None), default=None)
             more = [f"down to {low} MHz"] if low is not None else []
             more += [f"at up to {hot} °C"] if hot is not None else []
             yield f"the driver held the GPU's clock down for {count} s: {name}{', ' if more else ''}{', '.join(more)}"
-    stuck = [one for one in told if (one.get("u") or 0) >= STUCK_USE and one.get("sm") is not None and one["sm"] < STUCK_MHZ and not (one.get("why") or 0) & ~1]
+    slow = [one for one in answers if one.get("sm") is not None and one["sm"] < STUCK_MHZ and not (one.get("why") or 0) & ~1]
+    stuck = [one for one in slow if (one.get("u") or 0) >= STUCK_USE]
     if len(stuck) >= 5:
         yield f"the GPU was busy at {min(one['sm'] for one in stuck)} MHz for {len(stuck)} s and the driver gave no reason: stuck at low power"
-    if taken and not told:
+    if taken and not answers:
         yield "the driver's tool said nothing"
-    elif told and not any(one.get("g") for one in taken[-5:]) and len(taken) > 10:
+    elif answers and not any(one.get("g") for one in taken[-5:]) and len(taken) > 10:
         yield "the driver's tool fell silent before the end"
 
 
@@ -105,8 +106,8 @@ def _stalls(taken: t.Sequence[Record]) -> t.Iterator[str]:
 
 
 def _events(records: t.Sequence[Record]) -> t.Iterator[str]:
-    told = [one for one in records if one.get("e") in ("act", "would", "ranks", "disk")]
-    for one in told[-SHOWN:]:
+    events = [one for one in records if one.get("e") in ("act", "would", "ranks", "disk")]
+    for one in events[-SHOWN:]:
         yield f"guard, {_clock(one['t'])}: {one['text']}"
     ended = sorted({f"{kind} (pid {pid})" for one in samples(records) for pid, kind, letter, _ours in one.get("r") or [] if letter in ("", "Z", "X")})
     if ended:
@@ -144,5 +145,11 @@ def _row(one: Record, at: float) -> tuple[str, ...]:
     ranks = "-" if one.get("r") is None else " ".join(f"{letter}{count}" for letter, count in sorted(letters.items())) or "none"
     memory = [f"{one[key] / trend.KIB_PER_GIB:.2f}" if one.get(key) is not None else "-" for key in ("a", "f", "c", "s")]
     pressed = [f"{one[key][0]:.0f}" if one.get(key) else "-" for key in ("pm", "pi")]
-    driver = ["-" if gpu.get(key) is None else f"{gpu[key]:g}" for key in ("sm", "w", "c", "u")]
-    return (str(round(one['t'] - at)), *memory, *pressed, *driver, " ".join(states) or "-", ranks)
+    return (
+        str(round(one["t"] - at)),
+        *memory,
+        *pressed,
+        *["-" if gpu.get(key) is None else f"{gpu[key]:g}" for key in ("sm", "w", "c", "u")],
+        " ".join(states) or "-",
+        ranks,
+    )

@@ -224,10 +224,9 @@ def not_known_bad(node: Node, arguments: Arguments, limits: Arguments) -> Faults
     An entry with ``unless`` does not count on a node whose kernel has that word on its command line, which stands at ``cmdline``.
     """
     words = node.get(arguments["cmdline"]).split() if "cmdline" in arguments else []
-    if "in" in arguments:
-        versions = [of_entry(entry, arguments["field"], f"{arguments['in']}[{index}]") for index, entry in enumerate(node.get(arguments["in"]))]
-    else:
-        versions = [node.get(arguments["of"])]
+    entries = enumerate(node.get(arguments["in"])) if "in" in arguments else ()
+    versions = [of_entry(entry, arguments["field"], f"{arguments['in']}[{index}]") for index, entry in entries]
+    versions += [] if "in" in arguments else [node.get(arguments["of"])]
     for version, bad in itertools.product(dict.fromkeys(versions), limits["bad"]):
         if fnmatch.fnmatchcase(version, bad["match"]) and bad["unless"] not in words:
             yield Fault(version, f"not {bad['match']}", bad)

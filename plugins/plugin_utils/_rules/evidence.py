@@ -13,7 +13,7 @@ Entry = dict[str, t.Any]
 
 
 class Unseen(Exception):
-    """Evidence is missing: ``what`` (a path in the node's answer), ``why`` and ``remedy`` as far as the node told."""
+    """Evidence is missing: ``what`` (a path in the node's answer), ``why`` and ``remedy`` as far as the node reported them."""
 
     def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
         super().__init__(f"{what}: {why}" if why else what)
@@ -53,7 +53,7 @@ class Node:
         self._tree = {**info, "zombies": zombies}
 
     def get(self, path: str) -> t.Any:
-        """Return the value at a dotted ``path``. Raises :class:`Unseen` when it, or what holds it, is null or was not told.
+        """Return the value at a dotted ``path``. Raises :class:`Unseen` when it, or what holds it, is null or was not answered.
 
         A list or mapping that is empty because it could not be read is missing, too.
         """

@@ -131,7 +131,7 @@ def image_architecture(node: Node, arguments: Arguments, limits: Arguments) -> F
             yield Fault(image["architecture"], wanted, {"image": name})
 
 
-def is_image_given(node: Node, nodes: list[Node]) -> bool:
+def has_image_source(node: Node, nodes: list[Node]) -> bool:
     """Return whether another node has the profile's image and so gives it to this one. Where that cannot be seen it is not so."""
     tag = node.needs["image"]["tag"]
     try:
@@ -143,7 +143,7 @@ def is_image_given(node: Node, nodes: list[Node]) -> bool:
 
 @comparison
 def images_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """The images of all nodes were built on the same base by the same recipe; images that nobody built here have one id.
+    """The images of all nodes were built on the same base by the same recipe; images that were not built here have one id.
 
     Where their contents are known, those are the same, too.
     """

@@ -31,7 +31,7 @@ def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """What the engine will take is available: its fraction of the whole, or weights, KV cache in bytes and a reserve.
 
-    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
+    A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
     """
     if node.engine_live and not node.needs["allow_restart"]:
         return
@@ -54,7 +54,7 @@ def readable(node: Node) -> None:
     """The engine reads every number among its arguments that memory follows from."""
     unread = node.needs["plan"].use.unread
     if unread:
-        raise Unseen("what the engine is told", "; ".join(unread), "correct it in gb10_serve_arguments, or in the profile")
+        raise Unseen("the engine's arguments", "; ".join(unread), "correct it in gb10_serve_arguments, or in the profile")
 
 
 def available_mb(node: Node) -> int:
@@ -145,7 +145,7 @@ def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 
 def records(node: Node) -> list[Entry]:
-    """The starts on record of this very image, profile and driver. A node without that image has none, and older answers tell of none."""
+    """The recorded starts of this image, profile and driver. A node without that image has none, as have older answers."""
     images, gpus = node.optional("images") or {}, node.optional("gpus") or []
     image, driver = images.get(node.needs["image"]["tag"]) or {}, next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), "")
     known = [one for one in node.optional("starts") or [] if one["cluster"] == node.needs["cluster"]]
@@ -154,9 +154,9 @@ def records(node: Node) -> list[Entry]:
 
 @check
 def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What the profile takes by the memory plan goes on this node, beside what is in use there and what others claim.
+    """What the profile takes by the memory plan fits this node, next to what is in use there and what others claim.
 
-    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
+    A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
     """
     if node.engine_live and not node.needs["allow_restart"]:
         return
@@ -177,7 +177,7 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 
 def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
-    """The size of the KV cache that starts on record bear out on all nodes; None where nobody asked for it."""
+    """The size of the KV cache that recorded starts confirm on all nodes; None where it was not asked for."""
     if not nodes or nodes[0].needs["kv_cache"] != RECORDED:
         return None
     on, found, unseen = [], {}, {}
@@ -186,7 +186,7 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
             total = round(node.get("memory.total_mb") / MIB_IN_GIB, 2)
             found[node.name] = records(node)
         except Unseen as missing:
-            unseen[node.name] = f"what is on record is unknown: {missing}"
+            unseen[node.name] = f"its recorded starts are unknown: {missing}"
             continue
         claimed = [*declared_claims.claimed(node.needs["tenants"], node.name).values()]
         claimed += declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()

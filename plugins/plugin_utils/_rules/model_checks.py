@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """A node without the whole model, and what it needs beside it, has space for what is missing of it.
 
-    A download that did not end lies there already: the hub's client goes on with its file. What is not said to have a size does not count, so
+    An unfinished download counts: the hub's client continues it. What is not said to have a size does not count, so
     that what is needed is the least.
     """
     path = node.needs["model_root"]
@@ -71,7 +71,7 @@ def _ready(node: Node, repository: Entry) -> bool:
     return any(_wanted(repository, entry) and _whole(repository, entry) for entry in _revisions(node, repository))
 
 
-def is_given(node: Node, nodes: list[Node]) -> bool:
+def has_model_source(node: Node, nodes: list[Node]) -> bool:
     """Return whether another node has all of the model and so gives it to this one, without the hub. Where that cannot be seen it is not so.
 
     Records from before there was this setting lack it, and nothing was copied then.

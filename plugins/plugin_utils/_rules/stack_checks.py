@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import inside, together
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
-#: Engines whose ranks share one model; the others are told by name alone.
+#: Engines whose ranks share one model; the others are known by name alone.
 CLUSTER_ENGINES = ("vllm", "sglang", "tensorrt_llm")
 
 NOT_SET = "(not set)"
@@ -43,7 +43,7 @@ def title(process: Entry) -> str:
 
 
 def parts(node: Node, *kinds: str, engines: t.Collection[str] = ()) -> list[Entry]:
-    """The parts of these kinds on a node. Raises :class:`Unseen` when nobody knows what runs there."""
+    """The parts of these kinds on a node. Raises :class:`Unseen` when that is unknown."""
     return [one for one in node.get("stack.processes") if (not kinds or one["kind"] in kinds) and (not engines or one["engine"] in engines)]
 
 
@@ -53,7 +53,7 @@ def stack_parts(node: Node) -> list[Entry]:
     return [{**process, "who": title(process)} for process in parts(node)]
 
 
-def told(node: Node, process: Entry, field: str) -> t.Any:
+def field_of(node: Node, process: Entry, field: str) -> t.Any:
     """What is known of a part. Raises :class:`Unseen` with the node's own reason when it is null."""
     value = process[field]
     if value is None:
@@ -63,7 +63,7 @@ def told(node: Node, process: Entry, field: str) -> t.Any:
 
 
 def _key(node: Node, process: Entry) -> str | None:
-    """The name that a stack has among all nodes; None for a part that belongs to none that could be told."""
+    """The name that a stack has among all nodes; None for a part of an unknown stack."""
     name = process["stack"]
     kind, _blank, place = (name or "").partition(" ")
     if not name:
@@ -107,7 +107,7 @@ def arguments_of(process: Entry) -> dict[str, str]:
 
 
 def _old_enough(node: Node, process: Entry, seconds: float) -> bool:
-    return told(node, process, "age_s") >= seconds
+    return field_of(node, process, "age_s") >= seconds
 
 
 def _labels(ranks: t.Sequence[Part]) -> dict[str, Part]:
@@ -129,7 +129,7 @@ def ranks_env(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
     """The ranks of a stack have the same variables, apart from those that belong to a host or to one process."""
     for key, ranks in spread_ranks(nodes):
         labels = _labels(ranks)
-        envs = {label: told(node, process, "env") for label, (node, process) in labels.items()}
+        envs = {label: field_of(node, process, "env") for label, (node, process) in labels.items()}
         sources = {label: process["env_source"] for label, (_node, process) in labels.items()}
         if len(set(sources.values())) > 1:
             raise Unseen("stack.processes.env", f"the variables of {key} are known as they are now on some nodes, and as they were at the start on others")
@@ -144,11 +144,10 @@ def ranks_arguments(nodes: list[Node], arguments: Arguments, limits: Arguments) 
     """Ranks that meet without Ray were started with the same arguments, apart from those that belong to one of them."""
     for key, members in stacks(nodes).items():
         servers = {node.name: arguments_of(process) for node, process in members if process["kind"] in classify.SERVERS}
-        if not key.startswith("native ") or len(servers) < 2:
-            continue
-        for name in sorted({name for told_options in servers.values() for name in told_options}):
+        names = sorted({name for options in servers.values() for name in options}) if key.startswith("native ") and len(servers) > 1 else []
+        for name in names:
             if not named_like(name, limits["per_rank"]):
-                values = {node: _shown(told_options.get(name)) for node, told_options in servers.items()}
+                values = {node: _shown(options.get(name)) for node, options in servers.items()}
                 yield from differing(values, option=f"--{name}" if name else "the model", stack=key)
 
 
@@ -177,7 +176,7 @@ def _image(node: Node, process: Entry) -> str:
 def ranks_versions(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """The same versions of the packages that matter are installed where the ranks of a stack run."""
     for key, ranks in spread_ranks(nodes):
-        versions = [(node.name, told(node, process, "versions")) for node, process in ranks]
+        versions = [(node.name, field_of(node, process, "versions")) for node, process in ranks]
         for package in sorted({package for _node, found in versions for package in found}):
             yield from differing(_by_node((node, found.get(package, "none")) for node, found in versions), package=package, stack=key)
 
@@ -208,7 +207,7 @@ def rdma_used(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
     """Ranks on several nodes hold RDMA devices, where their node has one that is up."""
     for node, rank in each_spread_rank(nodes):
         up = [link["device"] for link in node.get("fabric") if link["device"] and link["port_state"] == "ACTIVE"]
-        if up and not told(node, rank, "rdma") and _old_enough(node, rank, limits["young_s"]):
+        if up and not field_of(node, rank, "rdma") and _old_enough(node, rank, limits["young_s"]):
             yield Fault([], up, {"who": title(rank), "devices": ", ".join(up)}, node=node.name)
 
 
@@ -216,7 +215,7 @@ def rdma_used(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
 def rdma_allowed(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """No variable keeps the NCCL of ranks on several nodes from InfiniBand."""
     for node, rank in each_spread_rank(nodes):
-        env = told(node, rank, "env")
+        env = field_of(node, rank, "env")
         set_so = [f"{name}={env[name]}" for name, value in limits["off"].items() if env.get(name, "").lower() == str(value).lower()]
         if set_so:
             yield Fault(set_so, [], {"who": title(rank), "variables": ", ".join(set_so)}, node=node.name)
@@ -226,7 +225,7 @@ def rdma_allowed(nodes: list[Node], arguments: Arguments, limits: Arguments) -> 
 def ranks_memlock(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """Ranks on several nodes may lock all the memory they want, where their node has an RDMA device."""
     for node, rank in each_spread_rank(nodes):
-        if any(link["device"] for link in node.get("fabric")) and told(node, rank, "memlock_bytes") != -1:
+        if any(link["device"] for link in node.get("fabric")) and field_of(node, rank, "memlock_bytes") != -1:
             yield Fault(rank["memlock_bytes"], -1, {"who": title(rank)}, node=node.name)
 
 
@@ -248,12 +247,12 @@ def raylet_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def ray_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Ray's head, dashboard and client server listen on named addresses, or ask for a token."""
     for process in parts(node, classify.GCS_SERVER, classify.RAY_DASHBOARD, classify.RAY_CLIENT):
-        open_ports = [entry["port"] for entry in told(node, process, "listens") if ipaddress.ip_address(entry["address"]).is_unspecified]
+        open_ports = [entry["port"] for entry in field_of(node, process, "listens") if ipaddress.ip_address(entry["address"]).is_unspecified]
         if process["kind"] == classify.RAY_DASHBOARD:
             # Besides the dashboard itself it has a port for its own figures.
             asked = command_line.whole_number(arguments_of(process).get("port"))
             open_ports = [port for port in open_ports if port == asked]
-        if open_ports and told(node, process, "env").get("RAY_AUTH_MODE") != "token":
+        if open_ports and field_of(node, process, "env").get("RAY_AUTH_MODE") != "token":
             yield Fault(open_ports, "a named address, or a token", {"who": title(process), "ports": ", ".join(map(str, open_ports))})
 
 
@@ -261,7 +260,7 @@ def ray_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def memory_monitor_off(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Ray does not end processes for what the node uses of its memory."""
     for raylet in parts(node, classify.RAYLET):
-        value = told(node, raylet, "env").get("RAY_memory_monitor_refresh_ms", NOT_SET)
+        value = field_of(node, raylet, "env").get("RAY_memory_monitor_refresh_ms", NOT_SET)
         if value != "0":
             yield Fault(value, "0", {"who": title(raylet)})
 
@@ -308,9 +307,7 @@ def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def tokens_given(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """Every API that was asked for a token gives one, or is busy with others' requests."""
     for node in nodes:
-        for api in node.get("stack.apis"):
-            if api["token"] is None:
-                continue
+        for api in [api for api in node.get("stack.apis") if api["token"] is not None]:
             around = grouped((place.name, {**process, "text": title(process)}) for place, process in stacks(nodes).get(_key(node, api) or "", []))
             asked = api["token"]
             found = health.verdict(health.Probe(asked["api"], bool(asked["completion"]), **(asked["progress"] or {})), around)
@@ -345,7 +342,7 @@ def stacks_progress(nodes: list[Node], arguments: Arguments, limits: Arguments) 
     for key, members in stacks(nodes).items():
         engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (classify.RANK, classify.ENGINE_CORE)]
         is_starting = any(api["state"] == "not_listening" for api in apis[key])
-        busy = [] if is_starting else [(node, one) for node, one in engines if told(node, one, "cpu_percent") >= limits["busy_percent"]]
+        busy = [] if is_starting else [(node, one) for node, one in engines if field_of(node, one, "cpu_percent") >= limits["busy_percent"]]
         if not busy:
             continue
         running, tokens = ([api[word] for api in apis[key] if api[word] is not None] for word in ("running", "tokens"))
@@ -367,7 +364,7 @@ def memory_left(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def engine_alone(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Beside an engine nobody else uses the GPU, or is known to when asked. Processes of one kind in one container are told together."""
+    """No other program uses the GPU next to an engine, apart from known ones. Processes of one kind in one container share a finding."""
     own = {one["pid"] for one in parts(node, engines=(*CLUSTER_ENGINES, "ray"))}
     if not parts(node, classify.RANK, classify.ENGINE_CORE, *classify.SERVERS, engines=CLUSTER_ENGINES):
         return
@@ -395,7 +392,7 @@ def lines(node: Node) -> list[str]:
     try:
         found = parts(node)
     except Unseen as unseen:
-        return [f"{node.name}: nobody knows what runs ({unseen.why or unseen.what})"]
+        return [f"{node.name}: what runs is unknown ({unseen.why or unseen.what})"]
     if not found:
         return [f"{node.name}: no engine and no Ray runs"]
     apis = node.get("stack").get("apis") or []

@@ -28,7 +28,7 @@ def holder(listener: Entry) -> str:
 def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The ports are free, or held by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without it all others do.
 
-    Processes that may not be seen are no evidence; ``errors`` has them.
+    Processes that may not be seen are not evidence; ``errors`` lists them.
     """
     ours = {container["name"] for container in node.our_containers()}
     for name, port in node.needs["ports"].items():
@@ -42,10 +42,10 @@ def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 
 def _tenants(node: Node) -> list[Entry]:
-    """The tenants, without declared companions and the processes that cuda_zombie_check tells of: an orphan is nobody's, and its remedy is another one."""
+    """The tenants, without declared companions and the processes that cuda_zombie_check reports: an orphan has no owner, and another remedy."""
     classes = node.optional("zombies.classes") or {}
-    told = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())} | companion_pids(node)
-    return [tenant for tenant in node.get("tenants") if tenant["pid"] not in told]
+    reported = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())} | companion_pids(node)
+    return [tenant for tenant in node.get("tenants") if tenant["pid"] not in reported]
 
 
 @derived("tenants")
@@ -65,7 +65,7 @@ def desktop_session(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are named together."""
+    """No other program is known to take GPU memory when asked. Processes of one kind in one container share a finding."""
     yield from together(tenant for tenant in _tenants(node) if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) < limits["held_mib"])
 
 
@@ -79,7 +79,7 @@ def together(tenants: t.Iterable[Entry]) -> Faults:
 
 
 def inside(one: Entry) -> str:
-    """Where something runs; a container whose name nobody told goes by the beginning of its id, as Docker shows it."""
+    """Where something runs; a container without a known name is called by the beginning of its id, as Docker shows it."""
     name = one["container"] or ""
     is_id = len(name) == ID_LENGTH and not name.strip("0123456789abcdef")
     return f" in container {name[:ID_SHOWN] if is_id else name}" if name else ""
@@ -101,8 +101,8 @@ def mode_has_it(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     record, cluster, profile = node.optional("mode"), node.needs["cluster"], node.needs["profile"]
     has = {name: one["profile"] for name, one in record["clusters"].items()} if record else {cluster: profile}
     if has.get(cluster) != profile:
-        told = ", ".join(f"{name} with {one}" for name, one in has.items()) or "nothing"
-        yield Fault(told, f"{cluster} with {profile}", {"mode": record["mode"], "has": told, "cluster": cluster, "profile": profile})
+        declared = ", ".join(f"{name} with {one}" for name, one in has.items()) or "nothing"
+        yield Fault(declared, f"{cluster} with {profile}", {"mode": record["mode"], "has": declared, "cluster": cluster, "profile": profile})
 
 
 @check
@@ -129,7 +129,7 @@ def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Fault
     """The kernel ends sshd last when memory is short."""
     sshd = node.get("limits.sshd")
     if sshd["pid"] is None and node.error("limits.sshd") is None:
-        # None runs: whoever reached this node came another way.
+        # No sshd runs: this node was reached in another way.
         return
     score = of_entry(sshd, "oom_score_adj", "limits.sshd")
     if score > limits["most"]:
@@ -138,7 +138,7 @@ def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def earlyoom_effective(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """An earlyoom that runs can act before the machine is full. One that does not run is nobody's fault."""
+    """An earlyoom that runs can act before the machine is full. One that does not run is not a fault."""
     guard = node.get("limits.earlyoom")
     if of_entry(guard, "running", "limits.earlyoom") and not of_entry(guard, "effective", "limits.earlyoom"):
         yield Fault(guard["args"], "effective", {"why": guard["why"] or "its thresholds are never reached"})

@@ -49,7 +49,7 @@ def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
 
 
 def _engine(result: dict[str, t.Any] | None) -> dict[str, t.Any]:
-    """Return the engine of an answer of ``vllm_serve_info``, empty where nobody could say."""
+    """Return the engine of an answer of ``vllm_serve_info``, empty where that is unknown."""
     return (result or {}).get("engine") or {}
 
 
@@ -88,7 +88,7 @@ def is_only_lost(answers: Answers) -> bool:
 
 
 def runs_on(answers: Answers) -> bool:
-    """Return whether the engine that this play started lives and either answers, or nobody knows why it does not: a false alarm can cost a reboot."""
+    """Return whether the engine that this play started lives and either answers, or the reason why not is unknown: a false alarm can cost a reboot."""
     before, now = _engines(answers)
     ours = bool(now and now["live"]) and not (before.get("live") and before["run_id"] == now["run_id"])
     is_unexplained = any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values())
@@ -108,7 +108,7 @@ def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str
         return "Check mode started nothing, and stops nothing."
     if runs_on(answers) and gave_token(answers):
         return (
-            "The engine gives tokens and runs on, unproven. When what the proof found is mended, or was a mistake, run --tags proof;"
+            "The engine gives tokens and runs on, unproven. After fixing the findings of the proof, run --tags proof;"
             " to stop it run the playbook teardown."
         )
     if runs_on(answers):

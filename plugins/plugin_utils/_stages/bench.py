@@ -55,7 +55,7 @@ def refusals(info: dict[str, t.Any], head: str) -> list[rows.Finding]:
         return [finding("bench.idle", head, "pass", "the engine serves and has no request.", measured=0, needed=0)]
     what = "it does not say how many requests it has" if count is None else f"it has {count} request(s), running or waiting"
     message = f"{what}; a bench would slow that down, and measure it, too."
-    verdict, remedy = ("unknown", "see whether the engine serves, then repeat") if count is None else ("block", "repeat when nobody uses the engine")
+    verdict, remedy = ("unknown", "see whether the engine serves, then repeat") if count is None else ("block", "repeat while the engine is idle")
     return [finding("bench.idle", head, verdict, message, measured=count, needed=0, remedy=remedy)]
 
 
@@ -69,7 +69,7 @@ def client_findings(client: str, head: str, nodes: t.Collection[str]) -> list[ro
             client or head,
             "warn",
             f"the client runs on {client or head}, and takes part of what it measures; its rows are never compared with those of a client outside.",
-            remedy="name a host of the inventory that is no node of the cluster: -e gb10_bench_host=NAME",
+            remedy="run the client on a host outside the cluster: -e gb10_bench_host=NAME",
         )
     ]
 
@@ -97,12 +97,16 @@ def judge(answers: Answers, run: Run) -> Outcome:
     first = answers[next(iter(answers.values()))["head"]]
     info, head = first["engine"], first["head"]
     if not answered(info) or not answered(first["container"]):
-        return Outcome("Bench", [finding("bench.engine", head, "unknown", "nobody could ask the engine.", remedy="see why the head did not answer")])
+        return Outcome("Bench", [finding("bench.engine", head, "unknown", "the state of the engine is unknown.", remedy="see why the head did not answer")])
     argv, client = info["engine"]["argv"], first["client"] or ""
     length = word_after(argv, "--max-model-len")
     context = int(length) if length.isdigit() else 0
-    wanted = {"context": context, "suite": first["suite"], "concurrency": numbers(first["concurrency"])}
-    cases = rows.cases({**wanted, **{word: int(first[word]) for word in ("input", "output", "prompts")}})
+    cases = rows.cases(
+        {
+            **{"context": context, "suite": first["suite"], "concurrency": numbers(first["concurrency"])},
+            **{word: int(first[word]) for word in ("input", "output", "prompts")},
+        }
+    )
     found = refusals(info, head)
     if all(one["verdict"] == "pass" for one in found):
         found += [*client_findings(client, head, answers), *length_findings(cases, context, head)]

@@ -31,7 +31,7 @@ READS = {"model_root": "gb10_hf_home", "offline": "gb10_offline", "hub_token": "
 OF_A_NODE = ("memory.class", "model.disk")
 OF_ALL = ("memory.alike", "model.gated", "model.license")
 
-#: Whether a profile fits: all nodes, some of them, none, or nobody knows.
+#: Whether a profile fits: all nodes, some of them, none, or unknown.
 YES, IN_PART, NO, UNKNOWN = "yes", "in part", "no", "unknown"
 
 
@@ -73,7 +73,7 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
     together = judging.judge_after_stage(OF_ALL if asks > 1 else OF_ALL[1:], {node: seen[node] for node in good}, needs, own)
     notes = _messages(together, "warn")
     if asks < len(answers):
-        # Which of them are taken is for a person to say, so what stands between all of them is no obstacle but a note.
+        # The user chooses which of them are used, so a difference between all of them is only a note.
         between = [found for found in together if found["id"] == "memory.alike"]
         stops = _messages([found for found in together if found not in between], *STOPPING)
         return _fit(NO if stops else IN_PART, [*stops, *doubtful], [*notes, *_messages(between, *STOPPING)], _to_fetch(seen, needs, own))
@@ -86,20 +86,16 @@ def _fit(fit: str, why: list[str], notes: list[str], to_fetch: dict[str, t.Any])
 
 
 def _to_fetch(seen: t.Mapping[str, t.Any], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return by node how many GiB it would fetch of each repository that it lacks; null where nobody says how large that is, or what lies there."""
+    """Return by node how many GiB it would fetch of each repository that it lacks; null where its size, or what is on the node, is unknown."""
     found: dict[str, t.Any] = dict.fromkeys(seen)
     for name, info in seen.items():
         with contextlib.suppress(Unseen):
-            lacking = model_checks.to_fetch(Node(name, info, {}, {**judging.NO_WISHES, **needs, **own[name]}))
+            lacking = model_checks.to_fetch(Node(name, info, {}, {**judging.NO_NEEDS, **needs, **own[name]}))
             found[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
     return found
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
-
-
-def _disk_text(entry: dict[str, t.Any]) -> str:
-    return "unknown" if entry["disk_gb"] is None else f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}"
 
 
 def _speed_text(entry: dict[str, t.Any]) -> str:
@@ -123,7 +119,7 @@ def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
     sizes = []
     for node, lacking in fit["to_fetch"].items():
         if lacking is None:
-            sizes.append(f"{node}: unknown what lies there")
+            sizes.append(f"{node}: its models are unknown")
         elif lacking:
             known = sum(gib for gib in lacking.values() if gib is not None)
             sizes.append(f"{node} would fetch {f'{known:.1f} GiB' if known else 'an unknown size'}{' and more' if known and None in lacking.values() else ''}")
@@ -147,7 +143,7 @@ def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
                 (
                     entry["id"],
                     f"{entry['nodes']} x {entry['memory_class_gb']} GB" if entry["memory_class_gb"] else str(entry["nodes"]),
-                    _disk_text(entry),
+                    "unknown" if entry["disk_gb"] is None else f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}",
                     str(entry["context"]["served"] or "the model's"),
                     _speed_text(entry),
                     _license_text(entry),
@@ -186,7 +182,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "profiles": listed,
         "invalid": [{name: entry[name] for name in ("id", "path", "problems")} for entry in entries if entry["problems"]],
     }
-    said = [f"{node} was not looked at: {one['why'] or 'no answer'}" for node, one in nodes.items() if not one["answered"]]
+    said = [f"{node} was not checked: {one['why'] or 'no answer'}" for node, one in nodes.items() if not one["answered"]]
     if not answers:
         said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
     return Outcome(

@@ -158,7 +158,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     })  # fmt: skip
 
 
-def stays(found: t.Mapping[str, Rows]) -> list[str]:
+def remaining(found: t.Mapping[str, Rows]) -> list[str]:
     """Return in one line which companions stay when their cluster is gone; no line where none runs."""
     running = [f"{one['name']} on {node}" for node, seen in found.items() for one in seen if one["running"]]
     return [f"Companions stay as they are: {', '.join(running)}."] if running else []

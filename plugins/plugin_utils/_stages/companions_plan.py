@@ -73,8 +73,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
     up, plans = boolean(run.settings["up"]), {}
     for node, answer in answers.items():
         # Check mode pulls nothing, and predicts what a pull would make possible.
-        wanted = companions.Wanted(answer["mode"], up, int(answer["stop_grace"]), "missing" if run.check_mode else "never")
-        plans[node] = companions.plan(answer["companions"], answer["info"], wanted)
+        plans[node] = companions.plan(
+            answer["companions"], answer["info"], companions.Wanted(answer["mode"], up, int(answer["stop_grace"]), "missing" if run.check_mode else "never")
+        )
     # What is not seen is said once, and not by each rule that asks for it.
     found = [one for node, answer in answers.items() for one in unseen_companions(answer["info"]["errors"], node)]
     if not found and up and any(plan["up"] for plan in plans.values()):

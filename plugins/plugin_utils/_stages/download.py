@@ -45,5 +45,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Judge what is about to be fetched, before any node begins. ``settings`` has ``profile``. A node that may not fetch anything is not judged."""
     fetching = {node: answer for node, answer in answers.items() if not boolean(answer["offline"])}
     own = {node: {"model_root": answer["model_root"], "hub_token": boolean(answer["hub_token"])} for node, answer in fetching.items()}
-    found = refusals({node: answer["model"] for node, answer in fetching.items()}, judging.wanted(run.settings["profile"], len(answers)), own)
-    return Outcome("Download", found)
+    return Outcome(
+        "Download", refusals({node: answer["model"] for node, answer in fetching.items()}, judging.wanted(run.settings["profile"], len(answers)), own)
+    )

@@ -23,6 +23,10 @@ def evidence(answers: Answers) -> Answers:
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge what the links carried. ``settings`` has ``profile``."""
-    results = [result for answer in answers.values() for result in answer["measured"] or []]
-    record = judging.judge_probe(evidence(answers), results, run.settings["profile"], node_settings.of_run(answers, run))
+    record = judging.judge_probe(
+        evidence(answers),
+        [result for answer in answers.values() for result in answer["measured"] or []],
+        run.settings["profile"],
+        node_settings.of_run(answers, run),
+    )
     return dataclasses.replace(node_settings.recorded("Fabric", "gb10_fabric", record, run), lines=probe_evidence.lines(record["probe"]))

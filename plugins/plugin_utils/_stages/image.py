@@ -41,21 +41,23 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], co
     ``contracts`` maps a node to what ``image_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
     """
     tag = profile["image"]["tag"]
-    seen = {
-        node: {"images": {tag: {"id": answer["image_id"], **{part: answer[part] for part in ("labels", "contract")}} if answer["exists"] else None}}
-        for node, answer in contracts.items()
-    }
-    found = judging.judge_after_stage(("image.present", "image.same"), seen, {"image": profile["image"], "offline": False})
-    for node, answer in contracts.items():
-        if not answer["exists"]:
-            continue
+    found = judging.judge_after_stage(
+        ("image.present", "image.same"),
+        {
+            node: {"images": {tag: {"id": answer["image_id"], **{part: answer[part] for part in ("labels", "contract")}} if answer["exists"] else None}}
+            for node, answer in contracts.items()
+        },
+        {"image": profile["image"], "offline": False},
+    )
+    there = {node: answer for node, answer in contracts.items() if answer["exists"]}
+    for node, answer in there.items():
         contract = answer["contract"]
         if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
             found.append(_ray(node, answer, profile))
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
         found += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
-    ids = {node: answer["image_id"] for node, answer in contracts.items() if answer["exists"]}
-    return [*found, *_other_ids(ids, tag, copy, live), *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
+    ids = {node: answer["image_id"] for node, answer in there.items()}
+    return [*found, *_other_ids(ids, tag, copy, live), *_unequal({node: answer["contract"] for node, answer in there.items()})]
 
 
 def _other_ids(ids: dict[str, str], tag: str, copy: str, live: bool) -> list[Finding]:
@@ -115,7 +117,7 @@ def _fields(value: t.Any, name: str = "") -> dict[str, t.Any]:
 
 
 def _ray(node: str, answer: dict[str, t.Any], profile: dict[str, t.Any]) -> Finding:
-    """Ray must be there, and when it is used, ask for its token. One in the place of another, which the base keeps out, is told of."""
+    """Ray must be there, and when it is used, ask for its token. A Ray that differs from the one that the base needs is reported."""
     tag, contract, wanted = profile["image"]["tag"], answer["contract"], (answer["base"] or {}).get("ray_wanted")
     version = contract["versions"].get("ray") if contract["programs"].get("ray") else None
     judged = functools.partial(finding, "image.ray", node, measured=version)
@@ -128,7 +130,7 @@ def _ray(node: str, answer: dict[str, t.Any], profile: dict[str, t.Any]) -> Find
     if profile["executor"] == "ray" and not knows_token(version):
         return judged(
             "block",
-            f"image {tag} holds Ray {version}, which ignores the token: whoever reaches it runs programs on every node.",
+            f"image {tag} holds Ray {version}, which ignores the token: anyone who reaches it can run programs on every node.",
             needed=RAY_WITH_TOKEN,
             remedy=f"take an image.base with Ray {RAY_WITH_TOKEN}, or put `ray` into the image.layers",
         )
@@ -206,7 +208,7 @@ def _cuda(node: str, reached: dict[str, t.Any], tag: str) -> Finding:
         return judged("pass", f"{known}.")
     if have[0] < want[0]:
         return judged("block", f"{known}: nothing of it runs.", remedy=remedy)
-    jit = 'kernels run, and what is compiled on the node fails: "the provided PTX was compiled with an unsupported toolchain"'
+    jit = 'kernels run, and those that are compiled on the node fail: "the provided PTX was compiled with an unsupported toolchain"'
     return judged("warn", f"{known}: its own {jit}.", remedy=remedy)
 
 
@@ -239,9 +241,12 @@ def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.An
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge the node images. ``settings`` has ``profile`` and ``copy``. Check mode on a node that has no image yet judges nothing."""
     contracts = {node: answer["contract"] for node, answer in answers.items()}
-    copies = model_copies.told(answers, "image_copied")
+    copies = model_copies.copies_of(answers, "image_copied")
     if run.check_mode and not all(contract["exists"] for contract in contracts.values()):
         built = not any(contract["exists"] for contract in contracts.values()) or not copies
         return Outcome(f"Image (as it is; would be {'built' if built else 'copied'})", [], lines=image_copies.lines(copies))
-    found = images(contracts, run.settings["profile"], run.settings.get("copy") or "never", bool(run.settings.get("live")))
-    return Outcome("Image", found, lines=image_copies.lines(copies))
+    return Outcome(
+        "Image",
+        images(contracts, run.settings["profile"], run.settings.get("copy") or "never", bool(run.settings.get("live"))),
+        lines=image_copies.lines(copies),
+    )

@@ -67,13 +67,13 @@ def lost_nodes(answers: Answers) -> list[str]:
     return [node for node, answer in answers.items() if node in before or not answered(answer["answer"])]
 
 
-def stays(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
+def remaining(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
     """Return in one line that a mode still has a cluster which was taken down by itself; no line where none has, or while it changes."""
     phases = (modes.SETTLED, modes.LEASED)
     having = {node: one["mode"] for node, one in records.items() if one and one["phase"] in phases and cluster in one["clusters"]}
     mode = next(iter(having.values()), "")
-    told = f"The declared mode stays {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
-    return [told] if having else []
+    line = f"The declared mode remains {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
+    return [line] if having else []
 
 
 def seconds_down(answers: Answers) -> float | None:
@@ -94,7 +94,7 @@ def findings(answers: Answers) -> list[Finding]:
             judged(node, "block", error["said"], remedy=leasing.remedy_for(error, "fix that", "then run the same command again, which continues from here"))
         )
     found += [
-        finding("mode.up", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "the same command goes on from here"))
+        finding("mode.up", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "the same command continues from here"))
         for node, error in errors(answers, "up").items()
     ]
     found += [
@@ -135,11 +135,16 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
     if back.get("returns"):
         came = not errors(answers, "return") and not lost_nodes(answers)
         mode = back["plan"]["mode"]
-        event = f"{leased or asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}"
-        return End(mode, modes.SETTLED if came else modes.FAILED, back["plan"]["clusters"], "" if came else reason, event)
+        return End(
+            mode,
+            modes.SETTLED if came else modes.FAILED,
+            back["plan"]["clusters"],
+            "" if came else reason,
+            f"{leased or asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}",
+        )
     if found:
         return End(asked, modes.FAILED, decided["plan"]["clusters"], reason, f"{asked} failed: {reason}")
-    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", f"{asked} is up" if asked != modes.OFF else "off: nothing of ours runs")
+    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", f"{asked} is up" if asked != modes.OFF else "off: no engine of this collection runs")
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

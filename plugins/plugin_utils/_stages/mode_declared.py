@@ -35,7 +35,7 @@ def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
             "mode.declared",
             "cluster",
             "block",
-            "gb10_mode is not set: which mode is it to be?",
+            "gb10_mode is not set; expected cluster, singles or off.",
             remedy=f"name one: -e gb10_mode={modes.CLUSTER}, -e gb10_mode={modes.SINGLES} or -e gb10_mode={modes.OFF}",
         )
     if first["one"]:
@@ -61,7 +61,7 @@ def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
             "cluster",
             "block",
             "no host has a gb10_single_profile, so there is nothing to start.",
-            remedy="set gb10_single_profile for the hosts that shall serve a model of their own",
+            remedy="set gb10_single_profile for each host that should serve its own model",
         )
     yield from leasing.wrong_settings(answers)
 

@@ -32,7 +32,7 @@ READS = {
 
 
 class Part(t.NamedTuple):
-    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine is told it, and its nodes."""
+    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine's argument, and its nodes."""
 
     source: str
     profile: str
@@ -84,7 +84,7 @@ def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[st
     for node, answer in answers.items():
         if node not in lost and not answered(answer["look"]):
             said = (answer["look"] or {}).get("msg") or "it was not asked"
-            yield finding("mode.look", node, "unknown", f"what is there is not known: {said}.", remedy="see why the node did not answer")
+            yield finding("mode.look", node, "unknown", f"the clusters on the node are unknown: {said}.", remedy="see why the node did not answer")
     for name in sorted(set(there) - {first["pair"], *(answer["single"] for answer in answers.values())}):
         yield finding(
             "mode.foreign",
@@ -133,14 +133,20 @@ def companion_lines(mode: str, declared_on: t.Mapping[str, t.Sequence[t.Mapping[
     """Return for people which companions a mode has beside its engines, and which it does not, by what is declared on each node."""
     up = {node: [one["name"] for one in companions.up_in(ones, mode)] for node, ones in declared_on.items()}
     names = grouped((one["name"] in up[node], f"{one['name']} on {node}") for node, ones in declared_on.items() for one in ones)
-    rows = [("companions", names[True], ""), ("without", names[False], " (companions that the mode does not have)")]
-    return [f"  {word}: {', '.join(listed)}{why}" for word, listed, why in rows if listed]
+    return [
+        f"  {word}: {', '.join(listed)}{why}"
+        for word, listed, why in [("companions", names[True], ""), ("without", names[False], " (companions that the mode does not have)")]
+        if listed
+    ]
 
 
 def is_declared(record: modes.Record | None, mode: str, found: Plan) -> bool:
     """Return whether the record says already what the plan ends in; one of a change that was interrupted, or of another profile, does not."""
-    clusters = {name: part.recorded for name, part in found.up.items()}
-    return record is not None and (record["mode"], record["phase"], record["clusters"]) == (mode, modes.SETTLED, clusters)
+    return record is not None and (record["mode"], record["phase"], record["clusters"]) == (
+        mode,
+        modes.SETTLED,
+        {name: part.recorded for name, part in found.up.items()},
+    )
 
 
 def as_returns(pair: str, mode: str, found: Plan, there: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
@@ -168,8 +174,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
     change = plan(first["mode"], wanted, there)
     before = record["mode"] if record else "not declared"
     undeclared = bool(there) and record is None
-    clusters = {name: part.recorded for name, part in wanted.items()}
-    lease = leasing.planned(leasing.words_of(first["lease"]), record or {}, first["mode"], clusters, change.changes)
+    lease = leasing.planned(
+        leasing.words_of(first["lease"]), record or {}, first["mode"], {name: part.recorded for name, part in wanted.items()}, change.changes
+    )
     returns = {
         "plan": as_returns(first["pair"], first["mode"], change, there),
         "lost": lost,

@@ -57,7 +57,7 @@ class Row:
 
     @property
     def last_run(self) -> dict[str, t.Any] | None:
-        """The last run of ours that any node noted."""
+        """The last run of this collection that a node recorded."""
         runs = [model["last_run"] for model in self.models.values() if model["last_run"]]
         return max(runs, key=lambda run: (run["live"], run["started_at"] or ""), default=None)
 
@@ -93,7 +93,7 @@ def wanted_by(model: Model, siblings: t.Sequence[Model], wanted: t.Iterable[Want
     """Return the profiles that want a model; ``siblings`` are all entries of its node.
 
     Without a revision a profile wants what ``main`` leads to, or any revision where that is unknown. Leftovers are wanted while what is wanted is not
-    complete, since the next download goes on from them.
+    complete, since the next download continues them.
     """
     of_repo = [one for one in siblings if one["repo"] == model["repo"] and one["own"] == model["own"]]
     main = {one["revision"] for one in of_repo if "main" in one["refs"]}
@@ -227,8 +227,15 @@ def table(listed: t.Sequence[Row], nodes: t.Sequence[str]) -> list[str]:
     for row in listed:
         run, refs = row.last_run, sorted({ref for model in row.models.values() for ref in model["refs"]})
         last = "none noted" if run is None else "now" if run["live"] else run["started_at"] or "unknown"
-        name = _short(row.name) + (f" ({', '.join(refs)})" if refs else "")
-        cells.append((name, *(_cell(row.models.get(node)) for node in nodes), last, ", ".join(row.wanted_by) or "none", row.state))
+        cells.append(
+            (
+                _short(row.name) + (f" ({', '.join(refs)})" if refs else ""),
+                *(_cell(row.models.get(node)) for node in nodes),
+                last,
+                ", ".join(row.wanted_by) or "none",
+                row.state,
+            )
+        )
     return aligned(cells)
 
 
@@ -269,8 +276,12 @@ def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = (),
 
 def record(found: Answers, listed: t.Sequence[Row], run: Run) -> dict[str, t.Any]:
     """Return what is written and passed on."""
-    seen = {node: {"totals": count, "absent": found[node]["absent"], "errors": found[node]["errors"]} for node, count in totals(found, listed).items()}
-    return {"schema": SCHEMA, "time": run.time, "nodes": seen, "models": [row.view() for row in listed]}
+    return {
+        "schema": SCHEMA,
+        "time": run.time,
+        "nodes": {node: {"totals": count, "absent": found[node]["absent"], "errors": found[node]["errors"]} for node, count in totals(found, listed).items()},
+        "models": [row.view() for row in listed],
+    }
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

@@ -159,20 +159,18 @@ def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Find
     ``routes`` is what ``vllm_serve_info`` found; ``guarded``: the engine was started with the collection's guard.
     """
     if routes is None:
-        return [finding("proof.auth", node, "unknown", "nobody asked the API's routes without the key.", remedy="run with --tags proof")]
+        return [finding("proof.auth", node, "unknown", "the API's routes were not checked without the key.", remedy="run with --tags proof")]
     asked, unknown = f"{routes['asked']} routes asked without the API's key", routes["unknown"]
+    opened = f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}."
+    verdict, remedy, message = "pass", "", f"{asked}, none answers{'' if routes['listed'] else '; the engine does not list its own'}."
     if routes["open"] and not guarded:
-        verdict = "warn"
-        message = f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}. The engine was started before the collection guarded them."
-        remedy = "restart it when nobody uses it: --tags serve -e gb10_allow_restart=true; until then keep gb10_api_port behind a firewall"
+        verdict, message = "warn", f"{opened} The engine was started before the collection guarded them."
+        remedy = "restart it while it is idle: --tags serve -e gb10_allow_restart=true; until then keep gb10_api_port behind a firewall"
     elif routes["open"]:
-        verdict, message = "block", f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}."
-        remedy = "this front end of the engine ignores --middleware (VLLM_USE_RUST_FRONTEND?): use another, or keep gb10_api_port behind a firewall"
+        verdict, message = "block", opened
+        remedy = "use another front end: this one ignores --middleware (VLLM_USE_RUST_FRONTEND?); or keep gb10_api_port behind a firewall"
     elif unknown:
         verdict, message, remedy = "unknown", f"{asked}, {len(unknown)} do not answer: {table.some(unknown)}.", "run again; a route that hangs is the engine's"
-    else:
-        verdict, remedy = "pass", ""
-        message = f"{asked}, none answers" + ("" if routes["listed"] else "; the engine does not list its own") + "."
     return [finding("proof.auth", node, verdict, message, measured=routes["open"] or unknown, needed=[], remedy=remedy)]
 
 
@@ -274,7 +272,7 @@ def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], nee
     # One that was created without the entrypoint waits for its restart, as proof.entrypoint says.
     return judged(
         "warn" if container["entrypoint_bypassed"] else "block",
-        f'{held} instead of {", ".join(want)}: what is compiled on the node fails ("the provided PTX was compiled with an unsupported toolchain").',
+        f'{held} instead of {", ".join(want)}: kernels that are compiled on the node fail ("the provided PTX was compiled with an unsupported toolchain").',
         remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true",
     )
 
@@ -404,5 +402,9 @@ def _fabric_of(answers: Answers) -> list[table.Finding]:
         "parallel": first["profile"]["parallel"],
         "completion": (first["asked"] or {}).get("completion") or {"error": "it was not asked for"},
     }
-    traffic = {node: [(answer[word] or {}).get("traffic") for word in ("before", "ranks")] for node, answer in answers.items()}
-    return fabric_traffic.judge(traffic, asked, answers, {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()})
+    return fabric_traffic.judge(
+        {node: [(answer[word] or {}).get("traffic") for word in ("before", "ranks")] for node, answer in answers.items()},
+        asked,
+        answers,
+        {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()},
+    )

@@ -27,11 +27,11 @@ REVERT = "-e gb10_protect=revert"
 def text(kept: dict[str, t.Any]) -> str:
     """Return what one node's journal says in a line, empty where there is none."""
     if kept.get("error"):
-        return f"protection: not known: {kept['error']}"
+        return f"protection: unknown: {kept['error']}"
     return f"protected: {', '.join(kept['measures'])} ({kept['changes']} change(s), {REVERT} takes them back)" if kept.get("changes") else ""
 
 
-def stays(kept: t.Mapping[str, dict[str, t.Any]]) -> list[str]:
+def remaining(kept: t.Mapping[str, dict[str, t.Any]]) -> list[str]:
     """Return in one line which nodes stay protected after their cluster is gone, and how that is taken back; no line where none does."""
     known = {node: one for node, one in kept.items() if one.get("changes") or one.get("error")}
     if not known:
@@ -56,7 +56,7 @@ def result_of(node: str, answer: dict[str, t.Any], run: Run, again: dict[str, li
     for measure in measures.NAMES:
         texts = "; ".join(again.get(measure, []))
         if measure in failed:
-            said.append((measure, "block", failed[measure], "See the message; the next run goes on from there."))
+            said.append((measure, "block", failed[measure], "See the message; the next run continues from there."))
         elif texts and run.check_mode:
             said.append((measure, "warn", f"not set up yet; would {texts}", "Run it without --check."))
         elif texts:

@@ -43,34 +43,33 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
         else:
             message, remedy = f"{address} is alive with {gpus:g} GPU(s).", ""
         found.append(finding("ray.node", name, "pass" if fits else "block", message, measured=gpus, needed=gpus_per_node, remedy=remedy))
-    for address in sorted(set(alive) - set(addresses.values())):
-        found.append(
-            finding(
-                "ray.stranger",
-                CLUSTER,
-                "block",
-                f"{address} is registered with this Ray cluster and is no node of it; ranks could land there.",
-                measured=address,
-                remedy="stop Ray on that machine, or add it to gb10_workers",
-            )
+    return found + [
+        finding(
+            "ray.stranger",
+            CLUSTER,
+            "block",
+            f"{address} is registered with this Ray cluster and is not in the inventory; Ray could place ranks there.",
+            measured=address,
+            remedy="stop Ray on that machine, or add it to gb10_workers",
         )
-    return found
+        for address in sorted(set(alive) - set(addresses.values()))
+    ]
 
 
 def _token(came: str, version: str) -> Finding:
-    """Ray must refuse whoever has no token: who may ask it may run programs on every node."""
+    """Ray must refuse requests without the token: anyone whose requests it accepts can run programs on every node."""
     wrong = functools.partial(finding, "ray.token", CLUSTER, measured=came, needed="refused")
     if came == "refused":
-        return wrong("pass", "Ray refuses a question without the token.")
+        return wrong("pass", "Ray refuses requests without the token.")
     if came == "answered":
         return wrong(
             "block",
-            f"Ray {version} answers a question without the token: whoever reaches it runs programs on every node.",
+            f"Ray {version} answers requests without the token: anyone who reaches it can run programs on every node.",
             remedy=f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true",
         )
     return wrong(
         "unknown",
-        f"whether Ray refuses a question without the token is unknown: {came or 'it was not asked'}.",
+        f"whether Ray refuses requests without the token is unknown: {came or 'it was not asked'}.",
         remedy="run with --tags ray again; when it stays so, see docker logs of the head's container",
     )
 
