@@ -21,7 +21,7 @@ IDS = ("bench.case", "bench.client", "bench.engine", "bench.foreign", "bench.idl
 #: Version of a row.
 SCHEMA = 1
 
-#: What a row says beside the client's figures, in this order, in the CSV as well.
+#: The columns of a row apart from the client's figures, in this order, in the CSV as well.
 ABOUT = (
     "run", "time", "cluster", "profile", "image", "engine_version", "engine_digest", "place", "client", "workload", "concurrency", "prompts", "input_len",
     "output_len",
@@ -169,7 +169,7 @@ def limit_of(values: t.Sequence[float]) -> float:
 
 
 def compare(one: Row, earlier: t.Iterable[Row]) -> list[Finding]:
-    """Return what there is to say of a row beside earlier ones of its key; nothing where there is none."""
+    """Return the findings about a row compared with earlier rows of its key, empty without any."""
     known, found = comparable(earlier, key_of(one)), []
     if not known:
         return []

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 
-#: Everything lies below this directory.
+#: The directory of all members.
 ROOT = "calibration"
 #: Bytes of all members together in an archive that is written or read.
 MOST_BYTES = 512 * 1024 * 1024

@@ -40,7 +40,7 @@ READS = {
 }
 #: Answers of modules that are kept as they are.
 KEPT = ("info", "stack", "preflight", "image", "engine", "ranks")
-#: What a registered result has beside a module's answer.
+#: What Ansible adds to a module's answer.
 OF_ANSIBLE = ("ansible_facts", "changed", "failed", "invocation", "warnings", "deprecations", "exception", "stderr", "stdout", "stderr_lines", "stdout_lines")
 
 #: Why something is missing that the tags of the run left out.

@@ -45,7 +45,7 @@ _CORRECT = "correct the recipe"
 
 
 class Parsed(t.NamedTuple):
-    """What stands behind ``vllm serve``."""
+    """The words after ``vllm serve``."""
 
     model: str
     arguments: dict[str, t.Any]
@@ -118,7 +118,7 @@ def _option_name(word: str) -> tuple[str, str | None]:
 
 
 class _Reader:
-    """Collects arguments in the order in which they stand, the last one of a name wins."""
+    """Collects arguments in their order; the last one of a name wins."""
 
     def __init__(self, doubled_first: bool, ledger: Ledger) -> None:
         self.doubled_first = doubled_first

@@ -40,7 +40,7 @@ class Draft:
     #: The field that names the image, for messages.
     image_field: str = "container"
     revision: str = ""
-    #: What stands behind paths of the container: links, and directories of the nodes.
+    #: The targets of the container's paths: links, and directories of the nodes.
     places: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     least_nodes: int = 1
     most_nodes: int = 0

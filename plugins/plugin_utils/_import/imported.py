@@ -47,7 +47,7 @@ _OF_A_RANK = {
     "nnodes", "node_rank", "master_addr", "master_port", "headless", "data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local",
     "data_parallel_address", "data_parallel_rpc_port", "data_parallel_backend", "data_parallel_external_lb", "data_parallel_hybrid_lb",
 }  # fmt: skip
-#: Arguments that name a file with Python; one without a directory lies in the model's repository.
+#: Arguments that name a file with Python; one without a directory is in the model's repository.
 _PLUGINS = {"reasoning_parser_plugin", "tool_parser_plugin"}
 #: Arguments that the collection sets itself, each with why a recipe's is left out.
 _SET_HERE = {
@@ -278,7 +278,7 @@ class _Mapper:
             self.ledger.changed(field, value, self.serve[name], "a file without a directory is taken from the model's repository")
 
     def _second(self, name: str, value: t.Any) -> t.Any:
-        """Return an argument with the repositories that it names beside the model's as ones of the profile: nothing is fetched while an engine starts."""
+        """Return an argument with its further repositories as repositories of the profile: nothing is fetched while an engine starts."""
         if name == "tokenizer":
             return self._repository("--tokenizer", "tokenizer", "tokenizer", value)
         if name == "speculative_config" and isinstance(value, dict):

@@ -43,7 +43,7 @@ _TEXT_FIELDS = {
     "name", "description", "recipe_version", "sparkrun_version", "runtime_version", "maintainer", "benchmark", "builder", "builder_config",
     "distribution_config", "runtime_cache", "stop_after_post",
 }  # fmt: skip
-#: Commands that run before, beside or after the engine.
+#: Commands that run before and after the engine.
 _HOOKS_BEFORE = ("pre_exec", "patches")
 _HOOKS_AFTER = ("post_exec", "post_commands")
 
@@ -91,7 +91,7 @@ _GGUF = re.compile(r"[^/\s]+/[^/\s:]+:[A-Za-z0-9_.-]+\Z")
 
 
 def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
-    """Return the facts of a recipe, None when they cannot be found; what is refused stands in the ledger."""
+    """Return the facts of a recipe, None when they cannot be found; refusals are in the ledger."""
     fields = ledger.checked(recipe.data, _SPEC)
     if fields is None:
         return None
@@ -256,7 +256,7 @@ def _model(fields: dict[str, t.Any], served: str, directories: dict[str, str], l
 
 
 def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed, model: str, ledger: Ledger) -> dict[str, str]:
-    """Return what stands behind links and mounted directories that the engine reads models from. Others are refused, unless they are about caches."""
+    """Return the targets of links and mounted directories that the engine reads models from. Others are refused, unless they are about caches."""
     drafter, adapters = parsed.arguments.get("speculative_config"), parsed.arguments.get("lora_modules")
     read = [model, parsed.model, parsed.arguments.get("tokenizer"), drafter.get("model") if isinstance(drafter, dict) else None]
     read += [one.get("path") if isinstance(one, dict) else str(one).partition("=")[2] for one in (adapters if isinstance(adapters, list) else [adapters])]
@@ -277,7 +277,7 @@ def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed,
             )
     for link, target in links.items():
         if link in steps:
-            ledger.dropped("command", f"ln -s {target} {link}", "the profile names what the link stands for", differs=False)
+            ledger.dropped("command", f"ln -s {target} {link}", "the profile names the target of the link", differs=False)
         else:
             ledger.refused("command", f"ln -s {target} {link}", "no model is read through this link, and no command is executed", "remove it from the recipe")
     # A link may point into a mounted directory.

@@ -31,13 +31,13 @@ _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*\Z")
 _TARGET = re.compile(rb"^(?:---|\+\+\+) (?P<path>[^\t\r\n]+)", re.MULTILINE)
 _PATH = re.compile(r"[^/\s]+/(?P<package>[A-Za-z_][A-Za-z0-9_]*)/\S+\Z")
 
-#: What a launcher runs in the container, and what stands for the directory from which it starts the engine then ($WORKSPACE_DIR).
+#: What a launcher runs in the container, and a name for the directory from which it then starts the engine ($WORKSPACE_DIR).
 _SCRIPT, _WORKSPACE = "run.sh", "/WORKSPACE_DIR"
 _PLAIN = re.compile(r"[A-Za-z0-9_][\w.-]*\Z", re.ASCII)
 _HUB_FILE = re.compile(r"https://huggingface\.co/(?P<repo>[^/\s]+/[^/\s]+)/resolve/main/(?P<file>[\w.-]+\.py)\Z", re.ASCII)
 #: Bytes of a chat template: it is one argument of the engine, and Linux takes no longer one (MAX_ARG_STRLEN).
 _MOST_TEXT = 128 * 1024 - 1
-#: Where the mods lie that recipes of eugr/spark-vllm-docker and of sparkrun name.
+#: The source of the mods that recipes of eugr/spark-vllm-docker and of sparkrun name.
 _PUBLISHED = "https://github.com/eugr/spark-vllm-docker"
 
 
@@ -54,7 +54,7 @@ class Mods(t.NamedTuple):
 
 
 class _Absent(RecipeError):
-    """A mod does not lie beside its recipe."""
+    """A mod is not next to its recipe."""
 
 
 def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], ledger: Ledger) -> Mods:
@@ -118,7 +118,7 @@ def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dic
 
 
 def _placed(paths: list[Path], model: str) -> dict[str, str] | None:
-    """Return what a mod's script puts into the working directory: chat templates, and without a text what lies in the model's own repository.
+    """Return what a mod's script puts into the working directory: chat templates, and without a text files of the model's own repository.
 
     None where there is no script, or where it does anything else. Raises :class:`RecipeError`.
     """
@@ -161,7 +161,7 @@ def _text(path: Path) -> str:
 
 
 def _within(path: Path, folder: Path) -> bool:
-    """Return whether a path lies below a folder, wherever links and dots in it lead."""
+    """Return whether a path is below a folder once its links and dots are resolved."""
     return path.resolve().is_relative_to(folder.resolve())
 
 

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 
 #: Bytes of a file that are read: the longest recipe known, with its guide, has 60 KiB.
 MOST_BYTES = 256 * 1024
-#: Values that a file may hold, each alias counted as often as it is used: a few lines of YAML can stand for billions.
+#: Values that a file may hold, each alias counted as often as it is used: a few lines of YAML can expand to billions.
 MOST_VALUES = 50_000
 
 #: Whose recipe it is.
@@ -32,7 +32,7 @@ _SPARKRUN_KEYS = {
 _RECIPE_KEYS = {"model", "command", "container", "containers", "defaults", "recipe_version", "runtime"}
 
 _REMEDY = "Give a recipe of eugr/spark-vllm-docker, sparkrun or vllm-project/recipes."
-#: What no recipe holds: control characters, and those that stand for themselves while a command is taken apart.
+#: What no recipe holds: control characters, and those that mark other characters while a command is parsed.
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ue000-\ue00f]")
 
 
@@ -82,7 +82,7 @@ def read(path: str) -> Recipe:
 
 
 def _refuse_elsewhere(path: str) -> None:
-    """Raise :class:`RecipeError` for the address or the bare name of a recipe: nothing is fetched, and what is read lies where a person can look at it."""
+    """Raise :class:`RecipeError` for the address or the bare name of a recipe: nothing is fetched, so that a recipe can be read before it is imported."""
     address = re.match(r"https?://", path)
     if address:
         raw = re.sub(r"https?://github\.com/([^/]+/[^/]+)/(?:blob|raw)/", r"https://raw.githubusercontent.com/\1/", path)

@@ -27,7 +27,7 @@ _VARIABLE = re.compile(
     rf"(?P<dollar>[${_QUOTED_DOLLAR}])(?:(?P<all>[@*])|(?P<plain>[A-Za-z_]\w*)"
     rf"|[{{{OPEN}](?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^{{}}{OPEN}{CLOSE}]*))?[}}{CLOSE}])"
 )
-#: A variable in a form that only a shell fills in; a lone dollar sign stands for itself.
+#: A variable in a form that only a shell fills in; a lone dollar sign is literal.
 _LEFT_OVER = re.compile(rf"[${_QUOTED_DOLLAR}][\w{{{OPEN}(!#?$-]")
 _CONTINUED = re.compile(r"\\[ \t]*\r?\n")
 
@@ -41,7 +41,7 @@ _KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", 
 HARMLESS = {"set", "echo", "printf", "true", ":", "sleep", "date", "clear"}
 #: Commands that make, copy or link files.
 _FILES = {"mkdir", "cp", "rsync", "ln"}
-#: What may stand behind one of these, as its words: it hides what they print, and that they fail.
+#: Words that may follow one of these: they hide its output and its failure.
 _HIDES = (["2", ">", "/dev/null"], [">", "/dev/null"], ["&>", "/dev/null"], ["2", ">&", "1"], ["||", "true"], ["||", ":"])
 #: Commands that only start what follows them.
 _STARTERS = {"exec", "nohup", "time", "command"}
@@ -216,7 +216,7 @@ class Shell:
             self._engine(words)
 
     def _files(self, name: str, words: list[str]) -> None:
-        """Read a command that makes, copies or links files: in a cache it is of no use here, and what a link stands for is kept. Raises :class:`Refused`."""
+        """Read a command that makes, copies or links files: in a cache it has no effect here, and the target of a link is kept. Raises :class:`Refused`."""
         options = [word for word in words[1:] if word.startswith("-")]
         paths = [re.sub(r"~(?=/|\Z)", "/root", word) for word in words[1:] if not word.startswith("-")]
         made, shown = paths if name == "mkdir" else paths[-1:], as_written(" ".join(words))

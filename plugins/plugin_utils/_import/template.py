@@ -5,7 +5,7 @@
 """The placeholders of a recipe's command: ``{name}``. This plugin util is PRIVATE to the collection.
 
 What launchers do with str.format and the like is done without: nothing of a value is looked up but its text.
-A doubled brace stands for one brace in eugr's files and for itself in sparkrun's; which of the two it is shows only in the word that
+A doubled brace means one brace in eugr's files and is literal in sparkrun's; which of the two it is shows only in the word that
 holds it, so it is kept as a character of its own until then.
 """
 
@@ -34,7 +34,7 @@ class Filled(t.NamedTuple):
 
 
 def missing(name: str) -> str:
-    """Return what stands for a placeholder or variable that has no value."""
+    """Return the mark of a placeholder or variable without a value."""
     return f"{NO_VALUE}{name}{NO_VALUE_END}"
 
 
@@ -54,7 +54,7 @@ def as_written(text: str) -> str:
 
 
 def spellings(word: str, doubled_first: bool) -> list[str]:
-    """Return what a word with doubled braces may mean, the likelier first; ``doubled_first``: two stand for one."""
+    """Return what a word with doubled braces may mean, the likelier first; ``doubled_first``: two mean one."""
     both = [word.replace(OPEN, "{").replace(CLOSE, "}"), word.replace(OPEN, "{{").replace(CLOSE, "}}")]
     return list(dict.fromkeys(both if doubled_first else reversed(both)))
 

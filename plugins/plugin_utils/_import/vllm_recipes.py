@@ -87,7 +87,7 @@ class _Parts:
 
 
 def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
-    """Return the facts of a recipe for one variant on Sparks, None when they cannot be found; what is refused stands in the ledger."""
+    """Return the facts of a recipe for one variant on Sparks, None when they cannot be found; refusals are in the ledger."""
     fields = ledger.checked(recipe.data, _SPEC)
     model = fields and ledger.checked(fields["model"], _MODEL, "model")
     if not fields or not model:

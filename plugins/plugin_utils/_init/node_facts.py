@@ -34,7 +34,7 @@ def memory_class(total_mb: int) -> int | None:
 def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[str, str, bool] | None:
     """Return (address, interface, whether Ansible came over it) for the API; None where the node has no address but those of its ``fabric`` interfaces.
 
-    It is the one that Ansible reached. Where that is not known, or not the node's, it is the first that lies on no link of the fabric.
+    It is the one that Ansible reached. Where that is unknown, or not the node's, it is the first that is on no link of the fabric.
     """
     for interface in info["interfaces"]:
         held = [network for network in interface["networks"] if network["address"] == reached]
@@ -49,7 +49,7 @@ def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[
 
 
 def cache_of(path: str) -> str | None:
-    """Return the hub cache (``HF_HOME``) that a model's path lies in; None outside of one, or when an inventory can't name it."""
+    """Return the hub cache (``HF_HOME``) of a model's path; None outside of one, or when an inventory can't name it."""
     cache, hub, _rest = path.partition("/hub/models--")
     return cache if hub and PLAIN_PATH.match(cache) and ".." not in cache.split("/") else None
 

@@ -47,9 +47,9 @@ def weights_gb(root: str) -> float | None:
 
 
 def profile_of(repo: str, hf_home: str, revision: str | None = None, ranks: int = 1) -> dict[str, t.Any]:
-    """Return what a memory plan takes to know of a profile, for a model whose config.json lies in a hub cache: no arguments, ``ranks`` tensor ranks.
+    """Return what a memory plan takes to know of a profile, for a model whose config.json is in a hub cache: no arguments, ``ranks`` tensor ranks.
 
-    Raises :class:`ClusterError` when it does not lie there.
+    Raises :class:`ClusterError` when it is not there.
     """
     if not _REPO.fullmatch(repo):
         raise ClusterError(f"the model is {repo!r}, expected org/name", remedy="Correct gb10_plan_model.", reason="input")

@@ -19,7 +19,7 @@ _BAR, _GAP, _TOP, _LINE = 22, 8, 70, 20
 #: A part at least this wide has its GiB in it.
 _LABELED = 30
 
-#: Colors that people who see no red or green tell apart as well (Okabe and Ito), lighter and darker ones beside them.
+#: Colors that people who see no red or green tell apart as well (Okabe and Ito), and lighter and darker shades of them.
 _COLORS = {
     "os": "#999999", "engine_host": "#bbbbbb", "tenants": "#555555", "ray": "#d4d4d4", "pinned": "#777777",
     "weights": "#0072b2", "weights_read": "#6bb5dc", "drafter": "#56b4e9",

@@ -34,7 +34,7 @@ _GB = 1e9
 #: Variables that leave a model's table in a file, with the values that do.
 _MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
 _REPOSITORY = "repository:"
-#: The words of a repository's name that say how its weights are stored; what stands before them names the model.
+#: The words of a repository's name that say how its weights are stored; the words before them name the model.
 _STORED = re.compile(r"[-_.](?:nvfp4(?:a16)?|mxfp[48]|fp[48]|w\d+a\d+|int[48]|gptq|awq|exl3|autoround|bf16|[348]-?bit)(?=[-_.]|$)", re.IGNORECASE)
 #: Builds that a fork counts by itself have lower numbers, and are as new as can be.
 _OLDEST = (0, 10)
@@ -346,7 +346,7 @@ def memory_plan(
     ``serve`` wins over the profile's arguments, null removing one. ``context`` is the length in tokens, ``concurrency`` how many sequences of that length the
     cache shall hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any), ``tenants`` what
     others claim of the nodes, as ``gb10_tenants``. Without ``nodes`` those of ``inventory`` count (MemTotal in MiB by name); where that does not say it, the
-    plan is for a Spark of the profile's class, and ``classes`` has that of every class beside it.
+    plan is for a Spark of the profile's class, and ``classes`` has the plan of every class.
     """
     tokens, wanted, steps, wrong = _numbers(context, concurrency, lengths or profile["ladder"])
     _refuse(wrong, "Correct them.")
@@ -484,7 +484,7 @@ def _digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None,
 
 
 def digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None = None) -> str:
-    """Return the digest of what a profile's memory follows from. Neither the context is in it, which records name beside it, nor the size of the cache in
+    """Return the digest of what a profile's memory follows from. It contains neither the context, which records name separately, nor the size of the cache in
     bytes: whether that was given is what a record decides about."""
     return _digest(profile, serve, ("max_model_len", "kv_cache_memory_bytes"))
 

@@ -126,7 +126,7 @@ def _size(nodes: int, class_gb: float) -> str:
 
 
 def _beside(name: str, one: dict[str, t.Any]) -> str:
-    """A repository beside the model's: what the profile calls it, what it is for, and at which commit."""
+    """A further repository: the profile's name for it, its purpose, and its commit."""
     at = "" if one["path"] else f" at {one['revision'] or 'main'}"
     return f"{name}: {one['repo']}{at}, {one['purpose']}" + (f", {one['size_gb']:g} GB" if one["size_gb"] else "")
 

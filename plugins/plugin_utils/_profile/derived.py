@@ -76,7 +76,7 @@ def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | Non
 
 
 def _resolve(profile: dict[str, t.Any], value: t.Any) -> t.Any:
-    """Replace ``side_file:NAME`` and ``repository:NAME[/PATH]``, wherever they stand, by paths inside the container.
+    """Replace ``side_file:NAME`` and ``repository:NAME[/PATH]`` anywhere in a value by paths inside the container.
 
     A repository that is not pinned is given by its own name: the engine finds it in the cache as ``main``.
     """

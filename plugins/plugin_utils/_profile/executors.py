@@ -73,7 +73,7 @@ def spreads_ranks(version: str) -> bool:
 
 
 def ray_words(profile: dict[str, t.Any], image: dict[str, t.Any]) -> str:
-    """Return which Ray an image holds, in place of which one and why, and whether the profile's evidence has it beside the image's vLLM.
+    """Return which Ray an image holds, in place of which one and why, and whether the profile's evidence has it with the image's vLLM.
 
     ``image`` is what ``image_info`` answered about an image that is there.
     """

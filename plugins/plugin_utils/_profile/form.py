@@ -81,7 +81,7 @@ _LICENSE: dict[str, t.Any] = {
 #: What is fetched of a repository: at which commit, which files (all without any), how large that is, and whether the hub gives it to
 #: accounts alone that were let in (``gated``).
 _FETCHED: dict[str, t.Any] = {
-    # The hub's repository, or a plain directory on every node in its place: that is served from where it lies.
+    # The hub's repository, or a plain directory on every node in its place: it is served from there.
     "repo": {"type": "str"},
     "path": {"type": "str"},
     "revision": {"type": "str"},

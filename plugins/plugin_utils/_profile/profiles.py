@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.validation i
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near, problem
 
 
-#: Where the shipped profiles lie, seen from this file, in a clone and in an installed collection alike.
+#: The directory of the shipped profiles, in a clone and in an installed collection alike.
 SHIPPED = Path(__file__).resolve().parents[3] / "playbooks" / "profiles"
 
 
@@ -149,7 +149,7 @@ def _with_extended(path: Path, above: tuple[Path, ...] = ()) -> t.Any:
 
 
 def _anchored(raw: t.Any, directory: Path) -> t.Any:
-    """Return what a file holds with the files of its patches seen from where it lies, whichever profile extends it."""
+    """Return a file's content with the paths of its patches relative to its own directory, whichever profile extends it."""
     mods = _within(raw, "image", "mods")
     for patch in [patch for name in mods if isinstance(mods, dict) for patch in _within(mods, name, "patches") or () if isinstance(patch, dict)]:
         if isinstance(patch.get("file"), str):
@@ -158,7 +158,7 @@ def _anchored(raw: t.Any, directory: Path) -> t.Any:
 
 
 def _within(value: t.Any, *keys: str) -> t.Any:
-    """What lies below these keys, an empty mapping where something else is on the way."""
+    """The value below these keys, an empty mapping where there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, (dict, list)) else {}

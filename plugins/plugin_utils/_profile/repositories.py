@@ -21,7 +21,7 @@ CONTAINER_MODELS = "/opt/gb10/models"
 
 
 def strings(value: t.Any, path: str) -> list[tuple[str, str]]:
-    """Every string inside a value, each with the path at which it stands."""
+    """Every string inside a value, each with its path."""
     if isinstance(value, dict):
         return [one for key, item in value.items() for one in strings(item, f"{path}.{key}" if path else str(key))]
     if isinstance(value, list):

@@ -95,7 +95,7 @@ class Engine:
         if not HAS_PACKAGING:
             raise ValueError("the Python package packaging is missing on the controller")
         try:
-            # What stands behind the numbers (a build, a release candidate) takes nothing away.
+            # A suffix (a build, a release candidate) does not remove anything.
             self.version = Version(Version(version).base_version)
         except InvalidVersion:
             raise ValueError(f"the version of vLLM in the image cannot be read: {version!r}") from None

@@ -102,7 +102,7 @@ def _found(*checks: tuple[t.Any, Problem]) -> list[Problem]:
 
 
 def _place_problems(profile: dict[str, t.Any]) -> list[Problem]:
-    """What is wrong with where the files of a model, and of what lies beside it, are: at the hub, or in a plain directory on every node."""
+    """What is wrong with the places of a model and its further repositories: the hub, or a plain directory on every node."""
     problems = []
     for name, one in {MODEL: profile["model"], **profile["repositories"]}.items():
         where, path, given = field_of(name), one["path"] or "", one["path"] is not None
@@ -300,8 +300,7 @@ def overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: s
 
 def env_problems(env: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
     """What is wrong with a mapping of environment variables, which is called ``where``. No value is ever shown: it could be a secret."""
-    found = {name: _wrong_variable(name, value) for name, value in env.items()}
-    return [Problem(id, f"{where}.{name}", *wrong, remedy) for name, wrong in found.items() if wrong]
+    return [Problem(id, f"{where}.{name}", *wrong, remedy) for name, value in env.items() if (wrong := _wrong_variable(name, value))]
 
 
 def _wrong_variable(name: str, value: t.Any) -> tuple[str, str] | None:

@@ -68,7 +68,7 @@ def _may_wait(answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> bool:
 
 
 def _stands(answer: dict[str, t.Any]) -> bool:
-    """Return whether a node's image stands on the base that the node has, if it has one."""
+    """Return whether a node's image is built on the base that the node has, if it has one."""
     return answer["base_image_id"] is None or answer["on_base"]
 
 

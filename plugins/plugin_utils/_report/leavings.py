@@ -34,7 +34,7 @@ def size_text(size: int) -> str:
 
 
 def lines(answers: dict[str, dict[str, t.Any]]) -> list[str]:
-    """Return the table over all nodes, its totals, and what stays although it lies among it; ``answers`` are cluster_prune's by node."""
+    """Return the table over all nodes, its totals, and what is kept although it is in the same places; ``answers`` are cluster_prune's by node."""
     rows = [
         (entry["kind"], node, age_text(entry["age_seconds"]), size_text(entry["size_bytes"]), f"{entry['name']} ({entry['why']})")
         for node, answer in answers.items()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The checks that rules.yml names. Each looks and says what is wrong; what that means stands in the rule. This plugin util is PRIVATE to the collection.
+"""The checks that rules.yml names. Each returns what is wrong; the rule says what that means. This plugin util is PRIVATE to the collection.
 
 A check of one node is called with the node, the rule's arguments (``with``) and its limits; a check between nodes with all nodes
 that have the evidence, and the same. Both yield one :class:`Fault` for each thing that is wrong, and raise :class:`Unseen` when
@@ -37,7 +37,7 @@ CLUSTER = "cluster"
 ID_LENGTH, ID_SHOWN = 64, 12
 
 
-#: What may stand between the two sides of a condition in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
+#: The relations between the two sides of a condition in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
 #: entry of the list does. ``not_of_branch``: the versions begin with different numbers.
 RELATIONS: dict[str, t.Callable[..., bool]] = {
     "is": operator.eq,
@@ -64,7 +64,7 @@ OF_NULL = ("known", "filled", "empty")
 #: Gives the value of a field, or raises :class:`Unseen`.
 Look = t.Callable[[str], t.Any]
 
-#: Lists that no module answers as they are: by name where their evidence stands, and what makes them of it.
+#: Lists that no module answers as they are: by name the path of their evidence, and the function that derives them.
 DERIVED: dict[str, tuple[str, t.Callable[[Node], list[Entry]]]] = {}
 CHECKS: dict[str, OfNode] = {}
 COMPARISONS: dict[str, BetweenNodes] = {}
@@ -83,7 +83,7 @@ def comparison(function: BetweenNodes) -> BetweenNodes:
 
 
 def derived(path: str) -> t.Callable[[t.Callable[[Node], list[Entry]]], t.Callable[[Node], list[Entry]]]:
-    """Make a list that a function derives of what stands at ``path`` known to rules under the function's name."""
+    """Make a list that a function derives from the value at ``path`` known to rules under the function's name."""
 
     def known(function: t.Callable[[Node], list[Entry]]) -> t.Callable[[Node], list[Entry]]:
         DERIVED[function.__name__] = (path, function)
@@ -221,7 +221,7 @@ def some_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def not_known_bad(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The version at ``of``, or in each entry of the list ``in``, matches no pattern of the list ``bad``.
 
-    An entry with ``unless`` does not count on a node whose kernel has that word on its command line, which stands at ``cmdline``.
+    An entry with ``unless`` does not count on a node whose kernel has that word on its command line (``cmdline``).
     """
     words = node.get(arguments["cmdline"]).split() if "cmdline" in arguments else []
     entries = enumerate(node.get(arguments["in"])) if "in" in arguments else ()

@@ -5,7 +5,7 @@
 """From what all nodes answered to one verdict, by the rules of rules.yml. This plugin util is PRIVATE to the collection.
 
 A rule passes on whole evidence alone. Evidence that is missing makes a blocking rule ``unknown`` and a warning one warn, with what is
-missing and why; one that asks for nothing here (another rule stands in the way, the profile does not say) is not judged, and is listed with the reason.
+missing and why; one that asks for nothing here (another rule failed first, the profile does not say) is not judged, and is listed with the reason.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def fetched(repository: dict[str, t.Any], purpose: str, size_gb: float | None = 
 
 
 def wanted(profile: dict[str, t.Any], nodes: int) -> list[dict[str, t.Any]]:
-    """Return what rules ask of each repository of a profile, the model's first. What lies in a plain directory the stage model looks at: nothing is fetched.
+    """Return what rules ask of each repository of a profile, the model's first. Plain directories are checked by the stage model: nothing is fetched.
 
     A profile that does not say how large its model is says what one node loads (``memory.weights_gb``); on disk every node has the whole.
     """
@@ -286,7 +286,7 @@ def judge(
 
 
 def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[str, t.Any], profile: str | None) -> dict[str, t.Any]:
-    """Return the record of a judgement, with what was found ``beside`` it."""
+    """Return the record of a judgement, with the findings ``beside`` it."""
     findings = [*judgement.findings, *beside]
     findings.sort(key=lambda found: (-table.ORDER.index(found["verdict"]), found["id"], found["node"]))
     return {
@@ -327,9 +327,9 @@ def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.An
 def judge_after_stage(
     ids: t.Collection[str], seen: dict[str, dict[str, t.Any]], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]] | None = None
 ) -> list[Finding]:
-    """Judge by these rules of the preflight once the stage that repairs what they look for is over: what is wrong now counts as it stands.
+    """Judge by these rules of the preflight once the stage that repairs what they look for is over: what is wrong now counts in full.
 
-    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node, ``own`` what beside that of one. What passed is a finding, too.
+    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node, ``own`` further needs of one node. A rule that passed is a finding, too.
     """
     rules = [dataclasses.replace(rule, repair=None) for rule in shipped() if rule.id in ids]
     needs_of = {name: {**NO_NEEDS, **needs, **(own or {}).get(name, {})} for name in seen}
@@ -344,13 +344,13 @@ def judge_after_stage(
     return [*judgement.findings, *passed]
 
 
-#: Rules that say whether companions go on their nodes, alone and beside an engine.
+#: Rules that say whether companions fit their nodes, alone and next to an engine.
 COMPANION_RULES = ("companion.claims", "companion.unit")
 BESIDE_ENGINE = ("plan.fits",)
 
 
 def judge_companions(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any] | None, run: dict[str, t.Any]) -> list[Finding]:
-    """Judge whether the companions of a mode go on their nodes, beside the engine of a profile where there is one.
+    """Judge whether the companions of a mode fit their nodes, next to the engine of a profile where there is one.
 
     ``asked`` and ``run`` are those of :func:`judge`.
     """

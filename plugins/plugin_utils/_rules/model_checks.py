@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the model, where it lies and where it comes from. This plugin util is PRIVATE to the collection."""
+"""Checks of the model, its place and its source. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 
 @check
 def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A node without the whole model, and what it needs beside it, has space for what is missing of it.
+    """A node without the whole model and its further repositories has space for the missing part.
 
     An unfinished download counts: the hub's client continues it. What is not said to have a size does not count, so
     that what is needed is the least.
@@ -39,7 +39,7 @@ def to_fetch(node: Node) -> dict[str, float | None]:
 
 
 def _missing_gib(node: Node, repository: Entry) -> float | None:
-    """What of a repository's size does not lie on the node yet, in GiB."""
+    """The part of a repository's size that is not on the node yet, in GiB."""
     entries = _revisions(node, repository)
     there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
     there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
@@ -86,7 +86,7 @@ def has_model_source(node: Node, nodes: list[Node]) -> bool:
 
 @check
 def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The profile's model, and what it needs beside it, is on the node, whole and in its revision. Other revisions that are there are named."""
+    """The profile's model and its further repositories are on the node, whole and in their revisions. Other revisions are named."""
     for repository in node.needs["repositories"]:
         if _ready(node, repository):
             continue
@@ -104,7 +104,7 @@ def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @comparison
 def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """All nodes that have the whole model have the same one, by revision and size, and the same of what it needs beside it."""
+    """All nodes that have the whole model have the same one, by revision and size, and the same further repositories."""
     for repository in nodes[0].needs["repositories"]:
         values = {}
         for node in nodes:
@@ -133,7 +133,7 @@ def no_repository(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
 
 @comparison
 def revision_pinned(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """A model that brings code of its own is pinned to a commit, and so is what lies beside it."""
+    """A model with its own code is pinned to a commit, and so are its further repositories."""
     for repository in nodes[0].needs["repositories"] if nodes[0].needs["remote_code"] else ():
         if not repository["revision"]:
             yield Fault(None, "a commit", {"repo": repository["repo"]}, node=CLUSTER)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the rules ask of a node beside what was seen there, and a record of what they say. This plugin util is PRIVATE to the collection."""
+"""What the rules need to know of a node apart from its answers, and the record of their findings. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def rounds(wanted: t.Iterable[tuple[str, str]]) -> list[list[tuple[str, str]]]:
 def links_of(info: Entry, settings: Entry) -> list[Entry]:
     """Return the links of a node that can be probed: ``{link, address, network, device, gid, mtu}``, one for each IPv4 address.
 
-    Those of ``fabric`` that have carrier; a bond of such stands for its halves, and has no RDMA device of its own. Where the node has no
+    Those of ``fabric`` that have carrier; a bond of such takes the place of its halves, and has no RDMA device of its own. Where the node has no
     ConnectX card at all, the interfaces that the inventory names, and the one with the fabric address.
     """
     interfaces = {interface["name"]: interface for interface in info["interfaces"]}

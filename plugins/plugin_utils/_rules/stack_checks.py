@@ -323,7 +323,7 @@ def _at(api: Entry) -> str:
 
 @check
 def secrets_hidden(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No secret stands in a command line, which every account of the node may read."""
+    """No secret is in a command line, which every account of the node may read."""
     for process in parts(node):
         followed = zip(process["argv"], [*process["argv"][1:], ""])
         options = [word.partition("=")[0] for word, after in followed if word != HIDDEN and (after == HIDDEN or word.endswith(f"={HIDDEN}"))]

@@ -69,9 +69,8 @@ def is_kept(answers: Answers) -> bool:
         return True
     if not before["live"]:
         return False
-    if now:
-        return bool(now["live"] and now["run_id"] == before["run_id"])
-    return not any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
+    has_changed = any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
+    return bool(now["live"] and now["run_id"] == before["run_id"]) if now else not has_changed
 
 
 def gave_token(answers: Answers) -> bool:

@@ -30,7 +30,7 @@ READS = {
 
 
 def word_after(argv: t.Sequence[str], flag: str) -> str:
-    """Return what stands behind a flag of a command, empty where it is not there."""
+    """Return the value of a flag of a command, empty without the flag."""
     return argv[argv.index(flag) + 1] if flag in argv[:-1] else ""
 
 

@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CO
 #: Version of the record.
 SCHEMA = 1
 
-#: The variables of a node that are read beside its answers.
+#: The variables of a node that are read, apart from its answers.
 READS = {"model_root": "gb10_hf_home", "offline": "gb10_offline", "hub_token": "__gb10_hub_token"}
 
 #: The rules that a node is judged by alone, and those that look at all nodes of a profile together.

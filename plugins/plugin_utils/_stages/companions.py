@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The services beside the engines: which are to be started and stopped, and what they do, in lines. This plugin util is PRIVATE to the collection."""
+"""The services next to the engines: which to start and to stop, and their state, in lines. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

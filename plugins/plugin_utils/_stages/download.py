@@ -26,7 +26,7 @@ def refusals(answers: dict[str, dict[str, t.Any]], wanted: t.Iterable[dict[str, 
     ``answers`` maps a node to what ``model_info`` answered there, ``own`` to its ``model_root`` and ``hub_token``; ``wanted`` is what
     :func:`judging.wanted` says of the profile. These are rules of the preflight; a play with the tag ``model`` alone comes here without it.
     """
-    # Each node was asked for the one revision that it would serve, so it stands for main here; whether it is whole for its purpose was judged there.
+    # Each node was asked for the one revision that it would serve, so it counts as main here; whether it is complete for its purpose was judged there.
     seen = {
         node: {
             "models": [

@@ -16,7 +16,7 @@ READS = SETTINGS
 
 
 def evidence(answers: Answers) -> Answers:
-    """Return by node what the rules of the fabric probe judge beside the measurements."""
+    """Return by node what the rules of the fabric probe judge, without the measurements."""
     settings = node_settings.of_nodes(answers)
     return {node: {"info": answer["info"], "settings": settings[node], "rdma": answer["ready"]["rdma"]} for node, answer in answers.items()}
 

@@ -64,7 +64,7 @@ def _sshd(node: str, sshd: dict[str, t.Any] | None, limit: int, asked: bool) -> 
 
 
 def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterator[Finding]:
-    """Yield what one node says of a rung. ``asked`` says whether the engine came as far as the prompt, beside which sshd was asked."""
+    """Yield what one node says of a rung. ``asked`` says whether the engine reached the prompt, during which sshd was measured."""
     look = answer["seen"]
     if not answered(look) or look is None:
         yield finding("ladder.guard", node, "unknown", "what the guard recorded could not be read.", remedy="see whether the node can be reached")
@@ -105,7 +105,7 @@ def why(found: t.Iterable[Finding], silenced: t.Collection[str] = ()) -> list[st
 
 
 def entry(node: str, answers: Answers, settings: t.Mapping[str, t.Any], reasons: list[str]) -> dict[str, t.Any]:
-    """Return a rung as it stands in a node's record."""
+    """Return a rung in the form of a node's record."""
     answer = answers[node]
     head = answers[answer["head"]]
     seen = ((answer["seen"] or {}).get("seen") or {}) if answered(answer["seen"]) else {}

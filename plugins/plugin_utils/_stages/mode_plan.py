@@ -68,7 +68,7 @@ def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
 
 
 def serves(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
-    """Return whether the engine of a cluster lives on its nodes with the wanted model. What it is started with beside that is the bring-up's to judge."""
+    """Return whether the engine of a cluster lives on its nodes with the wanted model. Its other arguments are judged by the bring-up."""
     return set(there) == set(part.nodes) and any(one["role"] == "head" and one["live"] and part.model in one["argv"] for one in there.values())
 
 
@@ -130,7 +130,7 @@ def plan_lines(mode: str, before: str, found: Plan, nodes: t.Mapping[str, t.Iter
 
 
 def companion_lines(mode: str, declared_on: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]) -> list[str]:
-    """Return for people which companions a mode has beside its engines, and which it does not, by what is declared on each node."""
+    """Return in lines which companions a mode has and lacks, by each node's declaration."""
     up = {node: [one["name"] for one in companions.up_in(ones, mode)] for node, ones in declared_on.items()}
     names = grouped((one["name"] in up[node], f"{one['name']} on {node}") for node, ones in declared_on.items() for one in ones)
     return [

@@ -25,7 +25,7 @@ READS = {"offline": "gb10_offline"}
 def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
     """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
     found = [one for node, answer in answers.items() for one in table.on_node(answer["findings"], node)]
-    # Each node was asked for the one revision that it would serve, so it stands for main here; whether it is whole for its purpose was judged there.
+    # Each node was asked for the one revision that it would serve, so it counts as main here; whether it is complete for its purpose was judged there.
     seen = {
         node: {
             "models": [

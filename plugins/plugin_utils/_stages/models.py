@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What models lie on the nodes, which profile wants them, and which could go. This plugin util is PRIVATE to the collection."""
+"""The models on the nodes, the profiles that use them, and which could be removed. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Want:
 
 @dataclasses.dataclass
 class Row:
-    """One model, wherever it lies: by node its entry. ``state`` is :data:`COULD_GO`, :data:`OWNERS`, or why it stays; ``verdict`` what asking for it gets."""
+    """One model on any nodes: its entry by node. ``state`` is :data:`COULD_GO`, :data:`OWNERS`, or why it is kept; ``verdict`` judges a request for it."""
 
     name: str
     models: dict[str, Model]
@@ -108,7 +108,7 @@ def wanted_by(model: Model, siblings: t.Sequence[Model], wanted: t.Iterable[Want
 
 
 def name_of(model: Model) -> str:
-    """Return what to call a model: repository and commit, with where it lies when that is not the cluster's own cache; the path of a plain directory."""
+    """Return what to call a model: repository and commit, with its cache unless that is the cluster's own; the path of a plain directory."""
     if model["repo"] is None:
         return model["path"]
     known = f"@{model['revision']}" if model["revision"] else ""
@@ -212,7 +212,7 @@ def _short(text: str) -> str:
 
 
 def _cell(model: Model | None) -> str:
-    """Return how much of a model lies on a node."""
+    """Return the size of a model on a node."""
     if model is None:
         return "-"
     if model["revision"] is None and model["repo"]:
@@ -255,7 +255,7 @@ def _wanting(path: str, paths: t.Iterable[Want]) -> str:
 
 
 def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = (), paths: t.Sequence[Want] = ()) -> list[str]:
-    """Return what is shown: the table, what lies on each node in all, what could go, and what was not seen. ``broken`` are profiles that are not valid.
+    """Return what is shown: the table, each node's sum, what could be removed, and what was not seen. ``broken`` are profiles that are not valid.
 
     ``paths`` is what profiles want, for directories that a node lacks.
     """
@@ -285,7 +285,7 @@ def record(found: Answers, listed: t.Sequence[Row], run: Run) -> dict[str, t.Any
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show what lies on the nodes, and judge what should go. ``settings`` has the ``profiles``, the ``active`` one, and ``remove``, what a person asked for."""
+    """Show the models on the nodes, and judge those to remove. ``settings`` has ``profiles``, the ``active`` one, and the requests to ``remove``."""
     found = {node: answer["found"] for node, answer in answers.items()}
     profiles = run.settings["profiles"]
     valid = [entry["profile"] for entry in profiles if not entry["problems"]]

@@ -61,7 +61,7 @@ SPREAD_REMEDIES = {
     "ray": "every node must run the same number of ranks: tear down and bring up again",
     "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
 }
-#: Where the API's guard lies in a container.
+#: The path of the API's guard in a container.
 GUARD_PATH = f"{LAUNCH_TARGET}/{GUARD_DIRECTORY}"
 #: Characters of a variable's value that a finding shows.
 VALUE_SHOWN = 300
@@ -184,7 +184,7 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
         own = needs["api_secrets"] if node == needs["head"] else []
         but_own = f" but {', '.join(own)} of its API" if own else ""
         leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
-        # The environment of a start proves a secret that stands in it, and nothing else.
+        # The environment at the start proves a secret that is in it, and nothing else.
         blind = rank["source"] != "live"
         found.append(
             _blind("proof.env", node, rank)
@@ -278,7 +278,7 @@ def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], nee
 
 
 def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:
-    """No token of the hub lies where the engine, and the model's own code, can read it."""
+    """No token of the hub is readable by the engine or the model's code."""
     seen = container["hub_tokens"]
     # One that was created with the whole cache waits for its restart, as the stage that made it says.
     return finding(

@@ -70,9 +70,7 @@ def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
         return (downloaded(result) or {}).get("seconds")
     if not result or not answered(result):
         return None
-    if word == "verified":
-        return result["verified"]["seconds"]
-    return result.get("duration") if result.get("changed") else None
+    return result["verified"]["seconds"] if word == "verified" else result.get("duration") if result.get("changed") else None
 
 
 def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict[str, t.Any]]:
@@ -190,7 +188,7 @@ def image_names(found: dict[str, t.Any]) -> str:
 
 
 def _repository(one: dict[str, t.Any]) -> str:
-    """Return a repository with its commit in words, and what it is for beside the model."""
+    """Return a repository with its commit in words, and its purpose unless it is the model."""
     at = "" if model_files.is_directory(one["repo"]) else f"@{(one['revision'] or 'main')[:12]}"
     return f"{one['repo']}{at}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
 

@@ -47,9 +47,9 @@ def dead_nodes(answers: Answers) -> list[str]:
 
     With Ray the head alone is asked for an engine, and Ray watches its ranks.
     """
-    native = {node: answered(answer["container"]) and answer["container"]["executor"] == "native" for node, answer in answers.items()}
-    live = {node: native[node] and _live(answer) for node, answer in answers.items()}
-    return [node for node in answers if not live[node]] if any(live.values()) else []
+    native = [node for node, answer in answers.items() if answered(answer["container"]) and answer["container"]["executor"] == "native"]
+    live = [node for node in native if _live(answers[node])]
+    return [node for node in answers if node not in live] if live else []
 
 
 def health_of(answers: Answers) -> health.Health | None:

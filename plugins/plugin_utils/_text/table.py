@@ -16,7 +16,7 @@ Finding = dict[str, t.Any]
 ORDER = ("pass", "silenced", "warn", "unknown", "block")
 STOPPING = ("block", "unknown")
 
-#: Stands where a finding names its node: inputs, profiles and recipes lie on the controller.
+#: The node of findings about the controller: inputs, profiles and recipes are there.
 CONTROLLER = "controller"
 
 
@@ -90,7 +90,7 @@ def _by_verdict(cells: t.Mapping[str, str]) -> str:
     return "; ".join(f"{verdict}: {', '.join(nodes)}" for verdict, nodes in by_verdict.items() if nodes)
 
 
-#: Longest list of nodes that stands in the column of nodes; a longer one stands below the message.
+#: Longest list of nodes in the column of nodes; a longer one is below the message.
 NODES_WIDTH = 24
 #: Width of the lines that name many nodes, below the messages.
 LINE_WIDTH = 100
