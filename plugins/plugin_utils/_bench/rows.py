@@ -142,7 +142,7 @@ def name_of(one: t.Mapping[str, t.Any]) -> str:
 
 
 def table(rows: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
-    """Return rows as lines for people."""
+    """Return rows as lines of a table."""
     titles = ("case", "tokens/s", "TTFT p50", "p99", "TPOT p50", "p99", "ITL p99", "accepted", "W", "C")
     names = ("output_tok_s", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "itl_p99_ms", "acceptance_length", "power_w", "temperature_c")
     cells = [titles, *((name_of(one), *("-" if one.get(name) is None else f"{one[name]:.1f}" for name in names)) for one in rows)]

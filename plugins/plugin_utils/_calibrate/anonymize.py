@@ -37,7 +37,7 @@ _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=\d[mK]))"
 _ADDRESS_START = r"(?:(?<![\w.:])|(?<=\\[nrt])|(?<=\d[mK]))"
 _OCTET = r"[0-9A-Fa-f]{2}"
 
-#: What shows what it is by itself, in the order in which it is looked for.
+#: Values that are recognized by their form, in the order of the search.
 _KINDS = {
     "uuid": rf"{_START}[0-9A-Fa-f]{{8}}(?:-[0-9A-Fa-f]{{4}}){{3}}-[0-9A-Fa-f]{{12}}(?![0-9A-Za-z])",
     "hash": rf"{_START}[0-9A-Fa-f]{{32}}(?![0-9A-Za-z])",

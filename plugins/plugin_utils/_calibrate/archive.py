@@ -130,7 +130,7 @@ def _leads(name: str, target: str) -> str | None:
 
 
 def _check_tree(below: str, texts: t.Mapping[str, str], links: t.Mapping[str, str], folders: t.Iterable[str]) -> None:
-    """Raise :class:`UnknownState` unless each name has a place of its own: none of them twice, and none behind a link or a file."""
+    """Raise :class:`UnknownState` unless each name has its own place: no name twice, and none below a link or a file."""
     ends = {*texts, *links}
     if len(ends) < len(texts) + len(links):
         raise refused(f"{below} of the archive", "a name is both a file and a link")

@@ -157,7 +157,7 @@ def _parsed(name: str, text: str) -> t.Any:
 
 
 def without_secrets(value: t.Any, secrets: t.Mapping[str, str]) -> str:
-    """Return a text without secrets. Of what becomes JSON each value is looked at by itself: the number after ``first_token`` is none."""
+    """Return a text without secrets. Of what becomes JSON each value is checked alone: the number after ``first_token`` is not a secret."""
     return redacted(value, secrets) if isinstance(value, str) else as_json(cleaned(value, secrets))
 
 

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.mods import M
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """What a person chose for this import; each wins over the recipe."""
+    """The user's choices for this import; each wins over the recipe."""
 
     image: str = ""
     #: Repository to commit.

@@ -95,7 +95,7 @@ def convert(recipe: Recipe, choices: Choices, resolve: t.Callable[[str], tuple[s
     folder = f"{profile['id']}.mods"
     if not ledger.is_refused:
         profile["image"]["base"] = _pinned(draft, resolve, ledger)
-        # What the rules of a profile say against it is said in their words; files are compared when the profile is read.
+        # Problems of the profile keep the words of its rules; files are compared when the profile is read.
         for problem in validation.validate(profile, expected_id=profile["id"])[1]:
             ledger.refused(problem.where, problem.what, f"expected {problem.expected or 'another value'}", problem.remedy or "correct the recipe")
     if ledger.is_refused:
@@ -106,7 +106,7 @@ def convert(recipe: Recipe, choices: Choices, resolve: t.Callable[[str], tuple[s
 
 
 def slug(name: str) -> str:
-    """Return a recipe's name as the id of a profile; one of a shipped profile gets an end of its own, so that it does not take its place."""
+    """Return a recipe's name as the id of a profile; the id of a shipped profile gets a suffix, so that it is not replaced."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "recipe"
     return f"{plain}_imported" if plain in profiles.known() else plain
 
@@ -367,7 +367,7 @@ class _Mapper:
             self.ledger.refused("model", file, "it is code of a repository whose commit the recipe does not name", self._pin(self.draft.model))
         if not self.remote_code:
             if "trust_remote_code" in self.draft.parsed.arguments:
-                self.ledger.dropped(field, False, "code of repositories does not run unless it is asked for", differs=False)
+                self.ledger.dropped(field, False, "code of repositories does not run by default", differs=False)
             return
         unpinned += [one.get("repo") or one["path"] for one in self.repositories.values() if "revision" not in one and one["purpose"] != "tokenizer"]
         known = architectures.known(self.draft.model, self.draft.image, self.draft.requires.get("vllm", "")) if unpinned else None

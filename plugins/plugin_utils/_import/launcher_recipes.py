@@ -82,7 +82,7 @@ _GENERATED = {
         )
     },
 }  # fmt: skip
-#: Switches that the engine has on by itself: false is said (VLLM_NEGATABLE_BOOL_FLAGS there). Of the others it is left out.
+#: Switches that are on by default: false is passed (VLLM_NEGATABLE_BOOL_FLAGS there). Of the others it is left out.
 _SAID_WHEN_OFF = {"enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "enable_flashinfer_autotune", "scheduler_reserve_full_isl"}
 
 #: Facts of a model that sparkrun's metadata may hold, and what a profile calls them.

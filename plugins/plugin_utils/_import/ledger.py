@@ -72,7 +72,7 @@ class Ledger:
         self.rows.append(Row(CHANGED, field, shown(found), became, why, remedy, differs))
 
     def dropped(self, field: str, found: t.Any, why: str, *, remedy: str = "", differs: bool = True) -> None:
-        """Note a value that the profile leaves out; ``differs`` is false where the collection does the same by itself, or nothing depends on it."""
+        """Note a value that the profile leaves out; ``differs`` is false where the collection does the same, or nothing depends on it."""
         self.rows.append(Row(DROPPED, field, shown(found), "", why, remedy, differs))
 
     def refused(self, field: str, found: t.Any, why: str, remedy: str) -> None:

@@ -6,7 +6,7 @@
 
 What launchers do with str.format and the like is done without: nothing of a value is looked up but its text.
 A doubled brace means one brace in eugr's files and is literal in sparkrun's; which of the two it is shows only in the word that
-holds it, so it is kept as a character of its own until then.
+holds it, so it is kept as a special character until then.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def without_missing(text: str) -> str:
 
 
 def as_written(text: str) -> str:
-    """Return a text for people: with the names of what has no value, and braces as in the file."""
+    """Return a text for messages: with the names of missing values, and braces as in the file."""
     return _MISSING.sub(r"\1", text).replace(OPEN, "{{").replace(CLOSE, "}}")
 
 

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import Recipe
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
-#: What the recipes call this machine, its generation, and its maker, which counts where the generation has nothing of its own.
+#: What the recipes call this machine, its generation, and its maker, which counts where the generation has no entry.
 _SPARK, _GENERATION, _MAKER = "dgx_spark_gb10", "blackwell", "nvidia"
 #: How an engine is spread: on one node, and over several.
 _STRATEGIES = ("single_node_tp", "multi_node_tp")
@@ -254,7 +254,7 @@ def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], st
     for feature, content in fields["features"].items():
         where, description = f"features.{feature}", content.get("description", "")
         if feature in off:
-            ledger.dropped(where, description, "it is off unless it is asked for", remedy="add its name to gb10_import_features to have it", differs=False)
+            ledger.dropped(where, description, "it is off by default", remedy="add its name to gb10_import_features to have it", differs=False)
         elif isinstance(content.get("strategies"), list) and strategy not in content["strategies"]:
             ledger.dropped(where, description, f"it is not for {strategy}", differs=False)
         elif "companion" in content:

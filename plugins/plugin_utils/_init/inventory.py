@@ -173,7 +173,7 @@ class Cluster:
                 if len(names) > 1:
                     yield row(
                         "same_address", CLUSTER, "block", f"{' and '.join(names)} have the same address, {address}: one machine under two names, or a mistake.",
-                        "name every machine once, and give each an address of its own",
+                        "name every machine once, and give each its own address",
                     )
 
     def _left_out(self, node: str) -> str:
@@ -184,7 +184,7 @@ class Cluster:
     def _halves(self) -> Findings:
         """Yield halves of a cage that could carry more, or that conflict with each other."""
         self.missing = {} if self.tcp or self.synced else wanted_addresses(self.ends, self.fabric_links, self._networks())
-        advice = f"give it an address of a subnet of its own on every node, {self._by_hand()}"
+        advice = f"give it an address in its own subnet on every node, {self._by_hand()}"
         for name, found in self.ends.items():
             used = {fabric_link.ends[name][0].name for fabric_link in self.fabric_links}
             together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
@@ -224,7 +224,7 @@ class Cluster:
         return [name for name in self.nodes if SYNC_FILE in (self.info(name).get("netplan") or [])]
 
     def _by_hand(self) -> str:
-        """Return where a person gives the link its addresses."""
+        """Return where the user sets the addresses of the link."""
         if self.synced:
             return f"in NVIDIA Sync's Cluster Assistant, which manages these interfaces on {', '.join(self.synced)} and would move a file of yours away"
         return f"as {self.run['directory']}/netplan.md shows"

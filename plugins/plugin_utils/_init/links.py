@@ -145,7 +145,7 @@ def twins_together(found: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddre
 def wanted_addresses(
     nodes: t.Mapping[str, list[LinkEnd]], chosen: t.Sequence[FabricLink], others: t.Iterable[ipaddress.IPv4Network] = ()
 ) -> dict[str, list[Wanted]]:
-    """Return the addresses that ends with carrier lack, by node: on each pair of ends a subnet of its own.
+    """Return the addresses that ends with carrier lack, by node: each pair of ends gets its own subnet.
 
     An address that an end has stays, unless the end shares the subnet of its twin or no other node is in it. Ends are paired by their order on
     each node, the twins of used ends first. ``others`` are subnets that are taken elsewhere.

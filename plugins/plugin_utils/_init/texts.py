@@ -77,7 +77,7 @@ _SUGGESTED_ADDRESSES = """\
 # Addresses for the link
 
 An example, written by `gb10.cluster.init`: nothing of it was applied. It gives an address that lasts to each interface that has a link and none,
-on every pair of interfaces a subnet of its own, as two halves of one cage need it. Addresses that are there already are kept and not repeated here.
+on every pair of interfaces another subnet, as two halves of one cage need it. Addresses that are there already are kept and not repeated here.
 Ends are paired by their order: where both cages of a node have a cable, see first which cable goes where.
 
 On each node, as root: save the text as `/etc/netplan/60-gb10-fabric.yaml`, `chmod 600` it, and run `netplan try`, which takes everything back when you

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 
-#: What is said of a tenant.
+#: The fields of a tenant.
 _TENANT = ("name", "node", "gib")
 #: What a node may say of itself, with the least and the most of each, in GiB.
 NODE_RANGES = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib": (0, 4096), "free_at_start_gib": (0, 4096)}

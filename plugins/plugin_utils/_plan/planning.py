@@ -36,7 +36,7 @@ _MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
 _REPOSITORY = "repository:"
 #: The words of a repository's name that say how its weights are stored; the words before them name the model.
 _STORED = re.compile(r"[-_.](?:nvfp4(?:a16)?|mxfp[48]|fp[48]|w\d+a\d+|int[48]|gptq|awq|exl3|autoround|bf16|[348]-?bit)(?=[-_.]|$)", re.IGNORECASE)
-#: Builds that a fork counts by itself have lower numbers, and are as new as can be.
+#: Forks with their own version numbers have lower ones, and count as the newest.
 _OLDEST = (0, 10)
 
 
@@ -94,7 +94,7 @@ def growth_of(repo: str) -> list[dict[str, t.Any]]:
 
 
 def drafter(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any]) -> float:
-    """Return the GiB on disk of a drafter that is a repository of its own, 0.0 for none or one of unknown size."""
+    """Return the GiB on disk of a drafter with its own repository, 0.0 for none or one of unknown size."""
     spec = serve.get("speculative_config")
     name = str(spec.get("model") or "") if isinstance(spec, dict) else ""
     known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/", maxsplit=1)[0], {}) if name.startswith(_REPOSITORY) else {"repo": name}
@@ -344,7 +344,7 @@ def memory_plan(
     """Return the memory plan of a profile (as the lookup ``profile`` returns it). Raises :class:`ClusterError` for arguments that cannot be.
 
     ``serve`` wins over the profile's arguments, null removing one. ``context`` is the length in tokens, ``concurrency`` how many sequences of that length the
-    cache shall hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any), ``tenants`` what
+    cache should hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any), ``tenants`` what
     others claim of the nodes, as ``gb10_tenants``. Without ``nodes`` those of ``inventory`` count (MemTotal in MiB by name); where that does not say it, the
     plan is for a Spark of the profile's class, and ``classes`` has the plan of every class.
     """
@@ -471,7 +471,7 @@ def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str
 
 
 def pinned(asked: Claim, size: int | None) -> Claim:
-    """Return what a profile asks with a cache of this size in place of its own; the same without one."""
+    """Return what a profile asks with a cache of this size; unchanged without one."""
     return asked if size is None else asked._replace(use=asked.use._replace(kv_bytes=size))
 
 

@@ -103,7 +103,7 @@ _NAMES = 44
 
 
 def lines(found: t.Mapping[str, t.Any]) -> list[str]:
-    """Return a plan as a table for people, with its arithmetic."""
+    """Return a plan as a table, with its arithmetic."""
     if found["missing"]:
         return [f"{found['profile']} ({found['repo']}): unknown", *(f"missing: {one}" for one in found["missing"])]
     use = found["settings"]

@@ -38,7 +38,7 @@ def entry(path: Path) -> Entry:
 
 
 def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What a profile needs and offers, as short texts for people."""
+    """A profile's needs and features as short texts."""
     parallel, memory, image = profile["parallel"], profile["memory"], profile["image"]
     nodes = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
     added = [*image["layers"], *(f"the mod {name} ({mod['why']})" for name, mod in image["mods"].items())]
@@ -60,7 +60,7 @@ def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
-#: What is said of the hub's gates before a profile's repositories, by whether any is known to have one.
+#: The words for a profile's repositories by whether the hub gates any; None where that is unknown.
 GATES = {True: "gated", False: "open", None: "unknown"}
 
 

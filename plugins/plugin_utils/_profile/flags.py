@@ -4,7 +4,7 @@
 
 """Serve arguments judged before any image is asked: their values, and their names by the releases that a profile allows. PRIVATE to the collection.
 
-An image's own parser is asked before its engine starts, but that is after the image and mostly after the model. What no release takes is said first.
+An image's own parser is asked before its engine starts, but that is after the image and mostly after the model. What no release takes is reported first.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _number_fault(name: str, value: t.Any, whole: bool) -> tuple[str, str] | Non
 
 
 def releases(profile: dict[str, t.Any]) -> list[str]:
-    """Return the known releases that a profile allows, oldest first; none for a fork that counts by itself, and for what is newer than all of them."""
+    """Return the known releases that a profile allows, oldest first; none for a fork with its own version numbers, and for what is newer than all of them."""
     if not HAS_PACKAGING:
         return []
     try:

@@ -71,7 +71,7 @@ _MOD: dict[str, t.Any] = {
     },
 }
 
-#: Under which terms a repository's files are given: the license's name, where its text is, and whether a person has to accept it at the hub first.
+#: Under which terms a repository's files are given: the license's name, where its text is, and whether it has to be accepted at the hub first.
 #: What no source says is left out, and is unknown.
 _LICENSE: dict[str, t.Any] = {
     "type": "dict",

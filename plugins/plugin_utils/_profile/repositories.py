@@ -35,7 +35,7 @@ def named_repository(text: str) -> str:
 
 
 def not_listed(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> dict[str, str]:
-    """Repositories of the hub that arguments name and the profile does not list, by the arguments. Only a person can have fetched them."""
+    """Repositories of the hub that arguments name and the profile does not list, by the arguments. The collection does not fetch them."""
     return {
         name: text
         for name, text in strings(snake(arguments), "")

@@ -5,7 +5,7 @@
 """From what a profile wants to what the engine in its image takes. This plugin util is PRIVATE to the collection.
 
 A profile says what it wants once, in today's words. The image's contract says which arguments, variables and values its engine takes, and
-``flag_history.yml`` how it is said to engines that have other ones. Nothing is passed on that the engine would refuse or not hear.
+``flag_history.yml`` how other engines spell it. Nothing is passed that the engine would refuse or ignore.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ HISTORY = Path(__file__).with_name("flag_history.yml")
 #: Arguments that name a parser: under what the contract lists those, and the argument with a file that registers more.
 PARSERS = {"reasoning_parser": ("reasoning", "reasoning_parser_plugin"), "tool_call_parser": ("tool", "tool_parser_plugin")}
 
-#: The oldest release of which the history speaks: what has a lower number is a build that a fork counts by itself, such as 0.1.dev21553.
+#: The oldest release of which the history speaks: a lower number is a fork's own version, such as 0.1.dev21553.
 OLDEST = "0.10"
 
-#: What tells the ranks of an engine from each other that spreads them by itself.
+#: The arguments that distinguish the ranks of an engine that spreads them itself.
 PLACE = tuple(name for name, row in RESERVED.items() if row.native)
 
 Row = dict[str, t.Any]
@@ -102,7 +102,7 @@ class Engine:
         self.takes, self.known_env, self.fork_flags = takes, set(known_env), fork_flags or {}
 
     def within(self, since: str | None, until: str | None) -> bool:
-        """Return whether it is of the releases from ``since`` on and before ``until``; what a fork counts by itself is as new as can be."""
+        """Return whether it is of the releases from ``since`` on and before ``until``; a fork's own version counts as the newest."""
         if self.fork_flags and self.version < Version(OLDEST):
             return until is None
         return (since is None or self.version >= Version(since)) and (until is None or self.version < Version(until))
@@ -159,7 +159,7 @@ def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], ex
     """Return what the engine is given of what is wanted, with every step; those with the verdict ``block`` say what can't be had.
 
     That is kept all the same: who silences the finding leaves the judgment to the engine.
-    ``places``: the engine spreads its ranks over several nodes by itself.
+    ``places``: the engine itself spreads its ranks over several nodes.
     """
     wanted = {**arguments, **env}
     kept: dict[str, t.Any] = {}

@@ -167,7 +167,7 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
 
 
 def _license_problems(one: dict[str, t.Any], where: str) -> list[Problem]:
-    """What is wrong with the terms of one repository: a person has to be able to find and to accept them."""
+    """What is wrong with the terms of one repository: users have to be able to find and to accept them."""
     id, url, accept = (one["license"][field] for field in ("id", "url", "accept"))
     consent = "a hub that asks for consent gates the repository: make gated true, or accept false"
     return _found(
@@ -226,7 +226,7 @@ def _paths(value: dict[str, t.Any], above: str = "") -> t.Iterator[str]:
 
 
 def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
-    """An image with layers has a name of its own; an image without is the base itself, and nothing is built."""
+    """An image with layers has its own name; an image without is the base itself, and nothing is built."""
     base, layers, tag = image["base"], ", ".join([*image["layers"], *image["mods"]]), image["tag"]
     other, remedy = f"is '{tag}', but without layers the image is the base itself", "remove it, or name the layers"
     return _found(
@@ -343,7 +343,7 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
                 wrong(
                     name,
                     "holds a word that begins with a dash, which the engine would take for an argument",
-                    own_remedy="write it as an argument of its own",
+                    own_remedy="write it as a separate argument",
                 ),
             ),
             (

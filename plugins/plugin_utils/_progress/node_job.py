@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A module that takes long runs on its node by itself, and the controller says how far it is. This plugin util is PRIVATE to the collection."""
+"""Runs a long module as a job on its node, while the controller prints its progress. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

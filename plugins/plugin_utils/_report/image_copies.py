@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
 
-#: The value of gb10_image_copy with which every node pulls and builds by itself.
+#: The value of gb10_image_copy with which every node pulls and builds.
 NEVER = "never"
 
 #: What a report keeps of a copy.
@@ -25,7 +25,7 @@ def plan(answers: dict[str, dict[str, t.Any]], copy: str, wanted: dict[str, t.An
     it: the first one that has the base, or else the first. Each node that has it gives it to one that lacks it, and both give it on in the next round.
     """
     good = {answer["image_id"] for node, answer in answers.items() if _goes_on(node, answer, wanted)}
-    # An image that another node keeps needs no base of its own.
+    # An image that another node keeps needs no base.
     needs = [node for node, answer in answers.items() if not answer["exists"] or answer["image_id"] not in good]
     waits = [node for node in needs if wanted["live"] and _may_wait(answers[node], wanted)]
     needs = [node for node in needs if node not in waits]

@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import model_f
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
-#: The value of gb10_model_copy with which every node downloads by itself.
+#: The value of gb10_model_copy with which every node downloads.
 NEVER = "never"
 
 #: What a report keeps of a copy.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is said of the units on the nodes. This plugin util is PRIVATE to the collection."""
+"""The units on the nodes, in lines. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

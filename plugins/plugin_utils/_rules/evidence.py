@@ -26,7 +26,7 @@ class Unseen(Exception):
 class Fault:
     """One thing that is not as a rule wants it. ``words`` fill the placeholders of the rule's texts.
 
-    ``node`` is whom it concerns, where that is not the node that was looked at. A ``verdict`` of its own takes the place of the
+    ``node`` is the node that it concerns, unless that is the node that was checked. Its own ``verdict`` takes the place of the
     rule's: only findings that a module made have one. ``cannot`` says why the stage that repairs such a thing would not.
     """
 

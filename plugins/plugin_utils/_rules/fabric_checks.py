@@ -128,7 +128,7 @@ def pings(node: Node) -> list[Entry]:
 
 @check
 def probe_round_trip(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A packet is back within ``most_ms`` from every peer; one that did not come back is another rule's."""
+    """A packet is back within ``most_ms`` from every peer; a lost packet is another rule's."""
     for ping in node.get("probe.pings"):
         if ping["passes"] and ping["rtt_ms"] is None:
             raise Unseen(f"the round trip over {ping['link']}", "ping does not print it")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is cleared away after a bring-up that failed, and what is said of it. This plugin util is PRIVATE to the collection."""
+"""What is stopped after a failed bring-up, and the report of it. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ READS: dict[str, str] = {}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Write each node's baseline to a file of its own in the directory ``path``, and pass them on."""
+    """Write each node's baseline to its own file in the directory ``path``, and pass them on."""
     files = {f"{run.path}/baseline-{node}.json": answer["answer"]["record"] for node, answer in answers.items()}
     where = "would be written to" if run.check_mode else "on the controller:"
     return Outcome(

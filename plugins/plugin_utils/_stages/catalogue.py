@@ -166,7 +166,7 @@ def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
 def judge(answers: Answers, run: Run) -> Outcome:
     """List the profiles, and judge which files are valid. ``settings`` has ``entries``, as the lookup profile_catalogue returns them.
 
-    Nodes that were not asked are none of ``answers``; then nothing is said of what fits.
+    Nodes that were not asked are not in ``answers``; without any, no profile is judged against nodes.
     """
     entries = run.settings["entries"]
     listed = [

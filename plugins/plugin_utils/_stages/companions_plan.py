@@ -76,7 +76,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         plans[node] = companions.plan(
             answer["companions"], answer["info"], companions.Wanted(answer["mode"], up, int(answer["stop_grace"]), "missing" if run.check_mode else "never")
         )
-    # What is not seen is said once, and not by each rule that asks for it.
+    # Companions that were not seen are reported once, not by each rule that needs them.
     found = [one for node, answer in answers.items() for one in unseen_companions(answer["info"]["errors"], node)]
     if not found and up and any(plan["up"] for plan in plans.values()):
         settings = node_settings.of_nodes(answers, ["api_port"])

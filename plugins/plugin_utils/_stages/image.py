@@ -31,7 +31,7 @@ IDS = (
 )
 #: Nothing but what the task names.
 READS: dict[str, str] = {}
-#: What is said of versions of Ray.
+#: The versions of Ray that ask for the token, in words.
 RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 
 
@@ -61,7 +61,7 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], co
 
 
 def _other_ids(ids: dict[str, str], tag: str, copy: str, live: bool) -> list[Finding]:
-    """Each node's image against the first node's by its id. Images that every node built by itself have ids of their own."""
+    """Each node's image against the first node's by its id. Images that each node built have different ids."""
     if copy == "never" or len(ids) < 2:
         return []
     first, wanted = next(iter(ids.items()))

@@ -185,7 +185,7 @@ def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
 
 
 def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int], rows: t.Mapping[int, dict[str, t.Any]], times: tuple[str, int]) -> list[str]:
-    """Return the plan for people."""
+    """Return the plan as lines."""
     first = next(iter(answers.values()))
     profile, live = first["profile"], ((answers[first["head"]]["engine"] or {}).get("engine") or {}).get("live")
     out = [f"Ladder of {profile['id']} on {', '.join(answers)}: {', '.join(map(str, rungs)) or 'no rung'} tokens"]

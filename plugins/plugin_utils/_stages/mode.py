@@ -24,7 +24,7 @@ Finding = dict[str, t.Any]
 IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled", "mode.up")
 
 #: What each node says of the change: the plan, and that of a return; by ``down``, ``up``, ``lease`` and ``return`` what failed there (``said``, ``remedy``);
-#: whether its memory did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was
+#: whether its memory was not released; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was
 #: asked to stop and when the new one had answered.
 READS = {
     **mode_plan.READS,
@@ -56,7 +56,7 @@ def untouched(answers: Answers) -> bool:
 
 
 def leaked(answers: Answers) -> list[str]:
-    """Return the nodes whose memory did not come back."""
+    """Return the nodes whose memory was not released."""
     return [node for node, answer in answers.items() if answer["leak"]]
 
 
@@ -68,7 +68,7 @@ def lost_nodes(answers: Answers) -> list[str]:
 
 
 def remaining(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
-    """Return in one line that a mode still has a cluster which was taken down by itself; no line where none has, or while it changes."""
+    """Return in one line that a mode still has a cluster which was taken down alone; no line where none has, or while it changes."""
     phases = (modes.SETTLED, modes.LEASED)
     having = {node: one["mode"] for node, one in records.items() if one and one["phase"] in phases and cluster in one["clusters"]}
     mode = next(iter(having.values()), "")

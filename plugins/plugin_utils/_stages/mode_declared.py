@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 
 #: Ids of findings that are made here.
 IDS = ("mode.declared", "mode.names", "mode.profile")
-#: What is declared, before any profile is looked at: that one is wrong is said when the inputs of its cluster are judged.
+#: What is declared, before any profile is looked at: a wrong one is reported when the inputs of its cluster are judged.
 READS = {
     "mode": "gb10_mode",
     "pair": "gb10_cluster_name",

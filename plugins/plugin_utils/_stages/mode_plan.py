@@ -120,7 +120,7 @@ def plan(mode: str, wanted: t.Mapping[str, Part], there: t.Mapping[str, dict[str
 
 
 def plan_lines(mode: str, before: str, found: Plan, nodes: t.Mapping[str, t.Iterable[str]]) -> list[str]:
-    """Return a plan for people."""
+    """Return a plan as lines."""
     return [
         f"Mode: {before} -> {mode}" if before != mode else f"Mode: {mode}",
         *(f"  down: {name} on {', '.join(nodes[name])} ({why})" for name, why in found.down.items()),

@@ -174,7 +174,7 @@ def unnamed(found: Answers) -> dict[str, list[str]]:
 
 
 def request_findings(requests: t.Iterable[inventory.Request], found: Answers, listed: t.Sequence[Row]) -> list[dict[str, t.Any]]:
-    """Judge what a person wants to be gone, on every node, before any is touched."""
+    """Judge the models to remove, on every node, before any is removed."""
     by_request = {row.request: row for row in listed if row.request}
     return [one for request in requests for one in _findings_of(request, found, by_request.get(str(request)), by_request)]
 

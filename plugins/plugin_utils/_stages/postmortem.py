@@ -94,7 +94,7 @@ def first(found: t.Sequence[End]) -> First:
         unknown = [end.node for end in found if end.how == NOTHING]
         if unknown:
             return First(one.node, one.at, False, f"nothing was recorded on {', '.join(unknown)}")
-        return First(one.node, one.at, True, f"the record of {', '.join(ran)} goes on in the same boot" if ran else "it is the only node")
+        return First(one.node, one.at, True, f"the record of {', '.join(ran)} continues in the same boot" if ran else "it is the only node")
     margin = (others[0].at or 0.0) - (one.at or 0.0)
     within = uncertainty(one, others[0])
     if within is None:
@@ -103,7 +103,7 @@ def first(found: t.Sequence[End]) -> First:
 
 
 def utc(at: float | None) -> str:
-    """Return a moment for people."""
+    """Return a time as text."""
     return "not known" if at is None else datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -86,7 +86,7 @@ def findings_of(
     expected_env: dict[str, dict[str, str]],
     needs: dict[str, t.Any],
 ) -> list[Finding]:
-    """Judge a live engine: a token came back, ranks sit on distinct hosts, both carry the forwarded env, containers have their rights.
+    """Judge a live engine: it gave a token, its ranks are on distinct hosts with the forwarded variables, and its containers have their rights.
 
     ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head,
     or ``error``, why there is none, with its ``verdict``;

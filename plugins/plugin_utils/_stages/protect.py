@@ -49,7 +49,7 @@ def kept_of(facts: Facts) -> dict[str, t.Any]:
 
 
 def result_of(node: str, answer: dict[str, t.Any], run: Run, again: dict[str, list[str]]) -> dict[str, t.Any]:
-    """Return what was done on a node and what is said of it. ``again`` has by measure what is to be done still, after all was done."""
+    """Return the result of a node. ``again`` has by measure the changes that are still needed after all were made."""
     revert, failed = boolean(run.settings["revert"]), answer["failed"] or {}
     actions = [text for one in run.settings["plan"]["changes"][node] if one["measure"] not in failed for text in one["texts"]]
     said = []

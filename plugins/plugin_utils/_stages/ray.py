@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 #: Ids of findings that are made here.
 IDS = ("ray.node", "ray.stranger", "ray.token")
 READS = {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}
-#: What is said of versions of Ray.
+#: The versions of Ray that ask for the token, in words.
 RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 
 

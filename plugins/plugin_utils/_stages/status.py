@@ -77,7 +77,7 @@ def endpoint(answers: Answers) -> str:
 
 
 def why_ended(answers: Answers) -> str:
-    """Return which node failed first, and why, by the log of an engine that ended by itself; empty when the log does not say."""
+    """Return which node failed first, and why, by the log of an engine that ended; empty when the log does not show it."""
     nodes = list(answers)
     info = answers[nodes[0]]["engine"]
     deaths, said = events.Deaths(), Diagnosis()

@@ -124,7 +124,7 @@ def near(word: t.Any, known: t.Iterable[t.Any], prefix: str = "") -> str:
 
 
 def kind_of(value: t.Any) -> str:
-    """The name of a value's type, for people."""
+    """The name of a value's type in words."""
     names = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "a boolean", "list": "a list", "dict": "a mapping", "NoneType": "nothing"}
     return names.get(type(value).__name__, f"a {type(value).__name__}")
 

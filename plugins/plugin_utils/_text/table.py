@@ -36,7 +36,7 @@ def verdict(findings: t.Sequence[Finding], silenced: t.Container[str] = ()) -> s
 
 
 def tally(findings: t.Sequence[Finding], matrix: t.Mapping[str, t.Mapping[str, str]] | None = None) -> dict[str, int]:
-    """How many findings there are of each verdict; ``lowered`` counts those that a person let count for less.
+    """How many findings there are of each verdict; ``lowered`` counts those that the user lowered.
 
     With a ``matrix`` (rule to node to verdict) what passed is counted in it, and what was not judged.
     """
@@ -114,7 +114,7 @@ def shared(findings: t.Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
 
 
 def render(findings: t.Iterable[Finding], every: t.Sequence[str] = ()) -> list[str]:
-    """Lines of a table, gravest first: verdict, id, nodes, message; the remedy on a line of its own below. ``every`` are all nodes, in their order."""
+    """Lines of a table, gravest first: verdict, id, nodes, message; the remedy on the next line. ``every`` are all nodes, in their order."""
     rows = []
     for found, nodes in shared(findings):
         names = ", ".join(sorted(nodes, key=list(every).index) if set(nodes) <= set(every) else nodes)
