@@ -490,7 +490,7 @@ CASES = [
     ("pair_alone", "asks for 2 ranks", "add or remove workers, or choose another profile"),
     ("no_mode", "gb10_mode is not set; expected cluster, singles or off.", "name one: -e gb10_mode=cluster, -e gb10_mode=singles or -e gb10_mode=off"),
     ("bare_off", "gb10_mode: is false; expected text", "write it in quotes"),
-    ("no_singles", "no host has a gb10_single_profile", "set gb10_single_profile for the hosts"),
+    ("no_singles", "no host has a gb10_single_profile", "set gb10_single_profile for each host"),
     ("too_large", "asks for 2 ranks", "add or remove workers, or choose another profile"),
     ("one_for_all", "gb10_profile is set on the command line", "leave it out, and write it into the inventory"),
     ("no_such_single", "no_such_profile", "-e gb10_profile="),
