@@ -50,6 +50,11 @@ class Answer(t.NamedTuple):
     error: str = ""
     silent: bool = False
 
+    @property
+    def problem(self) -> str:
+        """Return why this is not a complete answer of status 200, empty when it is."""
+        return self.error or ("" if self.status == 200 else f"HTTP {self.status}")
+
 
 class _Stream(io.RawIOBase):
     """What is received on a connection, up to its limit and deadline."""

@@ -103,15 +103,14 @@ def io_mb(pid: int, proc: str = "/proc") -> int | None:
 
 
 def compared(before: t.Iterable[dict[str, t.Any]], after: t.Iterable[dict[str, t.Any]], seconds: float) -> list[dict[str, t.Any]]:
-    """Return the second of two looks at :func:`members`, ``seconds`` apart, with how much of a core each process used in between."""
+    """Return the later of two results of :func:`members`, ``seconds`` apart, with how much of a core each process used in between."""
     first = {(one["pid"], one["start_ticks"]): one["cpu_s"] for one in before}
-    used = {(one["pid"], one["start_ticks"]): one["cpu_s"] for one in after}
-    percents = {key: round(100 * (value - first[key]) / seconds, 1) for key, value in used.items() if key in first and seconds > 0}
-    return [{**one, "cpu_percent": percents.get((one["pid"], one["start_ticks"]))} for one in after]
+    used = {key: round(100 * (one["cpu_s"] - first[key]) / seconds, 1) for one in after if (key := (one["pid"], one["start_ticks"])) in first and seconds > 0}
+    return [{**one, "cpu_percent": used.get((one["pid"], one["start_ticks"]))} for one in after]
 
 
 def by_container(proc: str = "/proc") -> dict[str, list[str]]:
-    """Return who is at work in each container, in words, by its full id. Raises :class:`UnknownState` when somebody may not be seen."""
+    """Return the working processes of each container, in words, by its full id. Raises :class:`UnknownState` when a process may not be seen."""
     found: dict[str, list[str]] = {}
     for part in classify.at_work(classify.parts(require_all_seen(scan(proc)).processes).values()):
         found.setdefault(part.process.container, []).append(part.text)

@@ -51,11 +51,6 @@ def who(module: str) -> str:
     return f"user {os.environ.get('SUDO_USER') or user_name(os.getuid())} with {module}"
 
 
-def stop_argv(grace: int, module: str) -> list[str]:
-    """Return the command line that stops the engine on behalf of a module."""
-    return argv("stop", "--grace", str(grace), "--by", who(module))
-
-
 def refresh(paths: EnginePaths) -> None:
     """Give an engine that an older version of the collection started today's launcher. A full disk leaves the older one."""
     with contextlib.suppress(OSError):
@@ -199,7 +194,7 @@ def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: in
 
 def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str) -> dict[str, t.Any]:
     refresh(paths)
-    result = docker.exec(container_id, stop_argv(grace, module), timeout=grace + STOP_MARGIN)
+    result = docker.exec(container_id, argv("stop", "--grace", str(grace), "--by", who(module)), timeout=grace + STOP_MARGIN)
     stopped = answer_of(result, STOPPED, accepted=(0, launcher.EXIT_REMAINS))
     if stopped["remaining"]:
         raise ClusterError(

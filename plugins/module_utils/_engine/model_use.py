@@ -184,16 +184,13 @@ def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], li
     return found, unasked
 
 
-def noted_runs(state_dir: str, proc: str) -> list[Run]:
-    """Return the last run of each cluster that has state on this node. Raises :class:`UnknownState` when a note cannot be read."""
-    found = engine_state.on_node(state_dir, proc).items()
-    return [Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"]) for cluster, engine in found]
-
-
 def read(state_dir: str, proc: str = "/proc") -> Uses:
     """Look at all processes of a node, and at the notes of ours. Raises :class:`UnknownState` when some may not be seen."""
     seen = require_all_seen(scan(proc), "who uses a model")
-    runs = noted_runs(state_dir, proc)
+    runs = [
+        Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"])
+        for cluster, engine in engine_state.on_node(state_dir, proc).items()
+    ]
     commands = [
         Command(f"{process.title} (pid {process.pid})", process.argv, process.pid)
         for process in seen.processes.values()

@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import REPOSITORIES
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
@@ -88,9 +89,7 @@ def check(params: dict[str, t.Any]) -> None:
             raise ClusterError(f"a started engine on the {params['node_role']} needs the options {' and '.join(missing)}")
         if not params["command"]:
             raise ClusterError("the option command is empty", remedy="Leave it out for: [vllm, serve]")
-    for name, least in MINIMUM.items():
-        if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, expected {least} or more")
+    require_least(params, MINIMUM)
     check_address("fabric_address", params["fabric_address"])
     if params["state"] == "started" and params["executor"] == "native":
         check_place(params)

@@ -593,7 +593,7 @@ def test_an_engine_that_cannot_be_noted_is_ended(lab, monkeypatch):
     whole = _launcher.write_json
     monkeypatch.setattr(_launcher, "write_json", lambda path, content: no_space() if path.endswith("run.json") else whole(path, content))
     assert _launcher.run(spec) == _launcher.EXIT_CANNOT_START
-    assert "cannot note the engine" in lab.note("exit")["error"]
+    assert "cannot record the engine" in lab.note("exit")["error"]
     assert lab.left() == []
 
 
