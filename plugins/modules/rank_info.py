@@ -308,7 +308,7 @@ def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t
 def libcuda(pid: int, proc_root: str) -> list[str]:
     """Return the driver's CUDA libraries that a process has mapped. Raises :class:`UnknownState` when its map cannot be read."""
     try:
-        maps = process_table.read_whole(os.path.join(proc_root, str(pid), "maps"), MAPS_LIMIT)
+        maps = process_table.read_bytes(os.path.join(proc_root, str(pid), "maps"), MAPS_LIMIT)
     except OSError as error:
         raise UnknownState(f"the memory map of process {pid} cannot be read: {error.strerror}", remedy="Run the task with become: true.") from error
     return sorted({match["path"].decode(errors="replace") for match in _LIBCUDA.finditer(maps)})

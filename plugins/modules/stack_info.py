@@ -582,9 +582,9 @@ class Look:
         return self._tables.setdefault(self.network(pid) or f"of {pid}", once(functools.partial(self._read_table, pid)))()
 
     def _read_table(self, pid: int) -> list[Connection]:
-        found = parse_connections(process_table.read_whole(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
+        found = parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
         try:
-            found += parse_connections(process_table.read_whole(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
+            found += parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
         except FileNotFoundError:
             pass  # a kernel without IPv6
         return found

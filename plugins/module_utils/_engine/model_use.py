@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory impo
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import repo_directory
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, open_files, read_whole, require_all_seen, scan
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, open_files, read_bytes, require_all_seen, scan
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: A command line with this word asks for the removal of what it names.
@@ -160,7 +160,7 @@ def _leads_to(pid: int, word: str, path: str, proc: str) -> bool:
 def opened_files(pid: int, proc: str) -> set[str]:
     """Return the files of hub caches that a process has open or mapped. Raises PermissionError when it may not be asked."""
     try:
-        mapped = {found.decode("utf-8", "replace") for found in _MAPPED.findall(read_whole(f"{proc}/{pid}/maps", MAPS_LIMIT))}
+        mapped = {found.decode("utf-8", "replace") for found in _MAPPED.findall(read_bytes(f"{proc}/{pid}/maps", MAPS_LIMIT))}
         return mapped | {path for path in open_files(pid, proc) if "/models--" in path}
     except GONE:
         return set()

@@ -176,9 +176,8 @@ _CUDA = re.compile(r"\d{1,3}\.\d{1,3}|")
 def checked(answer: t.Any) -> dict[str, t.Any]:
     """Return the answer of the probe, which the image's own Python wrote. Raises ValueError for one of another form."""
     known = {name for name in NOT_REACHED if name not in ("why", "remedy")}
-    if not isinstance(answer, dict) or answer.keys() != known or any(type(answer[name]) is not type(NOT_REACHED[name]) for name in known):
-        raise ValueError("an answer of another form")
-    if not all(isinstance(path, str) for path in answer["libcuda"]) or not all(_CUDA.fullmatch(answer[name]) for name in ("cuda", "image_cuda")):
+    fits = isinstance(answer, dict) and answer.keys() == known and all(type(answer[name]) is type(NOT_REACHED[name]) for name in known)
+    if not fits or not all(isinstance(path, str) for path in answer["libcuda"]) or not all(_CUDA.fullmatch(answer[name]) for name in ("cuda", "image_cuda")):
         raise ValueError("an answer of another form")
     return answer
 

@@ -17,6 +17,7 @@ import shutil
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 Item = dict[str, t.Any]
@@ -113,7 +114,7 @@ def firewall(nft: str = "nft", timeout: float = 30, etc_root: str = "/etc") -> d
     Raises :class:`UnknownState` when nft may not be run, hangs or prints something else, and when ufw refuses by default but there is no
     nft to show what it accepts.
     """
-    ufw = parse_ufw(_text(os.path.join(etc_root, "ufw/ufw.conf")), _text(os.path.join(etc_root, "default/ufw")))
+    ufw = parse_ufw(*(optional_text(os.path.join(etc_root, name)) or "" for name in ("ufw/ufw.conf", "default/ufw")))
     if shutil.which(nft) is None:
         if ufw:
             raise UnknownState("ufw refuses by default, and without nft its rules are unknown", remedy="apt-get install nftables, or see: ufw status")
@@ -126,12 +127,3 @@ def firewall(nft: str = "nft", timeout: float = 30, etc_root: str = "/etc") -> d
     if ufw and not found["default_deny"]:
         raise UnknownState("ufw refuses by default, and nft does not show its rules (iptables-legacy?)", remedy="see: ufw status verbose")
     return {**found, "source": "ufw" if ufw else "nft"}
-
-
-def _text(path: str) -> str:
-    """Return the text of a file, empty when there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return ""

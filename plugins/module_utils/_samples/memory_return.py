@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
@@ -119,7 +120,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         now = available_mb(params["roots"])
         above = level(params, now)
         if not module.check_mode:
-            write_note(path, now, boot, accounting.uptime(params["roots"]["proc_root"]), above)
+            write_note(path, now, boot, int(kernel.uptime(params["roots"]["proc_root"])), above)
         stays = f"the start stays above {above.mb} MiB" if above.mb is not None else "up to where the start goes as expected is not known"
         levels = {"level_mb": above.mb, "level_why": above.why}
         return {"msg": f"{now} MiB available; {stays}: {above.why}", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0, **levels}
