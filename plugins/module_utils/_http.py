@@ -217,6 +217,4 @@ def ask(
         error, silent = problem.strerror or str(problem), not connection.received
     except (http.client.HTTPException, ValueError) as problem:
         error = f"no HTTP: {problem!r}"[:SHOWN]
-    if status is not None:
-        return Answer(status, bytes(content), f"the answer was cut off: {error}")
-    return Answer(None, b"", error, silent)
+    return Answer(None, b"", error, silent) if status is None else Answer(status, bytes(content), f"the answer was cut off: {error}")

@@ -428,7 +428,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
                 **select(environ, params["env_names"], params["env_absent_names"]),
                 "environ": comparable(environ, key) if key else None,
                 **effective(pid, params["devices"], proc_root),
-                "halted": process.halted,
+                "halted": process.condition == "stopped",
                 "libcuda": libcuda(pid, proc_root),
             }
         )

@@ -539,7 +539,7 @@ class Look:
             "rss_mb": process.rss_kib // 1024,
             "gpu_mib": memory.get(pid),
             "cpu_percent": None,
-            "halted": process.halted,
+            "halted": process.condition == "stopped",
             "state": process.condition,
             "orphan": lineage.orphan,
             "why": lineage.why,

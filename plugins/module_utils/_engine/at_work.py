@@ -117,10 +117,9 @@ def by_container(proc: str = "/proc") -> dict[str, list[str]]:
     return found
 
 
-def within(containers: t.Iterable[str], proc: str = "/proc") -> list[str]:
+def within(containers: t.Container[str], proc: str = "/proc") -> list[str]:
     """Return who is at work in these containers, in words. Raises :class:`UnknownState` when somebody may not be seen."""
-    known = by_container(proc)
-    return [text for container in containers for text in known.get(container, [])]
+    return [text for container, texts in by_container(proc).items() if container in containers for text in texts]
 
 
 def refusal(what: str, serving: t.Sequence[str], otherwise: str) -> ClusterError:

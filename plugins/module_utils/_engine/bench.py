@@ -119,6 +119,4 @@ def acceptance(before: Counters, after: Counters) -> float | None:
 
 def foreign(before: Counters, after: Counters, own: int) -> int | None:
     """Return how many requests of others were answered meanwhile, None where the engine does not count them."""
-    if before.answered is None or after.answered is None:
-        return None
-    return max(0, int(after.answered - before.answered) - own)
+    return None if before.answered is None or after.answered is None else max(0, int(after.answered - before.answered) - own)

@@ -204,11 +204,8 @@ def last_end(engine: dict[str, t.Any]) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal; real-time signals have none of their own."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    """Return the name of a signal; real-time signals have no name."""
+    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
 
 
 def end_text(engine: dict[str, t.Any]) -> str:

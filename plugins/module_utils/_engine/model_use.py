@@ -125,9 +125,7 @@ def named_revision(words: t.Sequence[str], repo: str) -> str | None:
         naming = {name for name, value in given.items() if word_like.search(value)}
         revision = given.get("revision", "")
         commits.add(revision if naming <= set(_OF_MODEL) and COMMIT.match(revision) else "")
-    if not commits:
-        return None
-    return commits.pop() if len(commits) == 1 else ""
+    return "".join(commits) if len(commits) == 1 else "" if commits else None
 
 
 def names_a_model(words: t.Sequence[str]) -> bool:

@@ -83,8 +83,7 @@ def has_engine(params: dict[str, t.Any]) -> bool:
 def check(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` for options that do not fit together or are out of range."""
     if params["state"] == "started" and has_engine(params):
-        needed = ["model", *(["api_address"] if params["node_role"] == "head" else [])]
-        missing = [name for name in needed if not params[name]]
+        missing = [name for name in ("model", "api_address") if not params[name] and (name == "model" or params["node_role"] == "head")]
         if missing:
             raise ClusterError(f"a started engine on the {params['node_role']} needs the options {' and '.join(missing)}")
         if not params["command"]:

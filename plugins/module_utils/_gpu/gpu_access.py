@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, optional_text, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -151,15 +152,8 @@ def cdi_devices(api: EngineApi, etc_root: str = "/etc") -> list[str]:
     directories = info.get("CDISpecDirs") or [] if isinstance(info, dict) else None
     if not isinstance(directories, list):
         raise UnknownState("the Docker engine does not report where it looks for devices", raw=str(info)[:2000])
-    return cdi.devices(cdi.specs(map(str, directories), etc_root, _left_out), cdi.discovered(info))
-
-
-def _left_out(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-    """Leave out a specification that cannot be read, as the engine does; ``node_info`` names it."""
-    try:
-        return reader()
-    except (ClusterError, OSError):
-        return otherwise
+    # A specification that cannot be read is left out, as the engine does; ``node_info`` names it.
+    return cdi.devices(cdi.specs(map(str, directories), etc_root, Sections().section("cdi")), cdi.discovered(info))
 
 
 # -- the proof -------------------------------------------------------------------------------------------------------

@@ -259,9 +259,8 @@ def sample(params: Params) -> dict[str, int]:
 def stopped_lately(params: Params, available: int) -> bool:
     """Return whether an engine of ours ended a short time ago and memory is not back to what was noted before its start."""
     seconds, noted = accounting.last_stop(params["state_dir"])
-    if seconds is None or seconds > params["settle_timeout"]:
-        return False
-    return noted is None or available < noted - params["leak_threshold_mb"]
+    lately = seconds is not None and seconds <= params["settle_timeout"]
+    return lately and (noted is None or available < noted - params["leak_threshold_mb"])
 
 
 def watch(params: Params, samples: list[int], meminfo: dict[str, int]) -> dict[str, int]:

@@ -176,8 +176,7 @@ def _parameter(module: str, parameter: str, sysfs_root: str, cmdline: str) -> st
 
 def nvidia_flavor(proc_root: str) -> str | None:
     """Return which of NVIDIA's two kinds of modules is loaded, ``open`` or ``proprietary``; None without one, or for a text of another shape."""
-    text = optional_text(os.path.join(proc_root, "driver", "nvidia", "version")) or ""
-    found = _FLAVOR.search(text)
+    found = _FLAVOR.search(optional_text(os.path.join(proc_root, "driver", "nvidia", "version")) or "")
     return ("open" if found["open"] else "proprietary") if found else None
 
 

@@ -121,8 +121,7 @@ def _iso(match: re.Match[str]) -> int | None:
     zone = match["zone"].replace("Z", "+00:00")
     zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
     try:
-        moment = datetime.datetime.fromisoformat(match["stamp"] + zone)
-        seconds = int(moment.timestamp())
+        seconds = int(datetime.datetime.fromisoformat(match["stamp"] + zone).timestamp())
     except (ValueError, OverflowError):
         return None
     return seconds * 1_000_000 + int((match["fraction"] or "0").ljust(6, "0"))

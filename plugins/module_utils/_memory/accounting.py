@@ -80,11 +80,6 @@ def movement(samples: t.Sequence[int], settle_mb: int) -> str:
 # -- account ---------------------------------------------------------------------------------------------------------
 
 
-def figures_mb(meminfo: t.Mapping[str, int], names: t.Mapping[str, str]) -> dict[str, int]:
-    """Return some of meminfo's figures in MiB; one that this kernel does not have is 0."""
-    return {key: meminfo.get(name, 0) // MIB for key, name in names.items()}
-
-
 def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | None, baseline_mb: int | None) -> dict[str, t.Any]:
     """Return the account of a node's memory, in MiB.
 
@@ -102,9 +97,9 @@ def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | N
         "total_mb": meminfo["MemTotal"] // MIB,
         "available_mb": meminfo["MemAvailable"] // MIB,
         "used_mb": used // MIB,
-        "explained": figures_mb(meminfo, EXPLAINED),
+        "explained": node_memory.figures(meminfo, EXPLAINED),
         "explained_mb": explained // MIB,
-        "beside": figures_mb(meminfo, ADDITIONAL),
+        "beside": node_memory.figures(meminfo, ADDITIONAL),
         "unified": unified,
         "gpu_processes_mb": gpu_mib,
         "before_baseline_mb": before,
@@ -194,9 +189,7 @@ def baseline_of(path: str, boot: str) -> tuple[dict[str, t.Any] | None, str]:
         return None, str(error)
     if found is None:
         return None, "no baseline of this boot was recorded"
-    if found["boot_id"] != boot:
-        return None, f"the baseline is of another boot ({found['recorded_at']})"
-    return found, ""
+    return (found, "") if found["boot_id"] == boot else (None, f"the baseline is of another boot ({found['recorded_at']})")
 
 
 # -- what was stopped ------------------------------------------------------------------------------------------------

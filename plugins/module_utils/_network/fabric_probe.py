@@ -123,8 +123,7 @@ class Listener:
             self._tcp(control, links, ways, min(seconds, TRANSFER_SECONDS), streams)
 
     def _tcp(self, control: socket.socket, links: t.Sequence[int], ways: t.Sequence[str], seconds: float, streams: int) -> None:
-        wanted = {(link, way): streams for link in links for way in ways}
-        sockets: dict[tuple[int, str], list[socket.socket]] = {key: [] for key in wanted}
+        sockets: dict[tuple[int, str], list[socket.socket]] = {(link, way): [] for link in links for way in ways}
         with contextlib.ExitStack() as stack:
             for link in links:
                 while any(len(sockets[link, way]) < streams for way in ways):

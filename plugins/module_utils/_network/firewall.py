@@ -85,17 +85,14 @@ def _accept(match: Item, found: dict[str, t.Any]) -> None:
     if left.get("meta", {}).get("key") in ("iifname", "iif"):
         found["interfaces"] += [value for value in values if isinstance(value, str)]
     elif left.get("payload", {}).get("field") == "saddr" and left["payload"].get("protocol") in ("ip", "ip6"):
-        networks = (_network(value) for value in values)
-        found["networks"] += [network for network in networks if network]
+        found["networks"] += filter(None, map(_network, values))
 
 
 def _network(value: t.Any) -> str | None:
     """``192.168.100.0/24`` for an address or a prefix; None for a range or the name of a set, which is not resolved here."""
     if isinstance(value, dict) and "prefix" in value:
         value = f"{value['prefix']['addr']}/{value['prefix']['len']}"
-    if not isinstance(value, str) or value.startswith("@"):
-        return None
-    return str(ipaddress.ip_network(value, strict=False))
+    return None if not isinstance(value, str) or value.startswith("@") else str(ipaddress.ip_network(value, strict=False))
 
 
 def parse_ufw(conf: str, defaults: str) -> bool:

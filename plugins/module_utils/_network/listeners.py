@@ -72,17 +72,18 @@ def connections(root: str = "/proc") -> list[Connection]:
     return found
 
 
+def _readable_connections(root: str) -> list[Connection]:
+    return [entry for name in ("tcp", "tcp6") for entry in parse_connections(_text(os.path.join(root, "net", name)))]
+
+
 def unanswered(address: str, root: str = "/proc") -> dict[str, int]:
     """Return the peers of an address of this node that owe an answer to an open connection: how often the same was sent there since the last one.
 
     A peer whose programs are busy answers all the same: that is its kernel's work.
     """
-    found: dict[str, int] = {}
-    for name in ("tcp", "tcp6"):
-        for entry in parse_connections(_text(os.path.join(root, "net", name))):
-            if entry.state == TCP_ESTABLISHED and entry.sent_again and entry.address == address:
-                found[entry.peer_address] = max(entry.sent_again, found.get(entry.peer_address, 0))
-    return found
+    open_here = (entry for entry in _readable_connections(root) if entry.state == TCP_ESTABLISHED and entry.address == address)
+    # Of several connections to one peer the largest count, which comes last, is kept.
+    return dict(sorted(((entry.peer_address, entry.sent_again) for entry in open_here if entry.sent_again), key=lambda row: row[1]))
 
 
 def _address(digits: str) -> str:
@@ -147,8 +148,7 @@ def started_at(pid: int, root: str = "/proc") -> str:
     fields = _text(os.path.join(root, str(pid), "stat")).rpartition(")")[2].split()
     if not boot or len(fields) < 20:
         return ""
-    seconds = int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return utc_text(seconds)
+    return utc_text(int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK"))
 
 
 def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t.Any]]:
@@ -157,8 +157,8 @@ def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t
     ``container`` is the full id of the container the process runs in, empty for a process of the host. ``pid`` is None and
     the other fields are empty when the process cannot be seen, which takes root for processes of other users.
     """
-    every = [entry for name in ("tcp", "tcp6") for entry in parse_connections(_text(os.path.join(root, "net", name)))]
-    sockets = sorted((entry for entry in every if entry.state == TCP_LISTEN and entry.port in ports), key=lambda entry: (entry.port, entry.address))
+    found = (entry for entry in _readable_connections(root) if entry.state == TCP_LISTEN and entry.port in ports)
+    sockets = sorted(found, key=lambda entry: (entry.port, entry.address))
     owners = holders({entry.inode for entry in sockets}, root)
     return [_listener(entry, min(owners.get(entry.inode, ()), default=None), root) for entry in sockets]
 

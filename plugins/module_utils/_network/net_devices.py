@@ -67,15 +67,13 @@ def parse_ifconf(raw: bytes) -> list[tuple[str, str]]:
 def ipv4_addresses() -> list[dict[str, t.Any]]:
     """Ask the kernel for every IPv4 address of this network namespace: ``{interface, address, prefix, network}``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        entries = parse_ifconf(_ifconf(sock))
-        return [_ipv4_entry(name, address, _netmask(sock, name, address)) for name, address in entries]
+        return [_ipv4_entry(name, address, _netmask(sock, name, address)) for name, address in parse_ifconf(_ifconf(sock))]
 
 
 def _ifconf(sock: socket.socket) -> bytes:
     buffer = array.array("B", bytes(_IFREQ_SIZE * _IFCONF_ENTRIES))
     address, size = buffer.buffer_info()
-    answer = fcntl.ioctl(sock, SIOCGIFCONF, struct.pack("@iP", size, address))
-    (used, _address) = struct.unpack("@iP", answer)
+    (used, _address) = struct.unpack("@iP", fcntl.ioctl(sock, SIOCGIFCONF, struct.pack("@iP", size, address)))
     return buffer.tobytes()[:used]
 
 

@@ -280,9 +280,7 @@ def environment(pid: int, proc_root: str = "/proc") -> tuple[dict[str, str], str
     """
     try:
         live = live_environment(pid, proc_root)
-        if live is not None:
-            return live, "live"
-        return started_with(pid, proc_root), "exec"
+        return (started_with(pid, proc_root), "exec") if live is None else (live, "live")
     except (FileNotFoundError, ProcessLookupError) as error:
         raise UnknownState(f"process {pid} ended while its environment was read", reason="process gone", raw=str(error)) from error
     except OSError as error:

@@ -85,11 +85,6 @@ class Process(t.NamedTuple):
         return self.state in "ZX"
 
     @property
-    def halted(self) -> bool:
-        """Whether a signal (SIGSTOP, SIGTSTP) or a debugger stopped it: it is there and does nothing."""
-        return self.state in "Tt"
-
-    @property
     def condition(self) -> str:
         """What the kernel says of it in a word: ``stopped``, ``uninterruptible`` (it waits in the kernel, and no signal reaches it), ``ended``, ``alive``."""
         return next((word for letters, word in _CONDITIONS if self.state in letters), "alive")

@@ -32,10 +32,8 @@ def available_mb(roots: dict[str, t.Any]) -> int:
 
 
 def noted_mb(found: dict[str, t.Any] | None, boot: str) -> int | None:
-    """Return the MiB in a note of this boot, None when there is none."""
-    if found is None or found.get("boot_id") != boot:
-        return None
-    return int(found["available_mb"])
+    """Return the MiB in a note of this boot, None without one."""
+    return int(found["available_mb"]) if found and found.get("boot_id") == boot else None
 
 
 def level(params: dict[str, t.Any], available: int) -> note.Level:
@@ -62,8 +60,7 @@ def is_back(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
 
 def rise_is_over(samples: list[int], noted: int | None, settle_mb: int) -> bool:
     """Return whether the rise is over. While memory is still missing, a pause does not count as the end: the rest may come late."""
-    rose = samples[-1] - samples[0] >= settle_mb
-    return accounting.settled(samples, settle_mb) and (rose or noted is None)
+    return accounting.settled(samples, settle_mb) and (noted is None or samples[-1] - samples[0] >= settle_mb)
 
 
 def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) -> dict[str, t.Any]:
