@@ -25,7 +25,7 @@ def utc_text(seconds: float | None = None) -> str:
 
 
 def boot_seconds() -> float:
-    """Return the seconds since the boot, those of a suspended machine included: the clock of the kernel's clock ticks, which nobody can set."""
+    """Return the seconds since the boot, those of a suspended machine included: the clock of the kernel's clock ticks, which cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

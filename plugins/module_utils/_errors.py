@@ -47,9 +47,9 @@ class Problem:
 
 
 class ClusterError(Exception):
-    """Something stands in the way of what was asked.
+    """The request cannot be carried out.
 
-    The message says what, where, and measured against needed; ``where`` and ``expected`` are given apart where somebody else may have to
+    The message says what, where, and measured against needed; ``where`` and ``expected`` are separate where another layer may have to
     say them in other words. The remedy is the next thing to type or to do. ``details`` become keys of the failed result as they are.
     """
 
@@ -70,7 +70,7 @@ class ClusterError(Exception):
 
 
 class UnknownState(ClusterError):
-    """A tool is missing, hangs, or answers what nobody can parse: never a pass. Put the raw output in ``raw``."""
+    """A tool is missing, hangs, or prints output that cannot be parsed: never a pass. Put the raw output in ``raw``."""
 
     verdict = "unknown"
 

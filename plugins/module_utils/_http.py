@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 
 #: Most bytes of an answer, its headers included; metrics of a busy engine are some hundred KiB.
 ANSWER_LIMIT = 4 * 1024 * 1024
-#: Most characters of what is no HTTP that a message shows.
+#: Most characters that a message shows of an answer that is not HTTP.
 SHOWN = 200
 
 
@@ -33,16 +33,16 @@ class AnswerTooLarge(http.client.HTTPException):
 
 
 class Key(t.Protocol):
-    """A secret that not everybody may get who answers."""
+    """A secret that only some servers may get."""
 
     def headers(self, connected: socket.socket) -> t.Mapping[str, str]:
         """Return the headers with which it goes over a connection. Raises :class:`ClusterError` where it must not."""
 
 
 class Answer(t.NamedTuple):
-    """What came back: ``status`` is None when nobody answered or it was no HTTP. ``error`` says why, or why the body is not complete.
+    """What came back: ``status`` is None when no answer came or it was not HTTP. ``error`` says why, or why the body is not complete.
 
-    ``silent``: nobody answered at all, rather than something that could not be understood.
+    ``silent``: no answer came at all, rather than one that could not be understood.
     """
 
     status: int | None

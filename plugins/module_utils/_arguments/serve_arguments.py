@@ -24,9 +24,9 @@ class Reserved(t.NamedTuple):
 
     #: What of a profile or an inventory it is set from; empty where the module alone refuses it.
     setting: str
-    #: Why the module refuses it among the arguments, and what to do; empty where the roles give it there.
+    #: Why the module refuses it among the arguments, and what to do; empty where the roles pass it there.
     remedy: str = ""
-    #: Refused only of an engine that spreads its ranks by itself: there it says where a rank is.
+    #: Refused only for an engine that spreads its own ranks: there it says where a rank is.
     native: bool = False
 
 
@@ -41,7 +41,7 @@ RESERVED = {
     "hf_token": Reserved("", _SHOWN.format("HF_TOKEN")),
     "served_model_name": Reserved("model.served_names"),
     "revision": Reserved("model.revision"),
-    "code_revision": Reserved("model.revision (remote code of another commit than the weights is code that nobody pinned)"),
+    "code_revision": Reserved("model.revision (remote code of another commit than the weights is not pinned)"),
     "tokenizer_revision": Reserved("model.revision"),
     "tensor_parallel_size": Reserved("parallel.tensor"),
     "pipeline_parallel_size": Reserved("parallel.pipeline"),
@@ -55,9 +55,9 @@ RESERVED = {
     "headless": Reserved("executor", "It follows from the option node_rank.", native=True),
 }
 
-#: Arguments that nobody may give, and why: what the engine would do by them, nobody judged.
+#: Arguments that are never accepted, and why: their effect is not checked.
 REFUSED = {
-    "config": "reads more arguments from a file, which nobody compared: remote code, another revision or a key could be among them",
+    "config": "reads more arguments from a file, which is not checked: remote code, another revision or a key could be among them",
     "grpc": "has the engine serve gRPC in place of HTTP, where it asks for no key, and cannot be proven",
     "grpc_port": "has the engine serve gRPC as well, where it asks for no key",
 }
@@ -74,7 +74,7 @@ API_ONLY = {"api_server_count"}
 
 
 class Place(t.NamedTuple):
-    """Where one node's part of an engine stands that spreads its ranks over ``nodes`` nodes by itself; number 0 has the API."""
+    """The place of one node's part of an engine that spreads its own ranks over ``nodes`` nodes; number 0 has the API."""
 
     rank: int
     nodes: int
@@ -131,7 +131,7 @@ def option(name: str, value: t.Any) -> list[str]:
 
 
 def place_words(place: Place) -> list[str]:
-    """Return the words of argv that tell a node's part of the engine from the others'."""
+    """Return the words of argv that distinguish a node's part of the engine from the others'."""
     if place.nodes == 1:
         return []
     words = ["--nnodes", str(place.nodes), "--node-rank", str(place.rank)]
@@ -158,7 +158,7 @@ def is_refused(name: str, value: t.Any) -> bool:
 def serve_argv(command: list[str], model: str, address: str, port: int, arguments: dict[str, t.Any], place: Place | None = None) -> list[str]:
     """Return the whole argv of the engine, or with ``place`` of one node's part of it.
 
-    Arguments are sorted by name, so that the order in which a profile lists them is no difference between engines.
+    Arguments are sorted by name, so the order in which a profile lists them makes no difference.
     Raises :class:`ClusterError` for arguments that belong elsewhere and for names that are none.
     """
     refused = {name: row.remedy for name, row in RESERVED.items() if row.remedy and (place is not None or not row.native)}

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who gets the API's key: a process of the engine's container, and nobody else. This module util is PRIVATE to the collection.
+"""Sends the API's key to a process of the engine's container alone. This module util is PRIVATE to the collection.
 
-While an engine loads, or after it died, any account of the node can listen on the API's port. So nobody holds the key as a text: a question gives the
+While an engine loads, or after it died, any account of the node can listen on the API's port. So no caller has the key as a text: a request passes the
 object to :func:`_http.ask`, which connects and asks here about that very connection before it sends a byte. What decides is whose process holds its
-other end, by the kernel's list of sockets: the process that accepted it, or, before that, everybody who listens there. Who is in the container is
-told by its namespace of processes, which no account of the node can enter; the name of a control group can be made up.
+other end, by the kernel's list of sockets: the process that accepted it, or, before that, every listener there. Membership in the container is
+shown by its namespace of processes, which no account of the node can enter; the name of a control group can be faked.
 
-Whether somebody may have the key is unknown where that cannot be seen. Then it is not sent.
+Where that cannot be seen, the key is not sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHOWN = 80
 
 
 class Withheld(UnknownState):
-    """The key was not sent, since whoever would get it is not known to be the engine."""
+    """The key was not sent, since its receiver is not known to be the engine."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(f"the API's key was not sent: {why}", remedy=remedy, reason="key withheld")
@@ -71,14 +71,14 @@ class ApiKey:
             inside = _container_of(self._pid, self._proc)
             inodes = _other_end(listeners.connections(self._proc), where, _place(connected.getsockname()))
             if not inodes:
-                raise Withheld(f"nobody on this node is seen to take connections at {at}", see)
+                raise Withheld(f"no visible program on this node accepts connections at {at}", see)
             holders = listeners.holders(inodes, self._proc)
             for inode in sorted(inodes):
                 if not holders.get(inode):
                     raise Withheld(f"who listens at {at} may not be seen", BECOME)
                 for pid in sorted(holders[inode]):
                     if _namespace(pid, self._proc) != inside:
-                        raise Withheld(f"{_named(pid, self._proc)} listens at {at}, and is not of the engine's container", see)
+                        raise Withheld(f"{_named(pid, self._proc)} listens at {at}, and is not in the engine's container", see)
         except Withheld:
             raise
         except (OSError, UnknownState) as error:
@@ -110,10 +110,10 @@ class KeyForElsewhere(ApiKey):
         super().__init__(text, None)
 
     def _check(self, connected: socket.socket) -> None:
-        """Whoever answers there gets it."""
+        """The program that answers there gets it."""
 
     def require(self, url: str, timeout: float) -> None:
-        """Nothing here could say more than the answer will."""
+        """Check nothing: the answer will show it."""
 
 
 def of(engine: t.Mapping[str, t.Any], path: str | None, proc: str = "/proc") -> ApiKey:

@@ -4,7 +4,7 @@
 
 """Reads what an API of OpenAI's kind says of what it serves. This module util is PRIVATE to the collection.
 
-Whoever answers may be anybody: what cannot be parsed is unknown, and is shown as it is.
+Any program may answer: an answer that cannot be parsed is unknown, and is shown as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-#: Models that are told, and characters of a name.
+#: Models that are shown, and characters of a name.
 MODELS_SHOWN, NAME_SHOWN = 50, 200
 
 #: Names in vLLM's metrics, the same from 0.19.1 to 0.32.0 (v1/metrics/loggers.py of its releases): requests that run, tokens since the start,

@@ -84,7 +84,7 @@ def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = Fals
 
 
 def open_log(path: str) -> t.BinaryIO:
-    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for what is no such log."""
+    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for anything but such a log."""
     folder, name = os.path.split(path)
     top, below = os.path.split(folder)
     try:
@@ -123,5 +123,5 @@ def last_line(path: str) -> str:
 
 
 def log_stage(path: str) -> Stage | None:
-    """Return the stage that the log's end tells of."""
+    """Return the stage that the log's end shows."""
     return stage_of(log_end(path))

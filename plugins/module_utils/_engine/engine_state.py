@@ -38,7 +38,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 #: Most characters of a log's line that a message about something else holds.
 SHOWN_LINE = 300
 
-#: Addresses that stand for all of a node's own, and the one of these that answers on the node itself.
+#: Addresses that mean all of a node's own, and the one of these that answers on the node itself.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 #: Answers of an API that wants a key.
@@ -72,7 +72,7 @@ class EnginePaths(t.NamedTuple):
         return os.path.join(self.log, ENGINE_LOGS)
 
     def log_of(self, run_id: str) -> str:
-        """Return where the log of a run lies on the host."""
+        """Return the path of a run's log on the host."""
         return os.path.join(self.engine_log, f"{run_id}.log")
 
 
@@ -114,7 +114,7 @@ def sees_directory(pid: int, run_dir: str, proc: str = "/proc") -> bool:
 
 
 def read_order(paths: EnginePaths) -> dict[str, t.Any]:
-    """Return the host's own last order: what the launcher was told to start. Empty when there was none.
+    """Return the host's last order to the launcher, empty without one.
 
     The container can read it and cannot write it.
     """
@@ -172,7 +172,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
 def on_node(state_dir: str, proc: str = "/proc") -> dict[str, dict[str, t.Any]]:
     """Return the last run of the engine of each cluster that has state on this node, by the cluster's name. Raises as :func:`engine_state` does.
 
-    A directory that may not be entered is no cluster without a run.
+    A directory that may not be entered does not count as a cluster without a run.
     """
     names = [name for name in files.names(state_dir) if os.path.isdir(os.path.join(state_dir, name))]
     found = {name: engine_state(EnginePaths.of(state_dir, state_dir, name), proc) for name in names}
@@ -257,7 +257,7 @@ def engine_version(url: str, timeout: float, key: _http.Key | None = None) -> st
 def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:
     """Yield (generated tokens so far, tokens of the prompt) from the lines of a streamed completion.
 
-    Raises :class:`UnknownState` when a line is no event of a completion.
+    Raises :class:`UnknownState` when a line is not an event of a completion.
     """
     for raw in lines:
         line = raw.decode(errors="replace").strip()
@@ -273,7 +273,7 @@ def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:
             usage = event.get("usage") or {}
             yield int(usage.get("completion_tokens") or 0), int(usage.get("prompt_tokens") or 0)
         except (ValueError, AttributeError, TypeError):
-            raise UnknownState("the API streams something that is no completion", raw=line[:engine_log.LINE_LENGTH]) from None
+            raise UnknownState("the API streams something that is not a completion", raw=line[:engine_log.LINE_LENGTH]) from None
 
 
 def random_prompt(letters: int) -> str:

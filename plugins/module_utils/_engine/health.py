@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import class
 
 SERVING, BUSY, STARTING, STALLED, HALTED, DEAD, UNKNOWN = "serving", "busy", "starting", "stalled", "halted", "dead", "unknown"
 
-#: What a question to the API showed: it answers, nobody listens, nobody answers in time, or it says itself that the engine is dead.
+#: The result of a request to the API: it answers, no program listens, no answer comes in time, or it reports that the engine is dead.
 ANSWERS, REFUSED, SILENT, SAYS_DEAD = "answers", "refused", "silent", "says dead"
 
 #: Seconds without any progress after which an engine counts as stalled, or so many times what its longest prompt may take, where that is longer.
@@ -35,7 +35,7 @@ class Probe(t.NamedTuple):
     """One question for a token, as far as it matters: how the API answered, whether a token came, and what moved meanwhile.
 
     ``grew`` is None where the metrics do not say; ``still_s``: for how long looks have found no progress, ``limit_s``: when that is a stall.
-    ``withheld``: why whoever answers did not get the API's key, and so was not asked.
+    ``withheld``: why the program that answers did not get the API's key, and so was not asked.
     """
 
     api: str
@@ -102,7 +102,7 @@ class Still(t.NamedTuple):
 
 
 def still(earlier: Still | None, run_id: str, began: float, before: Progress | None, after: Progress | None) -> Still | None:
-    """Return since when there is no progress, by this look, which gave no token, and the note of the one before; None when there is some.
+    """Return since when there is no progress, by this probe, which gave no token, and the record of the one before; None when there is some.
 
     Between two looks that both waited in vain, and whose counters agree, nothing came out of the engine.
     """

@@ -68,7 +68,7 @@ def ship(paths: EnginePaths) -> None:
 def guard_of(secret_env: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return how the launcher starts the engine with the guard of its API; empty when the API asks for no key.
 
-    It is no part of the engine's arguments, so that an engine which runs without it has none that differ.
+    It is not part of the engine's arguments, so an engine that runs without it has the same arguments.
     """
     if gb10_api_guard.KEY_VARIABLE not in secret_env:
         return {}

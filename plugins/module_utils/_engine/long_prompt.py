@@ -4,7 +4,7 @@
 
 """One prompt that fills most of the context, measured in the engine's own tokens. This module util is PRIVATE to the collection.
 
-A length that an engine was started with says nothing until a prompt of that length was answered: what a prefill needs beside the cache is taken then.
+A context length is unproven until a prompt of that length was answered: a prefill takes memory in addition to the cache.
 The engine counts the text before it is asked (``/tokenize``), and its answer says again how many tokens it read (``usage.prompt_tokens``).
 """
 
@@ -28,7 +28,7 @@ TOKENIZE_PATH = "/tokenize"
 COUNT_SECONDS, COUNT_LIMIT = 120.0, 128 * 1024 * 1024
 #: A text counts as long enough from this share of what is wanted, and is sought at most so often.
 ENOUGH, ATTEMPTS = 0.98, 8
-#: Characters that a token stands for at most: a count by which they were more is none, and its text would grow without end.
+#: The most characters of a token: a count that implies more is wrong, and its text would grow without end.
 MOST_CHARACTERS = 16
 #: Tokens of the answer that are kept free at least.
 LEAST_ANSWER = 8

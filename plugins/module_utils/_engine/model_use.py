@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who uses a model on a node right now, and which run of ours used it last. This module util is PRIVATE to the collection.
+"""Who uses a model on a node right now, and which of this collection's runs used it last. This module util is PRIVATE to the collection.
 
-An engine that has loaded its weights has none of their files open. So a model is in use when a command line names it, too, whoever's it is; and an
+An engine that has loaded its weights has none of their files open. So a model is also in use when any command line names it; and an
 engine whose command line names none may use any of them.
 """
 
@@ -58,7 +58,7 @@ class Holder(t.NamedTuple):
 
 
 class Run(t.NamedTuple):
-    """What a cluster of ours noted of its last engine on this node."""
+    """The record of a cluster's last engine on this node."""
 
     cluster: str
     run_id: str
@@ -97,7 +97,7 @@ class Uses(t.NamedTuple):
         return list(dict.fromkeys(command.text for command in self.commands if any(_leads_to(command.pid, word, path, proc) for word in command.words)))
 
     def last_run(self, repo: str, commit: str) -> Run | None:
-        """Return the last run of ours that loaded a revision, as far as nodes note it."""
+        """Return this collection's last run that loaded a revision, as far as nodes record it."""
         runs = [run for run in self.runs if named_revision(run.words, repo) in ("", commit)]
         return max(runs, key=lambda run: (run.live, run.started_at or 0), default=None)
 
@@ -183,7 +183,7 @@ def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], li
 
 
 def read(state_dir: str, proc: str = "/proc") -> Uses:
-    """Look at all processes of a node, and at the notes of ours. Raises :class:`UnknownState` when some may not be seen."""
+    """Read all processes of a node, and the collection's records. Raises :class:`UnknownState` when some may not be seen."""
     seen = require_all_seen(scan(proc), "who uses a model")
     runs = [
         Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"])

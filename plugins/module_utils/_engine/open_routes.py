@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.gb10_api_gu
 LIST_PATH = "/openapi.json"
 
 #: Asked in any case. The engine (0.32) lists neither its metrics nor its documentation, and does not say that its handlers for SageMaker want a body. The
-#: last is no route: whoever asks for the key before anything else refuses it, too.
+#: last is not a route: an API that asks for the key first refuses it, too.
 ALWAYS = (
     ("GET", "/metrics"),
     ("GET", "/docs"),

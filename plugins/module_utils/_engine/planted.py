@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What root in a container put in the place of our programs' files, and how it goes again. This module util is PRIVATE to the collection.
+"""Entries that root in a container put in the place of this collection's files, and their removal. This module util is PRIVATE to the collection.
 
-No program of ours reads through it, and the next engine would not start over it. So it is looked for before a container is made and an engine started,
-and a teardown removes it. Only names that programs of ours use are judged: what else lies there is nobody's concern.
+No program of this collection reads through it, and the next engine would not start because of it. So it is searched before a container is made and an
+engine started, and a teardown removes it. Only names that these programs use are judged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 #: What the launcher and the host write in the directory of notes.
 RUN_NOTE = "run.json"
 NOTES = (RUN_NOTE, "run.json.broken", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json")
-#: The directory among them, and those beside the logs; the last one is the host's, and containers of older versions could write beside it.
+#: The directory among them, and those next to the logs; the last one is the host's, and containers of older versions could write next to it.
 CONFIG, KEPT_LOGS = "config", "containers"
 #: What the launcher writes in the directory of logs.
 LOGS = re.compile(rf"(?:{RUN_ID.pattern})\.log(?:\.1(?:\.new)?)?")
@@ -36,7 +36,7 @@ CACHES = tuple(sorted(os.path.basename(path) for path in confinement.cache_varia
 
 
 class Plant(t.NamedTuple):
-    """Something that stands where nothing of its kind belongs: a path below ``top``, and what it is."""
+    """Something of the wrong kind: a path below ``top``, and what it is."""
 
     top: str
     path: str
@@ -92,7 +92,7 @@ def _looked(look: t.Callable[[EnginePaths], list[Plant]], paths: EnginePaths) ->
 
 
 def _forged(paths: EnginePaths) -> list[Plant]:
-    """Return what stops nobody who gave their consent: a note of another form, and what stands where the host keeps logs, which it leaves out then."""
+    """Return what consent overrides: a record of another form, and a wrong entry where the host keeps logs, which are left out then."""
     broken = []
     try:
         read_run(os.path.join(paths.run, RUN_NOTE))
@@ -144,7 +144,7 @@ def _remove(top: str, relative: str) -> None:
 
 
 def clear(paths: EnginePaths) -> None:
-    """Remove what was planted, once no container writes there any more: all notes, and caches among which something odd lies, but of logs that alone.
+    """Remove what was planted, once no container writes there any more: all records, caches with an odd entry, and of the logs the odd entries alone.
 
     Raises OSError.
     """

@@ -4,7 +4,7 @@
 
 """What Ray's workers write in a node's container, read on from look to look. This module util is PRIVATE to the collection.
 
-A rank's own last words stand there, and on its own node alone: what Ray forwards to the head's log comes late, or not at all.
+A rank's own last lines are there, and on its own node alone: Ray forwards them to the head's log late, or not at all.
 The container can write all of it: see :mod:`untrusted`.
 """
 

@@ -103,7 +103,7 @@ def check_address(name: str, value: str | None) -> None:
 
 
 def check_place(params: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` unless a node's part of an engine without Ray knows where it stands."""
+    """Raise :class:`ClusterError` unless a node's part of an engine without Ray has a valid place."""
     rank, count = params["node_rank"], params["node_count"]
     if rank is None or (count > 1 and not params["master_address"]):
         raise ClusterError(

@@ -114,7 +114,7 @@ def first_line(text: str) -> str:
 
 
 def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
-    """Ask the driver's tool for the GPUs. Raises :class:`UnknownState` when it gives no readable answer."""
+    """Ask the driver's tool for the GPUs. Raises :class:`UnknownState` when its answer cannot be read."""
     return parse_gpus(answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
 
 

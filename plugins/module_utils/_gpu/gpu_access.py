@@ -5,7 +5,7 @@
 """How a container asks for the GPU, and whether it gets there. This module util is PRIVATE to the collection.
 
 The Container Device Interface comes first: stock Docker of DGX OS 7.5 and 7.6 knows nothing else (recorded), and a device that it gave stays when
-systemd reloads, which NVIDIA's runtime and hook cannot promise. The way is no field of a container: one that runs stays as it is.
+systemd reloads, which NVIDIA's runtime and hook cannot promise. The method is not a field of a container: a running one stays as it is.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ FAILURES: list[tuple[str, str, str]] = [
     (
         r"[Dd]river/library version mismatch|CUDA error 803\b",
         "the driver that is loaded and its libraries are of two versions",
-        f"Reboot the node when nobody uses it, then: {CDI_AGAIN}",
+        f"Reboot the node when it is idle, then: {CDI_AGAIN}",
     ),
     (
         r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|mount error|file creation failed)",
         "the driver's files that a container is to get are not those of this node",
-        f"After an update of the driver: reboot the node when nobody uses it, then {CDI_AGAIN}",
+        f"After an update of the driver: reboot the node when it is idle, then {CDI_AGAIN}",
     ),
     (
         r"Failed to initialize NVML: Unknown Error",
@@ -177,7 +177,7 @@ def checked(answer: t.Any) -> dict[str, t.Any]:
 
 
 def explained(words: str) -> tuple[str, str]:
-    """Return what somebody's words about a GPU that was not reached mean, and the remedy; nothing for words of something else."""
+    """Return the cause that an error text about an unreachable GPU shows, and the remedy; empty texts for an unknown error."""
     return next(((message, remedy) for pattern, message, remedy in FAILURES if re.search(pattern, words)), ("", ""))
 
 
@@ -191,7 +191,7 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
     argv = [*wrapper, "python3", "-c", inspect.getsource(gpu_probe)]
     try:
         requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, await_cdi_devices(api, gpus))]
-        # Its root can be written, as that of the container that it stands for: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
+        # Its root is writable, as that of a node's container: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
         # (reported in kserve/kserve#5711).
         host = {"DeviceRequests": requests, "ReadonlyRootfs": False}
         result = api.run_throwaway(image["Id"], argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, host=host)

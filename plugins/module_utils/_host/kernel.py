@@ -149,7 +149,7 @@ def next_release(boot_root: str, section: Section = strict) -> str | None:
 
 
 def next_boot(boot_root: str, modules_root: str, section: Section = strict) -> dict[str, t.Any]:
-    """Return ``{release, has_nvidia_driver}`` of the next boot, both None where no kernel lies below ``boot_root`` (a container)."""
+    """Return ``{release, has_nvidia_driver}`` of the next boot, both None where no kernel is below ``boot_root`` (a container)."""
     release = next_release(boot_root, section)
     if release is None:
         return {"release": None, "has_nvidia_driver": None}

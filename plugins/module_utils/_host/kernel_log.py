@@ -32,7 +32,7 @@ _RECORD_SIZE = 64 * 1024
 RECORD_LIMIT = 50_000
 #: Lines of the journal that are read, the newest; as JSON they stay below what is read of a tool's output.
 JOURNAL_LIMIT = 12_000
-#: Different events that are told; the same one again only raises its count.
+#: Different events that are reported; the same one again only raises its count.
 EVENT_LIMIT = 200
 _TEXT_LIMIT = 400
 
@@ -106,9 +106,9 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One message of the kernel. ``priority`` is 0 (emergency) to 7 (debug), None where the log does not tell it.
+    """One message of the kernel. ``priority`` is 0 (emergency) to 7 (debug), None where the log does not have it.
 
-    The time is ``boot_us``, microseconds since boot, or ``wall_us``, microseconds since 1970 UTC; neither where the log does not tell.
+    The time is ``boot_us``, microseconds since boot, or ``wall_us``, microseconds since 1970 UTC; neither where the log has none.
     """
 
     text: str
@@ -136,7 +136,7 @@ def _whole(value: t.Any) -> int | None:
 def parse_journal_entry(text: str) -> Line | None:
     """Return the kernel's message of one ``journalctl -o json`` line, None for one that is not the kernel's own.
 
-    Raises ValueError when it is no JSON object. A message with bytes that are no text is a list of numbers there.
+    Raises ValueError for anything but a JSON object. A message that is not text is a list of numbers there.
     """
     entry = json.loads(text)
     if not isinstance(entry, dict):
@@ -257,7 +257,7 @@ def _printable(text: str) -> str:
 
 
 def parse_log(text: str, boot_time: int | None = None) -> Collector:
-    """Return the events of a log's text. Never raises: there is no text that is no log."""
+    """Return the events of a log's text. Never raises."""
     collector = Collector(boot_time)
     for line in text.split("\n"):
         collector.add(parse_line(line.rstrip("\r")))
@@ -310,7 +310,7 @@ def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
                 record = os.read(descriptor, _RECORD_SIZE)
             except BlockingIOError:  # that was the last one
                 break
-            except BrokenPipeError:  # overwritten while we read; the next read goes on with the oldest that is left
+            except BrokenPipeError:  # overwritten meanwhile; the next read continues with the oldest record
                 cut = True
                 continue
             if not record:

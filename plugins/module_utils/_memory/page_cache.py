@@ -113,7 +113,7 @@ def _read_all(descriptor: int, deadline: float) -> bytes | None:
 
 
 def _leave(child: int) -> None:
-    """Kill a child; one that is stuck in the kernel is left to die when the kernel lets go of it."""
+    """Kill a child; one that is stuck in the kernel ends when the kernel releases it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     for _waited in clock(KILL_GRACE, KILL_GRACE / 20):
@@ -240,7 +240,7 @@ class Survey:
 def regular_files(paths: t.Sequence[str], survey: Survey) -> t.Iterator[str]:
     """Yield the files that ``paths`` name and all below those that are directories.
 
-    A link to a file, such as a hub cache's snapshots are made of, stands for the file. A link to a directory is followed when it
+    A link to a file, such as those in a hub cache's snapshots, counts as the file. A link to a directory is followed when it
     is one of ``paths`` itself, and never below, where it might lead anywhere.
     """
     def unreadable(_error: OSError) -> None:

@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments import arg
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 #: What vLLM takes where a recipe says nothing (vllm/engine/arg_utils.py, 70 GiB and more): releases differ, and some take fewer sequences where the cache holds
-#: fewer, so a plan counts with these and never says no for a number of sequences that nobody asked for.
+#: fewer, so a plan uses these and never refuses because of a number of sequences that was not requested.
 DEFAULTS = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}
 #: Steps under way at once: with asynchronous scheduling, vLLM's default, the next one is scheduled while one runs, and a sliding layer keeps room for both
 #: (VllmConfig.max_in_flight_tokens of 0.26.0; a start of gpt-oss with it). Earlier releases kept room for one, so this errs to the safe side there.
@@ -26,7 +26,7 @@ _KV_BYTES = {"fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, "fp4": 0.5625, "bfloat16"
 
 class Settings(t.NamedTuple):
     """What of a recipe memory follows from. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine, whose own share is
-    ``default_share``. ``unread`` says which values of arguments the engine would not read, so that nobody can plan with them."""
+    ``default_share``. ``unread`` names the values of arguments that the engine would not read, so there is no plan with them."""
 
     tensor: int
     pipeline: int

@@ -6,7 +6,7 @@
 
 One node listens, the other measures and decides what is done. The listener binds only to its fabric addresses, to ports that the kernel
 chooses, and serves only a peer that knows the token: it sends a random challenge on every connection and expects its HMAC. It serves one
-measuring node and ends by itself. Every wait on either side ends at a deadline.
+measuring node and then exits. Every wait on either side ends at a deadline.
 
 The first half decides from what was read, the second moves bytes.
 """

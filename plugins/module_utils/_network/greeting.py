@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The greeting of an sshd: a node that gives it can be logged in to. This module util is PRIVATE to the collection."""
+"""The greeting of an sshd, which shows that a node accepts logins. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

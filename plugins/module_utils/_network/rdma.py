@@ -36,7 +36,7 @@ _NAME = re.compile(r"^en(?P<domain>P\d+)?(?P<rest>p\d+s\d+(?:f(?P<function>\d+))
 _GID = re.compile(r"^[0-9a-f]{4}(?::[0-9a-f]{4}){7}$")
 _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
-#: A setting, in milliseconds, that stands among the counters.
+#: A setting, in milliseconds, that is listed among the counters.
 _NO_COUNTERS = {"lifespan"}
 #: What an Ethernet port says of counters that only InfiniBand has.
 _NO_COUNTER = "N/A (no PMA)"

@@ -38,7 +38,7 @@ SESSION_TO_COME = "not-started-yet"
 #: The same text on every node: Ansible shows it once.
 WAITS = "The containers were created before they could have {0}: that waits for gb10_allow_restart, since it restarts the engine."
 
-#: Said of a container that has this collection's labels from its image, as docker commit of one of ours makes it.
+#: The warning about a container that has this collection's labels from its image, as docker commit of a node container makes it.
 NOT_OURS = "Container {} has the labels of this cluster from its image alone: it is not ours, and left alone."
 
 #: The file with the functions of each executor.
@@ -49,7 +49,7 @@ class Work(t.NamedTuple):
     """Live work in a container.
 
     ``how`` says what was seen of the engine or its ranks, empty without one; ``run_id`` is the engine's, empty for ranks of one that runs
-    elsewhere. ``others`` is what somebody else started in the container. ``whole``: nothing says that the engine lacks a rank.
+    elsewhere. ``others`` is what was started in the container by other means. ``whole``: no sign that the engine lacks a rank.
     """
 
     how: str
@@ -116,7 +116,7 @@ DONE_TO = {"started": "recreated", "stopped": "stopped", "absent": "removed"}
 
 
 def guard(params: Params, node: str, current: ExistingContainer | None, changed: Changes, work: Work, engine_is_gone: bool) -> None:
-    """Raise :class:`ClusterError` when live work would be lost that nobody said may be. ``engine_is_gone``: the ranks seen are leftovers."""
+    """Raise :class:`ClusterError` when live work would be lost without consent. ``engine_is_gone``: the ranks seen are leftovers."""
     if current is None or not work.live:
         return
     what = f"container {current.name} on {node} would be {DONE_TO[params['state']]}"

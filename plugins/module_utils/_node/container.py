@@ -6,7 +6,7 @@
 
 A wanted container knows two things: its ``fields``, which are what a user sees and sets, and what its executor derives from them (command,
 environment). Only fields are compared, so that a new version of the collection, which may derive other things from the same fields, never
-restarts a container by itself.
+restarts a container.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ExistingContainer:
     by_cdi: bool = False
 
     def uptime(self) -> float:
-        """Return the seconds that its first process has been there, by a clock that nobody can set; 0 when there is none."""
+        """Return the age of its first process in seconds, by a clock that cannot be set; 0 without one."""
         first = read_stat(self.pid) if self.pid else None
         return max(0.0, boot_seconds() - first.start_ticks / os.sysconf("SC_CLK_TCK")) if first else 0.0
 
@@ -279,7 +279,7 @@ def creation_payload(
             bind(wanted.paths.launch, LAUNCH_TARGET, True),
             bind(wanted.paths.run, RUN_TARGET, False),
             bind(cache, CACHE_TARGET, False),
-            # The logs that the host keeps lie beside it, out of the container's reach.
+            # The logs that the host keeps are next to it, out of the container's reach.
             bind(wanted.paths.engine_log, f"{LOG_TARGET}/{ENGINE_LOGS}", False),
         ],
     }
@@ -325,7 +325,7 @@ _REFUSALS: list[tuple[str, str, str]] = [
     ),
     (
         r"container name .* is already in use",
-        "a container that is not ours has the name that ours is to get",
+        "a foreign container has the name of this node's container",
         "Rename or remove that container, or choose another gb10_cluster_name.",
     ),
 ]
@@ -344,7 +344,7 @@ def refusal(doing: str, image: str, error: ClusterError) -> ClusterError:
 
 
 def under_removal(error: ClusterError) -> bool:
-    """Return whether Docker refused to remove a container since somebody else's removal of it goes on."""
+    """Return whether Docker refused to remove a container because another removal of it is in progress."""
     return bool(re.search(r"removal of container .* is already in progress", str(error.details.get("detail") or error)))
 
 

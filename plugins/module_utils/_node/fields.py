@@ -24,7 +24,7 @@ EXECUTORS = ("ray", "native")
 #: container is recreated at most once then, by consent.
 DIGEST_VERSION = 2
 
-#: Where a container's secrets lie inside it.
+#: The directory of the secrets inside a container.
 SECRETS_TARGET = "/run/secrets/gb10"
 
 #: Where the hub cache appears inside a container.
@@ -57,7 +57,7 @@ def checked_gpus(gpus: t.Any) -> t.Any:
 
 
 def is_confined(capability: str) -> bool:
-    """Return whether root of a container that has this capability, too, is no root of the node."""
+    """Return whether root of a container with this capability is not root of the node."""
     return capability.upper().removeprefix("CAP_") not in UNCONFINED
 
 
@@ -140,7 +140,7 @@ FIELDS = (
         absent=[],
         payload=lambda devices: {"devices": [device if ":" in device else f"{device}:{device}:rwm" for device in devices]},
     ),
-    # How they are asked for depends on the node's engine, and is no part of the field.
+    # The form of the request depends on the node's Docker, and is not part of the field.
     Field("gpus", {"type": "raw", "default": "all"}, counts=True, absent="none", convert=checked_gpus),
     Field(
         "capabilities",
@@ -190,7 +190,7 @@ FIELDS = (
         absent=None,
         payload=lambda hf_home: {"mounts": [bind(f"{hf_home}/hub", f"{HF_HOME_TARGET}/hub", True)]} if hf_home else {},
         protection=Protection(
-            "a hub cache that it can only read, without the tokens beside it",
+            "a hub cache that it can only read, without the tokens next to it",
             lambda hf_home: {"mounts": [{"source": hf_home, "target": HF_HOME_TARGET, "read_only": False}]},
         ),
     ),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What keeps a node's container from being created: files, devices, names, ports of somebody else. This module util is PRIVATE to the collection."""
+"""What prevents a node's container from being created: files, devices, names, and ports in use. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MEMORY = ((1, 1), (1, 2), (1, 4))
 
 
 class StaleHead(t.NamedTuple):
-    """A container with a Ray head of another run or of somebody else, which has to go before ours can be created."""
+    """A container with a Ray head of another run, which must be removed before the node's container can be created."""
 
     id: str
     name: str
@@ -90,7 +90,7 @@ def check_hub(hf_home: str | None) -> None:
 
 
 def hub_identity(hf_home: str) -> list[int]:
-    """Return what tells the hub cache from any directory that is put in its place: its device and inode. Raises as :func:`check_hub` does."""
+    """Return what distinguishes the hub cache from any directory that replaces it: its device and inode. Raises as :func:`check_hub` does."""
     check_hub(hf_home)
     hub = os.path.join(hf_home, "hub")
     try:
@@ -102,7 +102,7 @@ def hub_identity(hf_home: str) -> list[int]:
 
 @contextlib.contextmanager
 def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
-    """Hold the hub cache as it is now, and give what says whether the container of a process has got another directory in its place.
+    """Keep the hub cache open, and yield a function that returns whether the container of a process got another directory in its place.
 
     Docker finds it by its name, which its owner may have given to another one since :func:`check_hub`. Raises as that does, and OSError.
     """
@@ -143,7 +143,7 @@ def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
             with contextlib.suppress(OSError):
                 if what := _danger(one.stat(), sysfs_root):
                     raise ClusterError(
-                        f"{one} is {what} of this node: root of a container that has it reads and writes whatever lies there",
+                        f"{one} is {what} of this node: root of a container that has it reads and writes all of it",
                         remedy="Leave it out of gb10_container_devices.",
                         reason=f"device is {what}",
                         device=device,
@@ -177,7 +177,7 @@ def check_name(docker: Docker, cluster: str, role: str) -> None:
     holder = container_by_name(docker, name)
     if holder and not is_ours(holder, cluster, role):
         raise ClusterError(
-            f"a container that is not ours has the name of ours: {container_text(holder)}",
+            f"a foreign container has the name of this node's container: {container_text(holder)}",
             remedy=f"Rename it (docker rename {name} OTHER) or choose another gb10_cluster_name.",
             reason="name taken",
         )

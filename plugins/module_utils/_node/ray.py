@@ -38,7 +38,7 @@ EXECUTOR = "ray"
 #: The secret of this name is Ray's token.
 TOKEN_SECRET = "ray_token"
 
-#: The first version that asks for the token. Those before ignore the setting, and run programs for whoever reaches them.
+#: The first version that asks for the token. Those before ignore the setting, and run programs for every client that reaches them.
 TOKEN_SINCE = (2, 52)
 
 #: Ray's services on one node, in the order in which they take the first ports of the range. The last two have no option of
@@ -67,7 +67,7 @@ _SIGNALLED = 128
 
 
 class PortRange(t.NamedTuple):
-    """The ports of one node that Ray may use beside the head's own, both ends included."""
+    """The ports of one node that Ray may use in addition to the head's own, both ends included."""
 
     first: int
     last: int
@@ -98,7 +98,7 @@ def parse_port_range(text: str, port: int) -> PortRange:
             reason="input",
         )
     if found.first <= port <= found.last:
-        raise ClusterError(f"port {port} lies inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
+        raise ClusterError(f"port {port} is inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
     return found
 
 
@@ -150,7 +150,7 @@ def wanted(params: Params, image_id: str, current: ExistingContainer | None) -> 
         raise ClusterError("a worker needs head_address", remedy="Set head_address to the address of the head's node.", reason="input")
     kept_session = current.fields.get("head_session", "") if current else ""
     asked_session = params["head_session"]
-    # Whoever the head lists is in its session, whatever the container was told when it was made: a unit makes it without knowing that.
+    # A node that the head lists is in its session, whatever session its container was created with: a unit creates it without one.
     if current and current.running and registered(params["ray_nodes"], params["node_address"], 1000 * int(seconds_of(current.started_at)), current.uptime()):
         asked_session = kept_session
     fields = {
@@ -254,9 +254,9 @@ def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
 def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptime: float = 0.0) -> bool:
     """Return whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
 
-    The head goes on listing a container that was killed for some seconds. Such an entry must not count for its successor, and
+    The head lists a container that was killed for some seconds more. Such an entry must not count for its successor, and
     while it is there, the engine's ranks could still be placed on it. ``uptime`` are the seconds that the container has been
-    running by a clock that nobody can set: after :data:`FORGET_SECONDS` of them no entry is that of a predecessor, whatever
+    running by a clock that cannot be set: after :data:`FORGET_SECONDS` of them no entry is that of a predecessor, whatever
     a wall clock says that was set back meanwhile.
     """
     alive = [node for node in nodes if node["alive"] and node["address"] == address]
@@ -287,11 +287,11 @@ def engine_is_gone(changed: Changes) -> bool:
     return bool(joined) or (was == "native" and bool(now))
 
 
-# -- what stands in the way --------------------------------------------------------------------------------------------
+# -- obstacles ------------------------------------------------------------------------------------------------------
 
 
 def check_head(params: Params, node: str) -> None:
-    """Raise :class:`ClusterError` unless somebody answers where the head should be."""
+    """Raise :class:`ClusterError` unless a program answers at the head's address."""
     address = host_port(params["head_address"], params["port"])
     why = listeners.answers(params["head_address"], params["port"], params["connect_timeout"])
     if why:
@@ -316,9 +316,9 @@ def stale_heads(docker: Docker, foreign: list[dict[str, t.Any]]) -> list[StaleHe
 
 
 def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
-    """Raise :class:`ClusterError` when an engine or one of Ray's workers is at work in a container that would be removed: it may be answering somebody.
+    """Raise :class:`ClusterError` when an engine or one of Ray's workers is at work in a container that would be removed: it may be answering requests.
 
-    How many requests it works on is not asked: nobody here knows where it listens, and who may.
+    The number of its requests is not read: its address and key are unknown.
     """
     if params["interrupt_requests"]:
         return
@@ -333,7 +333,7 @@ def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
 
 
 def check_ports(docker: Docker, params: Params, node: str, fields: dict[str, t.Any], current: ExistingContainer | None) -> list[StaleHead]:
-    """Return the stale heads that may be removed. Raises :class:`ClusterError` when anything else holds a port of ours."""
+    """Return the stale heads that may be removed. Raises :class:`ClusterError` when anything else uses one of the needed ports."""
     foreign = obstacles.foreign_on(docker, needed_ports(fields), current)
     stale = stale_heads(docker, foreign)
     others = [listener for listener in foreign if listener["container"] not in [entry.id for entry in stale]]
@@ -381,7 +381,7 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
         try:
             table = ask(docker, current.id, address, params["connect_timeout"])
         except ClusterError as error:
-            # The container may have ended between the look at it and the question: the next look tells how.
+            # The container may have ended before the question: the next iteration shows how.
             last = f"{error} {error.details.get('raw', '')}".strip()
             continue
         check_waiting_helps(table, wanted.fields["image"], address, node)

@@ -5,7 +5,7 @@
 """What a process is: part of an engine, part of Ray, or another user of the GPU. This module util is PRIVATE to the collection.
 
 One table answers for preflight, doctor, zombie check and every guard; no other file knows a title or a program of an engine. The titles and
-command lines of vLLM and Ray were recorded with vLLM 0.32 and Ray 2.60. Of the others there is no record of this collection: what SGLang,
+command lines of vLLM and Ray were recorded with vLLM 0.32 and Ray 2.60. The others were not recorded: what SGLang,
 TensorRT-LLM, Triton, llama.cpp, Ollama and TensorFold run is taken from their public sources and reports.
 """
 
@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 FRONT_END, HEADLESS, ENGINE_CORE, RANK, HELPER = "api_server", "headless", "engine_core", "rank", "helper"
 #: Ray's services.
 RAY_START, RAYLET, GCS_SERVER, RAY_DASHBOARD, RAY_CLIENT, RAY_AGENT = "ray_start", "raylet", "gcs_server", "ray_dashboard", "ray_client", "ray_agent"
-#: Ray's workers: one that does somebody's work (or does not say that it has none), and one that says it has none or is not ready for any.
+#: Ray's workers: one with work (or one that does not report that it has none), and one that reports no work or is not ready for any.
 RAY_WORKER, RAY_IDLE = "ray_worker", "ray_idle"
 #: Any other program that is known to use the GPU; its ``engine`` says what it is for.
 TENANT = "tenant"
@@ -87,7 +87,7 @@ TABLE = (
     (BELOW, "multiprocessing.spawn", HELPER, ""),
     (BELOW, "multiprocessing.forkserver", HELPER, ""),
     (BELOW, "multiprocessing.resource_tracker", HELPER, ""),
-    # Programs that may hold memory of the GPU and are no engine by what they show: a benchmark, a conversion, a desktop.
+    # Programs that may use GPU memory and do not look like an engine: a benchmark, a conversion, a desktop.
     (RUNS, "vllm", TENANT, "vllm"),
     (RUNS, "sglang", TENANT, "sglang"),
     (RUNS, "ollama", TENANT, "ollama"),
@@ -118,7 +118,7 @@ TENANT_NAMES = (
     ("asr", re.compile(r"(?:^|[/_.:-])(?:asr|stt|(?:faster[-_]?)?whisper(?:x|live)?|parakeet|riva|vosk|speaches)(?:$|[/_.:-])", re.IGNORECASE)),
 )
 
-#: Engines whose front end holds no model: it starts a rank for each model that somebody asks for, and without one it serves nothing.
+#: Engines whose front end has no model: it starts a rank for each requested model, and without one it serves nothing.
 LOADS_ON_DEMAND = ("ollama",)
 
 #: Programs that hold a container open, or start others, and never an engine's core: what is below one of these was adopted by it.
@@ -145,7 +145,7 @@ class Part(t.NamedTuple):
 
 
 def judge(argv: t.Sequence[str], directory: str = "") -> tuple[str, str] | None:
-    """Return (kind, engine) of a command line or title by itself, None when it is none of the table's.
+    """Return (kind, engine) of a command line or title alone, None when it is not in the table.
 
     One that only mentions an engine (``grep vllm``, ``docker exec … vllm serve``, ``bash -c 'vllm serve'``) is none: the engine is the process that it
     starts. ``directory`` is where it runs, which counts last.
@@ -215,7 +215,7 @@ def starts_ray_head(command: t.Iterable[str]) -> bool:
 
 
 def is_python_helper(process: Process) -> bool:
-    """Return whether this is a process of Python's that starts others for somebody, or cleans up after them."""
+    """Return whether this is a Python process that starts others for its parent, or cleans up after them."""
     return any(how == BELOW and kind == HELPER and what in process.command for how, what, kind, _engine in TABLE)
 
 

@@ -91,22 +91,22 @@ class Process(t.NamedTuple):
 
 
 class Scan(t.NamedTuple):
-    """The processes by pid, and how many there are besides that may not be looked at (None: nobody knows how many)."""
+    """The processes by pid, and how many there are besides that may not be looked at (None: unknown)."""
 
     processes: dict[int, Process]
     hidden: int | None
 
 
 class Stat(t.NamedTuple):
-    """Whether a process has ended, and what tells it from the next one with its number: its start, in clock ticks since boot."""
+    """Whether a process has ended, and what distinguishes it from the next one with its number: its start, in clock ticks since boot."""
 
     state: str
     start_ticks: int
 
 
 def parse_stat(text: str) -> dict[str, t.Any]:
-    """Return the fields of a process that a ``/proc/PID/stat`` text tells. Raises :class:`UnknownState` for another shape."""
-    # The name stands in parentheses and may hold any character: the last one closes it.
+    """Return the fields of a process in a ``/proc/PID/stat`` text. Raises :class:`UnknownState` for another shape."""
+    # The name is in parentheses and may contain any character: the last one closes it.
     head, _close, tail = text.rpartition(")")
     fields = tail.split()
     try:
@@ -196,7 +196,7 @@ def scan(root: str = "/proc", pids: t.Iterable[int] | None = None) -> Scan:
             hidden += 1
     if not found and pids is None:
         raise UnknownState(f"{root} shows no process", remedy="Say where the proc file system is mounted (roots.proc_root).")
-    # Where others' processes are missing altogether, nobody knows how many they are.
+    # Where others' processes are missing altogether, their number is unknown.
     return Scan(found, None if _hides(root) else hidden)
 
 

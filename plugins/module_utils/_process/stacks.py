@@ -33,7 +33,7 @@ class Parentage(t.NamedTuple):
 
 
 def ray_address(part: Part) -> str | None:
-    """Return the address of Ray's head as a part of Ray has it on its command line, None when that does not tell."""
+    """Return the address of Ray's head as a part of Ray has it on its command line, None when it is not there."""
     given = options(part.words)
     if given.get("gcs-address"):
         return given["gcs-address"]
@@ -106,7 +106,7 @@ class Stacks:
         if part.engine == "tensorfold" and given.get("master"):
             return f"native {given['master']}:{given.get('master-port') or TENSORFOLD_MASTER_PORT}"
         backend, container = given.get("distributed-executor-backend"), part.process.container
-        # An engine of an earlier version takes Ray by itself where it finds one; then its ranks are there.
+        # An engine of an earlier version uses a running Ray without being asked; then its ranks are there.
         if backend == "ray" or (backend is None and container in self._ranks_of_ray):
             address = self._ray.get(container)
             return f"ray {address}" if address else None
@@ -125,9 +125,9 @@ class Stacks:
         return part is not None and part.kind in (*classify.SERVERS, classify.RAYLET)
 
     def parentage(self, pid: int) -> Parentage:
-        """Judge an engine's core, rank or helper by its living ancestors; any other process is nobody's child.
+        """Judge an engine's core, rank or helper by its living ancestors; any other process has no server.
 
-        It has lost its server when nobody but cores, ranks and helpers is between it and a process that adopts: the machine's first process,
+        It has lost its server when only cores, ranks and helpers are between it and a process that adopts: the machine's first process,
         ``systemd --user``, or the first of its container. The last may also have started it itself: it counts only when it is a program that starts no
         engine core, or when the leader of the process's session is gone, which the first process outlived. Whatever cannot be seen, and any other living
         parent (a script that uses the engine as a library), means that it is not lost.

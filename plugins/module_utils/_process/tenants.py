@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who else uses the memory that CPU and GPU share. This module util is PRIVATE to the collection.
+"""Other users of the memory that CPU and GPU share. This module util is PRIVATE to the collection.
 
-Every process of a GB10 draws on one pool. Reported by seeds 001 and 003: Ollama, speech recognition and speech synthesis beside an engine held
+Every process of a GB10 draws on one pool. Reported by seeds 001 and 003: Ollama, speech recognition and speech synthesis next to an engine took
 about 16 GB, and their latency spikes were followed by crashes. A tenant is a process outside our containers that holds CUDA memory (the driver
 lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context) or that is known to take some as soon as it is asked.
 """
@@ -38,7 +38,7 @@ MAPS_LIMIT = 4 * 1024 * 1024
 #: How the driver's list marks a process that only draws; one that computes is C, or C+G.
 DRAWS = "G"
 
-#: Processes that are told by name when they may not be asked.
+#: Processes that a message names when they may not be read.
 NAMED = 5
 
 
@@ -66,7 +66,7 @@ def working_directory(pid: int, root: str) -> str:
 
 
 def gpu_memory(processes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[int, int | None]:
-    """Return MiB by pid of the driver's list (``{pid, used_mib}`` and, where known, ``gpu``); None where the driver does not tell.
+    """Return MiB by pid of the driver's list (``{pid, used_mib}`` and, where known, ``gpu``); None where the driver does not report it.
 
     A process that is listed twice for one GPU, as one that computes (C) and one that draws (G), counts once, with the larger figure.
     """

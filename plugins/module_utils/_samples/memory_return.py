@@ -37,10 +37,10 @@ def noted_mb(found: dict[str, t.Any] | None, boot: str) -> int | None:
 
 
 def level(params: dict[str, t.Any], available: int) -> note.Level:
-    """Return the level that the start stays above. That none is known keeps nobody from starting: the guard does less then."""
+    """Return the level that the start stays above. An unknown level does not prevent a start: the guard does less then."""
     asked = params["expected"]
     if not asked:
-        return note.Level(None, "nobody said what is started")
+        return note.Level(None, "it is unknown what is started")
     try:
         known = starts.FILE.read(starts.FILE.path_of(params["state_dir"], params["cluster_name"]))
         image = EngineApi(params["docker_socket"], params["docker_timeout"]).image(params["image"]) if known and params["image"] else None
@@ -81,7 +81,7 @@ def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) 
         "memory.back",
         node,
         "warn",
-        f"{noted - now} MiB have not come back: {now} MiB available, {noted} before the start",
+        f"{noted - now} MiB are still missing: {now} MiB available, {noted} before the start",
         measured=now,
         needed=noted - tolerance_mb,
         remedy="See what holds it: run the doctor with the inventory. Memory that no process holds comes back only with a reboot.",

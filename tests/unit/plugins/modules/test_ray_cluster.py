@@ -434,7 +434,7 @@ def test_no_head_is_reported_at_once(node, monkeypatch):
 
 def test_a_strangers_container_keeps_its_name(node):
     node(Engine([container(OTHER_ID, "gb10-gb10-head")]))
-    with pytest.raises(ClusterError, match="a container that is not ours has the name of ours: container gb10-gb10-head"):
+    with pytest.raises(ClusterError, match="a foreign container has the name of this node's container: container gb10-gb10-head"):
         ray_cluster.work(Module())
 
 

@@ -87,7 +87,7 @@ def test_what_others_have_yet_to_take_comes_off():
 
 def test_without_its_facts_there_is_no_level():
     assert ending.of_plan(asked(lacks=["num_key_value_heads"]), 121 * GIB, NOW) == (
-        None, "no such start is on record, and there is no memory plan without num_key_value_heads",
+        None, "no such start is recorded, and there is no memory plan without num_key_value_heads",
     )  # fmt: skip
 
 

@@ -373,7 +373,7 @@ def test_a_record_takes_the_place_of_the_plan_where_it_is_more():
     assert one["loading"]["used_gib"] == round(11.69 + 2 + 70, 2)
     parts = {part["id"]: part for part in one["components"]}
     assert parts["recorded"]["gib"] == round(11.69 + 2 + 80 - used, 3) and parts["recorded"]["when"] == ["serving"]
-    assert parts["recorded_peak"]["when"] == ["loading"] and parts["recorded_peak"]["arithmetic"] == "a start on record took 70.00"
+    assert parts["recorded_peak"]["when"] == ["loading"] and parts["recorded_peak"]["arithmetic"] == "a recorded start took 70.00"
     (near,) = planned(on=on._replace(took=66.5), **serve)["nodes"]
     assert near["serving"]["within_gib"] == round(used + within - (11.69 + 2 + 66.5), 2) > 1
     # Nothing was measured before that start: an idle system is taken.
@@ -699,10 +699,10 @@ def test_advice_to_the_letter():
     assert drafted == [
         "experts: a step reads about 2.1 GB of weights, so 1 node(s) make at most 84 to 89 steps/s for one user, each of up to 4 tokens with the drafter "
         "(180 to 192 GB/s of a Spark's memory; spark-training-gotchas)",
-        "it does not go on one node, so there is no choice between one model over the nodes and a replica on each",
+        "it does not fit one node, so there is no choice between one model over the nodes and a replica on each",
     ]
     slow = plan.advice({**DENSE, "checkpoint_gb": 100.0}, use(), None)[0]
     assert "1 node(s) make at most 2 tokens/s for one user" in slow
     unknown = plan.advice({"num_experts": 4}, use(), plan.FITS)
-    assert len(unknown) == 1 and unknown[0].startswith("it also goes on one node: over two nodes one user gets more")
+    assert len(unknown) == 1 and unknown[0].startswith("it also fits one node: over two nodes one user gets more")
     assert plan.advice({"num_experts": 4}, use(), plan.TIGHT) == unknown and plan.advice({"num_experts": 4}, use(), None) == []

@@ -95,7 +95,7 @@ def test_without_a_record_the_plan_says_the_level(node, monkeypatch):
 
 def test_no_level_keeps_nobody_from_starting(node, monkeypatch):
     told = call(node, note=True)
-    assert told["level_mb"] is None and "is not known: nobody said what is started" in told["msg"]
+    assert told["level_mb"] is None and "is not known: it is unknown what is started" in told["msg"]
     assert json.loads(node.note.read_text())["level_mb"] is None
     assert "without config.json" in call(node, note=True, expected=EXPECTED)["level_why"]
     recorded(node, monkeypatch)
