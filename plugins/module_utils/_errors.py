@@ -57,12 +57,8 @@ class ClusterError(Exception):
 
     def __init__(self, what: str, *, where: str = "", expected: str = "", remedy: str = "", reason: str = "", **details: t.Any) -> None:
         super().__init__(sentence(where, what, expected))
-        self.what = what
-        self.where = where
-        self.expected = expected
-        self.remedy = remedy
-        self.reason = reason
-        self.details = details
+        self.what, self.where, self.expected = what, where, expected
+        self.remedy, self.reason, self.details = remedy, reason, details
 
     def with_remedy(self) -> str:
         """Return the message and what to do, for where only one text can be shown."""

@@ -60,8 +60,7 @@ class _Stream(io.RawIOBase):
     """What is received on a connection, up to its limit and deadline."""
 
     def __init__(self, connection: Connection, sock: socket.socket) -> None:
-        self._connection = connection
-        self._sock = sock
+        self._connection, self._sock = connection, sock
         # Keeps the socket open when the connection is closed before its answer is read, as the standard library does.
         self._received = sock.makefile("rb", buffering=0)
 
@@ -85,8 +84,7 @@ class _Socket:
     """A socket as :mod:`http.client` uses one."""
 
     def __init__(self, connection: Connection, sock: socket.socket) -> None:
-        self._connection = connection
-        self._sock = sock
+        self._connection, self._sock = connection, sock
 
     def sendall(self, content: t.Any) -> None:
         self._sock.settimeout(self._connection.seconds_left())
@@ -111,8 +109,7 @@ class Connection(http.client.HTTPConnection):
         self._connect = connect
         self._connected: socket.socket | None = None
         self._deadline = time.monotonic() + timeout
-        self.limit = limit
-        self.received = 0
+        self.limit, self.received = limit, 0
 
     def connect(self) -> None:
         self._connected = self._connect(self.seconds_left())

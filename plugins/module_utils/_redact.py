@@ -183,8 +183,7 @@ _TO_BLANK = re.compile(r"[^\s\"'\\;|]+")
 def check_readable(directory: str) -> None:
     """Raise :class:`ClusterError` when a directory with secrets exists and not all in it can be read: then no log may leave the node."""
     try:
-        for name in os.listdir(directory):
-            path = os.path.join(directory, name)
+        for path in (os.path.join(directory, name) for name in os.listdir(directory)):
             if os.path.isfile(path):
                 read_secret(path)
     except FileNotFoundError:

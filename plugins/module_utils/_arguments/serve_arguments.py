@@ -132,11 +132,8 @@ def option(name: str, value: t.Any) -> list[str]:
 
 def place_words(place: Place) -> list[str]:
     """Return the words of argv that distinguish a node's part of the engine from the others'."""
-    if place.nodes == 1:
-        return []
-    words = ["--nnodes", str(place.nodes), "--node-rank", str(place.rank)]
-    words += ["--master-addr", place.master_address, "--master-port", str(place.master_port)]
-    return [*words, "--headless"] if place.rank else words
+    where = ("--nnodes", str(place.nodes), "--node-rank", str(place.rank), "--master-addr", place.master_address, "--master-port", str(place.master_port))
+    return [] if place.nodes == 1 else [*where, *(["--headless"] if place.rank else [])]
 
 
 def short_for(name: str) -> str:
@@ -182,9 +179,8 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
 def served_name(model: str, arguments: dict[str, t.Any]) -> str:
     """Return the name under which the API serves the model: the first served name, else the model itself."""
     names = arguments.get("served_model_name", arguments.get("served-model-name"))
-    if isinstance(names, list):
-        names = names[0] if names else None
-    return str(names) if names else model
+    first = [*names, None][0] if isinstance(names, list) else names
+    return str(first) if first else model
 
 
 def digest(argv: list[str], secret_env: dict[str, str], no_carry_env: list[str]) -> str:

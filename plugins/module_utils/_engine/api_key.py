@@ -73,12 +73,11 @@ class ApiKey:
             if not inodes:
                 raise Withheld(f"no visible program on this node accepts connections at {at}", see)
             holders = listeners.holders(inodes, self._proc)
-            for inode in sorted(inodes):
-                if not holders.get(inode):
-                    raise Withheld(f"who listens at {at} may not be seen", BECOME)
-                for pid in sorted(holders[inode]):
-                    if _namespace(pid, self._proc) != inside:
-                        raise Withheld(f"{_named(pid, self._proc)} listens at {at}, and is not in the engine's container", see)
+            if not inodes <= holders.keys():
+                raise Withheld(f"the listener at {at} may not be seen", BECOME)
+            for pid in sorted(set().union(*holders.values())):
+                if _namespace(pid, self._proc) != inside:
+                    raise Withheld(f"{_named(pid, self._proc)} listens at {at}, and is not in the engine's container", see)
         except Withheld:
             raise
         except (OSError, UnknownState) as error:

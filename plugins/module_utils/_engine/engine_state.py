@@ -329,8 +329,7 @@ def read_key(path: str | None) -> str:
     if not path:
         return ""
     try:
-        with open(path, encoding="utf-8") as handle:
-            key = handle.read().strip()
+        key = files.required_text(path)
     except OSError as error:
         raise ClusterError(f"cannot read the API key in {path}: {error.strerror}", remedy="Run the task with become: true, or create the file.") from None
     if not key:

@@ -143,11 +143,9 @@ def _is_part(file: str, commit: str, blobs: t.Container[str]) -> bool:
 def _leads_to(pid: int, word: str, path: str, proc: str) -> bool:
     """Return whether a word of a process's command line is a directory, or a file or directory in it, as the process sees it."""
     _dashes, _equals, value = word.rpartition("=")
-    if not value.startswith("/") or "\0" in value:
-        return False
     if value == path or value.startswith(f"{path}/"):
         return True
-    if not pid:
+    if not pid or not value.startswith("/"):
         return False
     with contextlib.suppress(OSError, untrusted.Tampered, ValueError):
         with untrusted.directory(os.path.join(proc, str(pid), "root"), os.path.normpath(value).strip("/")) as there:

@@ -26,16 +26,17 @@ MOST_FILES, CHUNK = 64, 65536
 
 
 def _names(root: str, relative: str) -> list[str]:
-    with untrusted.directory(root, relative) as folder:
-        return os.listdir(folder)
+    """Return the names in a directory, none without one."""
+    try:
+        with untrusted.directory(root, relative) as folder:
+            return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def _logs(root: str) -> str:
     """Return where the newest session's logs are, empty without one."""
-    try:
-        newest = max((name for name in _names(root, SESSIONS) if SESSION.match(name)), default="")
-    except FileNotFoundError:
-        return ""
+    newest = max((name for name in _names(root, SESSIONS) if SESSION.match(name)), default="")
     return f"{SESSIONS}/{newest}/logs" if newest else ""
 
 
@@ -47,11 +48,7 @@ def read(root: str, offsets: dict[str, int], from_end: bool) -> tuple[dict[str, 
     folder = _logs(root)
     lines: dict[str, list[str]] = {}
     following: dict[str, int] = {}
-    try:
-        names = sorted(name for name in _names(root, folder) if WORKER.match(name))[-MOST_FILES:] if folder else []
-    except FileNotFoundError:
-        names = []
-    for name in names:
+    for name in sorted(name for name in _names(root, folder) if WORKER.match(name))[-MOST_FILES:] if folder else []:
         try:
             with untrusted.reader(root, f"{folder}/{name}") as log:
                 begin = log.seek(0, os.SEEK_END) if from_end else offsets.get(name, 0)

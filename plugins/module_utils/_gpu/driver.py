@@ -12,7 +12,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, hides_processes, read_process
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, hides_others, read_process
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.used", "--format=csv,noheader,nounits")
@@ -151,12 +151,7 @@ def require_host_processes(proc_root: str, *, asserted: bool) -> None:
                 reason="foreign pid namespace",
                 raw=namespace,
             )
-    try:
-        with open(os.path.join(proc_root, "self", "mounts"), encoding="utf-8", errors="replace") as stream:
-            mounts = stream.read()
-    except FileNotFoundError:
-        return
-    if os.geteuid() != 0 and hides_processes(mounts, proc_root):
+    if hides_others(proc_root):
         raise UnknownState(
             f"{proc_root} hides other users' processes (hidepid): every one of them would look like a ghost",
             remedy="Run the task with become: true.",

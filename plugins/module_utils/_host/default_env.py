@@ -144,8 +144,7 @@ class _Reader:
     """Gathers variables file by file; a file that cannot be read or parsed is noted by ``section``, and the others are still read."""
 
     def __init__(self, root: str, section: Section) -> None:
-        self.root = root
-        self.section = section
+        self.root, self.section = root, section
         self.found: list[dict[str, str]] = []
 
     def path(self, *parts: str) -> str:
@@ -165,9 +164,8 @@ class _Reader:
 
     def config(self, name: str) -> None:
         """Add what ``system.conf`` or ``user.conf`` and their drop-ins set for every unit."""
-        files = [self.path("systemd", f"{name}.conf")]
-        files += [self.path("systemd", f"{name}.conf.d", drop_in) for drop_in in self.names("systemd", f"{name}.conf.d", suffix=".conf")]
-        for path in files:
+        drop_ins = (self.path("systemd", f"{name}.conf.d", drop_in) for drop_in in self.names("systemd", f"{name}.conf.d", suffix=".conf"))
+        for path in (self.path("systemd", f"{name}.conf"), *drop_ins):
             self.read(f"systemd:{name}.conf", path, lambda text: set_by(parse_unit(text, ("DefaultEnvironment",))))
 
     def units(self, directory: str) -> None:

@@ -230,10 +230,11 @@ def kernel(
         installed = section(lambda name=name: installed_version(name, files or {}, release, modinfo_tool))
         if loaded is not None or name in (files or {}):
             modules[name] = {"loaded": loaded, "installed": installed}
-    parameters = {}
-    for module, parameter in PARAMETERS:
-        if os.path.exists(os.path.join(sysfs_root, "module", module, "parameters", parameter)):
-            parameters[f"{module}.{parameter}"] = section(lambda m=module, p=parameter: _parameter(m, p, sysfs_root, cmdline or ""))
+    parameters = {
+        f"{module}.{parameter}": section(lambda m=module, p=parameter: _parameter(m, p, sysfs_root, cmdline or ""))
+        for module, parameter in PARAMETERS
+        if os.path.exists(os.path.join(sysfs_root, "module", module, "parameters", parameter))
+    }
     return {
         "release": release,
         "arch": section(lambda: optional_text(os.path.join(proc_root, "sys", "kernel", "arch"))) or platform.machine(),

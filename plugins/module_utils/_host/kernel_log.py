@@ -119,9 +119,8 @@ class Line:
 
 def _iso(match: re.Match[str]) -> int | None:
     zone = match["zone"].replace("Z", "+00:00")
-    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
     try:
-        seconds = int(datetime.datetime.fromisoformat(match["stamp"] + zone).timestamp())
+        seconds = int(datetime.datetime.fromisoformat(f"{match['stamp']}{zone[:3]}:{zone[-2:]}").timestamp())
     except (ValueError, OverflowError):
         return None
     return seconds * 1_000_000 + int((match["fraction"] or "0").ljust(6, "0"))
@@ -185,9 +184,7 @@ class Collector:
     def __init__(self, boot_time: int | None = None) -> None:
         """``boot_time``: when this boot began, in seconds since 1970, to turn times since boot into times of day."""
         self.boot_time = boot_time
-        self.since_boot = False
-        self.truncated = False
-        self.lines = 0
+        self.since_boot, self.truncated, self.lines = False, False, 0
         self._found: dict[tuple[str, str], dict[str, t.Any]] = {}
         self._links_up: set[str] = set()
 

@@ -54,10 +54,8 @@ def node_plan(
     # One whole sequence has to fit, and each sequence needs a block of state; the two share the blocks, so the larger is the least.
     least = max(one + state, (use.seqs or 1) * state / (1 + use.drafts))
     easy = one + seqs * state
-    if use.kv_bytes is not None:
-        pool, pool_within = use.kv_bytes / components.GIB, 0.1 * least
-    else:
-        pool, pool_within = use.share * node.total - inner, inner_within
+    pinned = None if use.kv_bytes is None else use.kv_bytes / components.GIB
+    pool, pool_within = (use.share * node.total - inner, inner_within) if pinned is None else (pinned, 0.1 * least)
     taken = max(pool, least, 0.0)
     serving = out + inner + taken
     within = components.root_of_squares(out_within, inner_within) if use.kv_bytes is not None or pool < least else out_within
@@ -96,13 +94,13 @@ def node_plan(
     states = min(max(taken - kept, 0.0), seqs * state)
     words = "; ".join(arithmetic for _kind, _size, arithmetic in components.kv_parts(facts, use))
     source = facts.get("source") or "the facts of the model"
-    cache_parts = [components.Component("kv", title, kept, kept * page.within, components.SERVING, True, words or "none", source)]
-    if state:
-        per = f"{seqs} sequences x {state:.4f}"
-        cache_parts.append(components.Component("state", "constant state", states, states * page.within, components.SERVING, True, per, source))
-    rest = max(0.0, taken - kept - states)
+    per, rest = f"{seqs} sequences x {state:.4f}", max(0.0, taken - kept - states)
     why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{use.share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
-    cache_parts.append(components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is configured"))
+    cache_parts = [
+        components.Component("kv", title, kept, kept * page.within, components.SERVING, True, words or "none", source),
+        *([components.Component("state", "constant state", states, states * page.within, components.SERVING, True, per, source)] if state else []),
+        components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is configured"),
+    ]
     loader = components.Component("staging", "loader", staging.value, staging.within, components.LOADING, True, f"{staging.value:g}", staging.source)
     title, arithmetic = "page cache, given back when it is needed", "the files, as far as there is room"
     seen = components.Component("page_cache", title, cache, 0.0, components.LOADING, False, arithmetic, "Linux")

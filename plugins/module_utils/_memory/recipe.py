@@ -84,8 +84,7 @@ class Report(t.NamedTuple):
 def kv_value_bytes(dtype: t.Any, facts: t.Mapping[str, t.Any]) -> float:
     """Return the bytes of one value of the KV cache: of ``kv_cache_dtype``, for ``auto`` what the checkpoint brings, else 16 bits."""
     name = str(dtype or "auto").lower()
-    found = next((size for start, size in _KV_BYTES.items() if name.startswith(start)), None)
-    return found if found is not None else (facts.get("kv_cache_bits") or 16) / 8
+    return next((size for start, size in _KV_BYTES.items() if name.startswith(start)), (facts.get("kv_cache_bits") or 16) / 8)
 
 
 def settings_of(

@@ -87,9 +87,8 @@ def find_own(docker: Docker, cluster: str, role: str) -> ExistingContainer | Non
 def wanted_image_id(docker: Docker, params: Params, current: ExistingContainer | None) -> str:
     """Return the id that the image's reference has now; that of the container when the reference is gone, empty without one."""
     image = docker.image(params["image"])
-    if image:
-        return image["Id"]
-    return current.fields.get("image_id", "") if current and current.fields.get("image") == params["image"] else ""
+    kept = current.fields.get("image_id", "") if current and current.fields.get("image") == params["image"] else ""
+    return image["Id"] if image else kept
 
 
 def live_work(docker: Docker, current: ExistingContainer | None, params: Params) -> Work:
@@ -147,9 +146,7 @@ class Actor(removal.Remover):
 
     def __init__(self, docker: Docker, params: Params, wanted: WantedContainer | None, work: Work) -> None:
         super().__init__(docker, os.path.join(params["log_dir"], params["cluster_name"]), params["docker_timeout"], params["wait_sleep"])
-        self.params = params
-        self.wanted = wanted
-        self.work = work
+        self.params, self.wanted, self.work = params, wanted, work
         self.paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
 
     def create(self, wanted: WantedContainer, devices: t.Collection[str]) -> str:

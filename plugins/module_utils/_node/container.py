@@ -337,10 +337,9 @@ def refusal(doing: str, image: str, error: ClusterError) -> ClusterError:
     program = missing_program(detail)
     if program:
         return no_program(program, image, detail)
-    for pattern, message, remedy in _REFUSALS:
-        if re.search(pattern, detail, re.IGNORECASE):
-            return ClusterError(f"{doing}: {message}", remedy=remedy, reason="refused by Docker", detail=detail)
-    return ClusterError(str(error), remedy=error.remedy, reason="refused by Docker", detail=detail)
+    known = ((f"{doing}: {message}", remedy) for pattern, message, remedy in _REFUSALS if re.search(pattern, detail, re.IGNORECASE))
+    message, remedy = next(known, (str(error), error.remedy))
+    return ClusterError(message, remedy=remedy, reason="refused by Docker", detail=detail)
 
 
 def under_removal(error: ClusterError) -> bool:

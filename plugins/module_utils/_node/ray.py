@@ -117,18 +117,18 @@ def start_arguments(fields: Fields) -> list[str]:
     """Return the arguments of ``ray`` for a container's fields: ``start --block`` and all that follows."""
     ports = parse_port_range(fields["port_range"], fields["port"])
     first, last = ports.workers
-    arguments = ["start", "--block", "--disable-usage-stats", "--log-color=false", f"--node-ip-address={fields['node_address']}"]
-    if fields["node_role"] == "head":
-        client = f"--{CLIENT_SERVER_OPTION}={ports.services[CLIENT_SERVER_OPTION]}"
-        arguments += ["--head", f"--port={fields['port']}", "--include-dashboard=false", client]
-    else:
-        arguments += [f"--address={host_port(fields['head_address'], fields['port'])}"]
-    arguments += [f"--num-gpus={fields['ray_gpus']}"]
-    arguments += [f"--{option}={ports.services[option]}" for option in SERVICE_OPTIONS]
-    arguments += [f"--min-worker-port={first}", f"--max-worker-port={last}"]
-    if fields["object_store_memory"] is not None:
-        arguments += [f"--object-store-memory={fields['object_store_memory']}"]
-    return arguments + fields["ray_arguments"]
+    client = f"--{CLIENT_SERVER_OPTION}={ports.services[CLIENT_SERVER_OPTION]}"
+    head = ["--head", f"--port={fields['port']}", "--include-dashboard=false", client]
+    store = fields["object_store_memory"]
+    return [
+        *("start", "--block", "--disable-usage-stats", "--log-color=false", f"--node-ip-address={fields['node_address']}"),
+        *(head if fields["node_role"] == "head" else [f"--address={host_port(fields['head_address'], fields['port'])}"]),
+        f"--num-gpus={fields['ray_gpus']}",
+        *(f"--{option}={ports.services[option]}" for option in SERVICE_OPTIONS),
+        *(f"--min-worker-port={first}", f"--max-worker-port={last}"),
+        *([] if store is None else [f"--object-store-memory={store}"]),
+        *fields["ray_arguments"],
+    ]
 
 
 def ray_environment(fields: Fields) -> dict[str, str]:

@@ -43,10 +43,7 @@ class Remover:
     """Removes containers. ``top`` is the directory of their logs, ``timeout`` and ``sleep`` say in seconds how long their end is waited for."""
 
     def __init__(self, docker: Docker, top: str, timeout: float, sleep: float) -> None:
-        self.docker = docker
-        self.top = top
-        self.timeout = timeout
-        self.sleep = sleep
+        self.docker, self.top, self.timeout, self.sleep = docker, top, timeout, sleep
         #: What was done in addition to the plan, or could not be done and does not fail the task.
         self.notes: list[str] = []
 

@@ -173,11 +173,8 @@ def _is_headless(engine: str, words: t.Sequence[str]) -> bool:
 
 def parts(processes: t.Mapping[int, Process]) -> dict[int, Part]:
     """Return what each process is by its pid, without those that are nothing that the table knows, and those that have ended."""
-    found: dict[int, Part] = {}
-    for pid, process in processes.items():
-        known = None if process.ended else judge(process.argv or (process.name,))
-        if known:
-            found[pid] = Part(process, *known, words=tuple(run_words(process.argv)))
+    judged = {pid: judge(process.argv or (process.name,)) for pid, process in processes.items() if not process.ended}
+    found = {pid: Part(processes[pid], *known, words=tuple(run_words(processes[pid].argv))) for pid, known in judged.items() if known}
     for pid, process in processes.items():
         row = next(((kind, what) for how, what, kind, _engine in TABLE if how == BELOW and what in process.command), None)
         if row and pid not in found and not process.ended:

@@ -197,7 +197,7 @@ def scan(root: str = "/proc", pids: t.Iterable[int] | None = None) -> Scan:
     if not found and pids is None:
         raise UnknownState(f"{root} shows no process", remedy="Say where the proc file system is mounted (roots.proc_root).")
     # Where others' processes are missing altogether, their number is unknown.
-    return Scan(found, None if _hides(root) else hidden)
+    return Scan(found, None if hides_others(root) else hidden)
 
 
 def require_all_seen(seen: Scan, missed: str = "an engine") -> Scan:
@@ -217,7 +217,7 @@ def hides_processes(mounts: str, root: str) -> bool:
     return False
 
 
-def _hides(root: str) -> bool:
+def hides_others(root: str) -> bool:
     """Return whether other users' processes are missing in ``root`` altogether (``hidepid``)."""
     if os.geteuid() == 0:
         return False

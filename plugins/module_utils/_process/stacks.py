@@ -152,18 +152,16 @@ class Stacks:
             current = parent
 
     def _adopted(self, process: Process, parent: Process, chain: tuple[int, ...]) -> Parentage:
-        lost = "no API server or raylet of it lives"
-        if parent.pid == 1:
-            return Parentage(True, f"{lost}; the machine's first process adopted it", chain)
-        if parent.program == "systemd":
-            return Parentage(True, f"{lost}; {parent.title} adopted it", chain)
-        if self._is_first(parent.pid):
-            if classify.holds_open(parent):
-                return Parentage(True, f"{lost}; the first process of its container adopted it ({parent.title})", chain)
-            leader = self.processes.get(process.session)
-            if process.session and (leader is None or leader.ended):
-                return Parentage(True, f"{lost}, and who began its session is gone", chain)
-        return Parentage(False, f"process {parent.pid} may have started it: {parent.title}", chain)
+        is_first, leader = self._is_first(parent.pid), self.processes.get(process.session)
+        rows = (
+            (parent.pid == 1, "the machine's first process adopted it"),
+            (parent.program == "systemd", f"{parent.title} adopted it"),
+            (is_first and classify.holds_open(parent), f"the first process of its container adopted it ({parent.title})"),
+            (is_first and process.session and (leader is None or leader.ended), "the leader of its session is gone"),
+        )
+        why = next((text for applies, text in rows if applies), "")
+        unsure = f"process {parent.pid} may have started it: {parent.title}"
+        return Parentage(bool(why), f"no API server or raylet of it lives; {why}" if why else unsure, chain)
 
 
 def stacks(processes: t.Mapping[int, Process], proc_root: str) -> Stacks:

@@ -11,6 +11,7 @@ lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import typing as t
@@ -47,14 +48,11 @@ def holds_cuda(pid: int, root: str) -> bool | None:
 
     Raises FileNotFoundError or ProcessLookupError when it is gone.
     """
-    try:
+    with contextlib.suppress(PermissionError):
         return CUDA_DEVICE in open_files(pid, root)
-    except PermissionError:
-        pass
-    try:
+    with contextlib.suppress(PermissionError):
         return CUDA_DEVICE.encode() + b"\n" in read_bytes(f"{root}/{pid}/maps", MAPS_LIMIT)
-    except PermissionError:
-        return None
+    return None
 
 
 def working_directory(pid: int, root: str) -> str:

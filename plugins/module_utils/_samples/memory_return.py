@@ -81,7 +81,7 @@ def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) 
         "memory.back",
         node,
         "warn",
-        f"{noted - now} MiB are still missing: {now} MiB available, {noted} before the start",
+        f"{noted - now} MiB have not come back: {now} MiB available, {noted} before the start",
         measured=now,
         needed=noted - tolerance_mb,
         remedy="See what holds it: run the doctor with the inventory. Memory that no process holds comes back only with a reboot.",

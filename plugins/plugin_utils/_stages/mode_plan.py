@@ -31,7 +31,7 @@ READS = {
 
 
 class Part(t.NamedTuple):
-    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine is configured it, and its nodes."""
+    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine is told it, and its nodes."""
 
     source: str
     profile: str

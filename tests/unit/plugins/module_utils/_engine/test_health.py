@@ -98,7 +98,7 @@ def test_work_is_tokens_or_a_prompt_that_is_being_read(after, grew):
     assert health.grew(FLAT, after) is grew
 
 
-def test_what_an_earlier_look_did_not_know_of_the_fabric_is_no_growth():
+def test_missing_fabric_figures_of_an_earlier_probe_are_not_growth():
     assert health.grew(FLAT._replace(fabric=None), FLAT) is False
 
 

@@ -186,5 +186,5 @@ SOUND_TEXTS = [
 
 
 @pytest.mark.parametrize("text", SOUND_TEXTS)
-def test_rulers_tables_and_pauses_are_no_garbage(text):
+def test_rulers_tables_and_pauses_are_not_garbage(text):
     assert questions.damage(text) == ""

@@ -41,7 +41,7 @@ def test_the_lower_of_what_was_seen_and_what_would_be_left_counts(known, availab
 @pytest.mark.parametrize(
     "changes", [{"image_id": "sha256:2"}, {"start_digest": "other"}, {"start_digest": ""}, {"start_digest": None}]
 )
-def test_another_image_or_specification_says_nothing(changes):
+def test_starts_of_another_image_or_specification_are_ignored(changes):
     assert ending.of_starts([start(**changes)], "sha256:1", "s", NOW) is None
     assert ending.of_starts([start(**changes), start()], "sha256:1", "s", NOW).mb == 19 * GIB
 

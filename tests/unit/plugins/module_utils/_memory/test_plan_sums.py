@@ -124,7 +124,7 @@ def test_what_is_asked_for_wins_over_arguments():
     assert (whole.unsized_draft, whole.draft_gib) == (False, 0.0)
 
 
-def test_shares_and_sequences_that_nobody_says_are_the_engines():
+def test_missing_shares_and_sequences_are_left_to_the_engine():
     assert (DEFAULT.share, DEFAULT.sequences, DEFAULT.left_to_engine) == (0.92, 1024, True)
     said = DEFAULT._replace(utilization=0.5, seqs=3)
     assert (said.share, said.sequences, said.left_to_engine) == (0.5, 3, False)
@@ -472,7 +472,7 @@ def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_
     assert ends == [None, round(118.1 * 102 / 121.69, 2), round(125.4 * 102 / 121.69, 2), None]
 
 
-def test_a_share_that_is_left_to_the_engine_is_no_plan():
+def test_a_share_left_to_the_engine_does_not_fit():
     small = {**DENSE, "checkpoint_gb": 8}
     text = "a: gpu_memory_utilization is left to the engine, and its 0.5 is made for memory that the system does not share"
     plain = use(small, **FOUND)._replace(default_share=0.5)
@@ -497,7 +497,7 @@ def test_a_cache_that_is_too_small_is_refused_and_one_that_may_be_is_doubted():
     assert less["verdict"] == plan.NO and less["reasons"][0] == refused.format("70")
 
 
-def test_what_is_said_of_states_and_of_sequences_that_nobody_asked_for():
+def test_messages_about_states_and_unrequested_sequences():
     shared = {"max_model_len": 1024, "gpu_memory_utilization": 0.45}
     asked = planned(HYBRID, **shared, max_num_seqs=400)
     state = 2**26 / GIB * 1.05
@@ -649,7 +649,7 @@ def test_a_report_without_something_counts_for_nothing_with_it(field, more):
     assert plan.reported(less._replace(**{field: more}), 32.0, node(), with_it) == "somebody"
 
 
-def test_a_report_of_a_cache_in_bytes_counts_for_one_that_is_no_larger():
+def test_a_report_of_a_cache_in_bytes_counts_for_an_equal_or_smaller_one():
     reports = [recipe.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "nobody"), recipe.Report(PINNED, 32.0, TOTAL, 0.0, "somebody")]
     for changes, who in (({}, "somebody"), ({"kv_bytes": 4 * GIB + 1}, ""), ({"kv_bytes": GIB}, "somebody"), ({"kv_bytes": None, "utilization": 0.1}, "")):
         assert plan.reported(PINNED._replace(**changes), 32.0, node(), reports) == who, changes

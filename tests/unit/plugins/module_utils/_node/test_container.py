@@ -148,7 +148,7 @@ def test_the_uptime_is_that_of_the_first_process(monkeypatch):
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"io.gb10.fields": "{"}, {"io.gb10.fields": "[]", "io.gb10.spec": "1:abc"}])
-def test_a_container_with_labels_that_tell_nothing_is_replaced(labels):
+def test_a_container_with_unreadable_labels_is_replaced(labels):
     found = nc.existing(inspected(labels))
     assert (found.readable, found.fields, found.digest) == (False, {}, "")
     running = dataclasses.replace(found, status="running", exit_code=0)
@@ -169,7 +169,7 @@ def test_an_image_id_is_shown_as_docker_shows_it():
         ("You cannot remove a running container 4f66ad9a0b2e. Stop the container before attempting removal or force remove", False),
     ],
 )
-def test_a_removal_of_somebody_else_is_known_by_dockers_words(words, going):
+def test_another_removal_is_recognized_by_dockers_message(words, going):
     assert nc.under_removal(ClusterError(f"removing container 4f66ad9a0b2e: {words}", detail=words)) is going
 
 
@@ -333,7 +333,7 @@ def test_a_missing_device_is_named(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
-def test_a_disk_is_no_device_of_a_container(tmp_path):
+def test_a_disk_is_refused_as_a_device(tmp_path):
     (tmp_path / "mapper").mkdir()
     os.mknod(tmp_path / "mapper/root", stat.S_IFBLK | 0o600, os.makedev(7, 250))
     (tmp_path / "by-name").symlink_to("mapper/root")
@@ -354,7 +354,7 @@ def test_a_second_way_to_a_disk_is_one(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
-def test_the_memory_is_no_device_of_a_container(tmp_path):
+def test_the_memory_is_refused_as_a_device(tmp_path):
     os.mknod(tmp_path / "other", stat.S_IFCHR | 0o600, os.makedev(1, 1))
     for device in (f"{tmp_path}/other:/dev/x", str(tmp_path)):
         with pytest.raises(ClusterError, match="other is the memory of this node"):
@@ -411,7 +411,7 @@ This process on node 192.0.2.2 was started with:
 """
 
 
-def test_a_death_tells_code_and_last_words():
+def test_an_exit_has_its_code_and_last_lines():
     error = nc.died(current("exited", exit_code=1), "spark-2", "base:1", LOG)
     assert str(error) == (
         "container gb10-gb10-head on spark-2 ended with exit code 1; its log ends:\n"

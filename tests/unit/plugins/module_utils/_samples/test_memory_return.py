@@ -83,7 +83,7 @@ def test_the_level_of_the_start_is_noted_with_it(node, monkeypatch):
     assert note.level_of(content, BOOT, 5001.0) == (18976, found["level_why"])
 
 
-def test_without_a_record_the_plan_says_the_level(node, monkeypatch):
+def test_without_a_record_the_plan_sets_the_level(node, monkeypatch):
     asked = []
     monkeypatch.setattr(memory_return.ending, "of_plan", lambda *given: asked.append(given) or note.Level(9000, "the plan"))
     assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000 and asked == [(EXPECTED, 124610, 100000)]
@@ -93,7 +93,7 @@ def test_without_a_record_the_plan_says_the_level(node, monkeypatch):
     assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000
 
 
-def test_no_level_keeps_nobody_from_starting(node, monkeypatch):
+def test_an_unknown_level_does_not_prevent_a_start(node, monkeypatch):
     told = call(node, note=True)
     assert told["level_mb"] is None and "is not known: it is unknown what is started" in told["msg"]
     assert json.loads(node.note.read_text())["level_mb"] is None
@@ -119,7 +119,7 @@ def test_a_rise_that_ends_too_early_warns_and_does_not_fail(node):
     assert result["findings"][0]["id"] == "memory.back"
 
 
-def test_memory_that_only_lies_still_may_come_yet(node):
+def test_memory_that_does_not_move_may_still_return(node):
     call(node, note=True)
     node.samples[:] = [30000, 30000, 30010, 30010, 97000]
     result = call(node)
