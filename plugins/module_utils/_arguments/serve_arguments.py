@@ -161,7 +161,7 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
     refused = {name: row.remedy for name, row in RESERVED.items() if row.remedy and (place is not None or not row.native)}
     place = place or ALONE
     if is_option(model):
-        raise ClusterError("the model's name begins with a dash, so the engine would take it for an option", remedy="Correct the option model.")
+        raise ClusterError("the model's name begins with a dash, so the engine would read it as an option", remedy="Correct the option model.")
     words = [*command, model, *place_words(place)] if place.rank else [*command, model, "--host", address, "--port", str(port), *place_words(place)]
     for name in sorted(arguments):
         plain = name.replace("-", "_")
@@ -170,7 +170,7 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
         if is_refused(plain, arguments[name]):
             raise ClusterError(f"serve argument {name} {REFUSED[plain]}", remedy="Leave it out.")
         if full := short_for(plain):
-            raise ClusterError(f"serve argument {name} is the beginning of {full}, which the engine would take it for", remedy=f"Write {full}.")
+            raise ClusterError(f"serve argument {name} is the beginning of {full}, which the engine would read it as", remedy=f"Write {full}.")
         if not (place.rank and plain in API_ONLY):
             words += option(name, arguments[name])
     return words

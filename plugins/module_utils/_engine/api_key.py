@@ -66,7 +66,7 @@ class ApiKey:
         """Raise :class:`Withheld` unless the engine's container holds the other end of a connection."""
         where = _place(connected.getpeername())
         at = _http.base_url(*where)
-        see = f"See who listens there: ss -ltnp 'sport = :{where[1]}'"
+        see = f"See which program listens there: ss -ltnp 'sport = :{where[1]}'"
         try:
             inside = _container_of(self._pid, self._proc)
             inodes = _other_end(listeners.connections(self._proc), where, _place(connected.getsockname()))
@@ -81,7 +81,7 @@ class ApiKey:
         except Withheld:
             raise
         except (OSError, UnknownState) as error:
-            raise Withheld(f"who listens at {at} is not known: {error}", BECOME) from error
+            raise Withheld(f"the listener at {at} is unknown: {error}", BECOME) from error
 
     def require(self, url: str, timeout: float) -> None:
         """Raise :class:`Withheld` unless who answers at ``url`` now would get the key: before another program sends it there."""
@@ -150,12 +150,12 @@ def _container_of(pid: int | None, proc: str) -> str:
     """Return the namespace of the engine's container. Raises :class:`Withheld` where it has none of its own, OSError where that may not be seen."""
     inside, users = (_namespace(pid, proc), _namespace(pid, proc, "user")) if pid else ("", "")
     if not inside or not users:
-        raise Withheld("the engine it belongs to does not live in a container here", "See the playbook status.")
+        raise Withheld("its engine does not run in a container on this node", "See the playbook status.")
     if inside == os.readlink(f"{proc}/self/ns/pid"):
-        raise Withheld("the engine it belongs to has no namespace of processes of its own", "Run the engine in a container.")
+        raise Withheld("its engine has no namespace of processes of its own", "Run the engine in a container.")
     if users != os.readlink(f"{proc}/self/ns/user"):
         # Any account can make itself one, and in it what looks like a container.
-        raise Withheld("what looks like its engine is in a namespace of users of its own", "See the playbook status.")
+        raise Withheld("a process that looks like its engine is in a namespace of users of its own", "See the playbook status.")
     return inside
 
 

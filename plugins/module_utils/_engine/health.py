@@ -122,7 +122,7 @@ def texts(processes: Processes, *states: str) -> dict[str, list[str]]:
 def without_rank(processes: Processes) -> dict[str, list[str]]:
     """Return the nodes without a rank while another one has one."""
     ranks = {node: any(one["kind"] == classify.RANK and one["state"] != "ended" for one in members) for node, members in processes.items()}
-    return {node: ["no rank lives there"] for node, there in ranks.items() if not there} if any(ranks.values()) else {}
+    return {node: ["no rank runs there"] for node, there in ranks.items() if not there} if any(ranks.values()) else {}
 
 
 def suspects(processes: Processes) -> dict[str, list[str]]:

@@ -146,7 +146,7 @@ def answer_of(result: ExecResult, forms: Forms, accepted: tuple[int, ...] = (0,)
         pass
     raise UnknownState(
         f"the launcher in the node's container ended with code {result.rc} and no answer",
-        remedy=f"The image needs python3 (3.10 or newer). To end what runs in the container all the same: the playbook teardown with {CONSENT}",
+        remedy=f"The image needs python3 (3.10 or newer). To end the container's processes anyway: the playbook teardown with {CONSENT}",
         raw=(result.stdout + result.stderr)[-2000:],
     )
 
@@ -182,7 +182,7 @@ def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, 
     stopped = answer_of(result, STOPPED, accepted=(0, launcher.EXIT_REMAINS))
     if stopped["remaining"]:
         raise ClusterError(
-            f"processes {stopped['remaining']} of the engine (pids of the container) are there {stopped['seconds']} s after SIGTERM and SIGKILL",
+            f"processes {stopped['remaining']} of the engine (pids of the container) remain {stopped['seconds']} s after SIGTERM and SIGKILL",
             remedy="They hang in the kernel. Look at its log (journalctl -k); only a reboot of this node ends them.",
             reason="engine remains",
             stopped=stopped,
@@ -190,7 +190,7 @@ def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, 
     living = engine_state(paths, lenient=True)["pid"]
     if living:
         raise UnknownState(
-            f"the launcher says that the engine ended, but its process {living} lives",
+            f"the launcher reports that the engine ended, but its process {living} still runs",
             remedy=f"Something in the container answers in the launcher's place. End it: the playbook teardown with {CONSENT}",
             reason="tampered",
             stopped=stopped,

@@ -127,7 +127,7 @@ def check(paths: EnginePaths) -> None:
     run = f"run {order['run_id']}" if order.get("run_id") else "no run of an engine"
     image = f"image {made_of['image']} ({made_of['image_id']})" if made_of.get("image") else "an image that no note names"
     more = f", as were {', '.join(others[:3])}{f' and {len(others) - 3} more' if len(others) > 3 else ''}" if others else ""
-    raise untrusted.Tampered(first.whole, f"{first.what}{more}; by what was root in a container of {image}, {run}")
+    raise untrusted.Tampered(first.whole, f"{first.what}{more}; by root in a container of {image}, {run}")
 
 
 def _is_odd(entry: untrusted.Entry) -> bool:

@@ -174,7 +174,7 @@ def tool_call(_chance: random.Random, _context: int, _percent: int) -> Question:
 
     def wrong(message: Message) -> str:
         if not message.tool_calls:
-            return "the call stayed text: the tool call parser did not take it" if "get_weather" in message.content else "no tool was called"
+            return "the call stayed text: the tool call parser did not recognize it" if "get_weather" in message.content else "no tool was called"
         function = message.tool_calls[0].get("function") or {}
         if function.get("name") != "get_weather":
             return f"the tool {function.get('name')!r} was called"

@@ -50,7 +50,7 @@ def parse_figure(text: str) -> int | None:
         return None
     match = _MEMORY.match(text)
     if not match:
-        raise UnknownState(f"nvidia-smi gives a figure that cannot be read: {text!r}", reason="output not understood", remedy=BY_HAND, raw=text)
+        raise UnknownState(f"nvidia-smi prints a figure that cannot be read: {text!r}", reason="output not understood", remedy=BY_HAND, raw=text)
     return int(match["mib"])
 
 
@@ -153,7 +153,7 @@ def require_host_processes(proc_root: str, *, asserted: bool) -> None:
             )
     if hides_others(proc_root):
         raise UnknownState(
-            f"{proc_root} hides other users' processes (hidepid): every one of them would look like a ghost",
+            f"{proc_root} hides other users' processes (hidepid): each of them would look like a ghost",
             remedy="Run the task with become: true.",
             reason="processes hidden",
         )

@@ -47,7 +47,7 @@ CDI_AGAIN = (
 FAILURES: list[tuple[str, str, str]] = [
     (
         r"could not select device driver|unknown or invalid runtime name",
-        "the Docker engine cannot give GPUs to a container: it knows no NVIDIA runtime",
+        "the Docker engine cannot give GPUs to a container: it has no NVIDIA runtime",
         "Install the NVIDIA Container Toolkit and restart Docker, or set gb10_container_gpus: none when no GPU is wanted.",
     ),
     (
@@ -77,7 +77,7 @@ FAILURES: list[tuple[str, str, str]] = [
     ),
     (
         r"CUDA error 804\b",
-        "the image brings a libcuda that this GPU does not take",
+        "the image has a libcuda that does not support this GPU",
         "Take an image.base for the CUDA that nvidia-smi names, or update the driver.",
     ),
     (
@@ -128,7 +128,7 @@ def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root
             return devices
     raise WaitTimeout(
         f"after {CDI_SECONDS:.0f} s the Docker engine still has no {', '.join(sorted(names))} among its devices, and {why}",
-        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To give GPUs in another way from now on, take the cluster down, and disable "
+        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To pass GPUs without CDI, take the cluster down, and disable "
         "that unit.",
         reason="no devices",
     )
@@ -198,7 +198,7 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
     except UnknownState:
         raise
     except WaitTimeout as error:
-        return {**NOT_REACHED, "error": str(error), "why": "the GPU's specification (CDI) is not there", "remedy": error.remedy}
+        return {**NOT_REACHED, "error": str(error), "why": "the GPU's specification (CDI) is missing", "remedy": error.remedy}
     except ClusterError as error:
         words = str(error.details.get("raw") or error)
         return {**NOT_REACHED, "error": words, **dict(zip(("why", "remedy"), explained(words)))}
@@ -206,7 +206,7 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
         answer = checked(image_contract.marked_json(result.stdout, gpu_probe.MARK))
     except ValueError as error:
         raise UnknownState(
-            f"a container of the image does not say whether it reaches the GPU: python3 ended with status {result.rc} and {error}",
+            f"a container of the image does not report whether it reaches the GPU: python3 ended with status {result.rc} and {error}",
             reason="image does not answer",
             raw=(result.stdout + result.stderr)[-2000:],
         ) from error

@@ -194,7 +194,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
         ),
         (
             use.kv_bytes is not None and not use.recorded,
-            "kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver",
+            "kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: it takes a recorded start of this image, profile and driver",
         ),
         (use.unsized_draft and not use.recorded, "the size of the drafter is not known: give its repository a size_gb"),
     )

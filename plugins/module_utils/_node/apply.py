@@ -39,7 +39,7 @@ SESSION_TO_COME = "not-started-yet"
 WAITS = "The containers were created before they could have {0}: that waits for gb10_allow_restart, since it restarts the engine."
 
 #: The warning about a container that has this collection's labels from its image, as docker commit of a node container makes it.
-NOT_OURS = "Container {} has the labels of this cluster from its image alone: it is not ours, and left alone."
+NOT_OURS = "Container {} has the labels of this cluster from its image alone: it is foreign and left alone."
 
 #: The file with the functions of each executor.
 BY_EXECUTOR = {ray.EXECUTOR: ray, native.EXECUTOR: native}

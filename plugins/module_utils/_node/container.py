@@ -215,7 +215,7 @@ def replacement_reason(current: ExistingContainer, changed: t.Collection[str]) -
         (current.status == "created", "container of this collection was created but never started"),
         (current.status == "exited", f"container of this collection had exited with code {current.exit_code}{memory}"),
         (not current.running, f"container of this collection was {current.status}"),
-        (not current.readable, "container of this collection has labels that do not say how it was created"),
+        (not current.readable, "container of this collection has labels without its fields"),
         (changed, f"changed: {', '.join(sorted(changed))}"),
     )
     return next((reason for applies, reason in reasons if applies), "")
@@ -315,13 +315,13 @@ _REFUSALS: list[tuple[str, str, str]] = [
     ),
     (
         r"error gathering device information",
-        "a device that the container is to get is not there",
+        "a device of the container is missing",
         "See gb10_container_devices.",
     ),
     (
         r"bind source path does not exist",
-        "a directory or file that is to be mounted into the container is not there",
-        "Create it, or take it out of mounts and secret_files.",
+        "a directory or file to mount into the container is missing",
+        "Create it, or remove it from mounts and secret_files.",
     ),
     (
         r"container name .* is already in use",
@@ -358,12 +358,12 @@ def no_program(program: str, image: str, detail: str) -> ClusterError:
     """Return the error for an image that lacks the program its container is to run."""
     if program == "ray":
         return ClusterError(
-            f"image {image} holds no `ray` program (NVIDIA's vLLM images have had none since the engine dropped it)",
+            f"image {image} has no `ray` program (NVIDIA's vLLM images have had none since the engine dropped it)",
             remedy="Build the image's Ray layer: give the profile image.layers: [ray], then run the play with --tags image.",
             reason="program missing",
             detail=detail,
         )
-    return ClusterError(f"image {image} holds no program {program}", remedy="Choose an image that has it.", reason="program missing", detail=detail)
+    return ClusterError(f"image {image} has no program {program}", remedy="Choose an image that has it.", reason="program missing", detail=detail)
 
 
 #: Lines at the end of a container's log that have one known cause: pattern, remedy.

@@ -57,7 +57,7 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
         if HOLDS in docker.logs(container.running(docker, node, wanted).id):
             return {}
     raise WaitTimeout(
-        f"the launcher in container {wanted.name} on {node} said nothing within {params['wait_timeout']} s",
+        f"the launcher in container {wanted.name} on {node} did not report ready within {params['wait_timeout']} s",
         remedy=f"Read the container's log: docker logs {wanted.name}. A slow node needs a longer wait_timeout.",
         reason="not ready in time",
         node=node,

@@ -83,7 +83,7 @@ def check_hub(hf_home: str | None) -> None:
         if status and stat.S_ISLNK(status.st_mode) and (path == hub or status.st_uid != 0):
             raise ClusterError(
                 f"{path} is a link to {os.readlink(path)}: a container would be given whatever it leads to in place of the hub cache",
-                remedy=f"Have a directory there (rm {path}, then move the cache or mount it there: mount --bind), "
+                remedy=f"Replace the link by a directory (rm {path}, then move the cache or mount it there: mount --bind), "
                 f"or name the directory without links in gb10_hf_home: {os.path.dirname(os.path.realpath(hub))}",
                 reason="hub cache",
             )
@@ -96,7 +96,7 @@ def hub_identity(hf_home: str) -> list[int]:
     try:
         status = os.lstat(hub)
     except OSError as error:
-        raise ClusterError(f"{hub} cannot be used: {error.strerror}", remedy="Have the model there, or correct gb10_hf_home.", reason="hub cache") from error
+        raise ClusterError(f"{hub} cannot be used: {error.strerror}", remedy="Download the model, or correct gb10_hf_home.", reason="hub cache") from error
     return [status.st_dev, status.st_ino]
 
 
@@ -231,7 +231,7 @@ def ports_taken(whose: str, node: str, taken: list[dict[str, t.Any]], variables:
     """Return the refusal to share ports; ``whose`` says who needs them, ``variables`` which settings choose others."""
     return ClusterError(
         f"ports that {whose} needs are taken on {node}: {'; '.join(map(listener_text, taken))}",
-        remedy=f"Stop what listens there, or choose another {variables}.",
+        remedy=f"Stop the listener, or choose another {variables}.",
         reason="port taken",
         node=node,
         listeners=taken,

@@ -213,8 +213,8 @@ def parse_table(result: ExecResult, timeout: float) -> RayTable:
         return RayTable(answer["ray_version"], answer["python_version"], nodes, answer["error"], answer["kind"], answer["without_token"])
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise UnknownState(
-            f"the probe that asks Ray for its nodes ended with code {result.rc} and printed what cannot be read",
-            remedy="Is there a python3 with the package ray in the image?",
+            f"the probe that asks Ray for its nodes ended with code {result.rc} and unreadable output",
+            remedy="Check that the image has a python3 with the package ray.",
             raw=f"{result.stdout}\n{result.stderr}".strip()[-4000:],
         ) from None
 

@@ -144,7 +144,7 @@ def anonymous_kib(pid: int, root: str) -> int:
     found = re.search(r"^RssAnon:\s+(\d{1,15}) kB$", text, re.MULTILINE)
     # A process that has ended and waits for its parent has none of these lines any more.
     if found is None and re.search(r"^VmRSS:", text, re.MULTILINE):
-        raise UnknownState(f"the kernel does not say how much anonymous memory process {pid} has", raw=text[:2000])
+        raise UnknownState(f"the kernel does not report how much anonymous memory process {pid} has", raw=text[:2000])
     return int(found[1]) if found else 0
 
 
@@ -184,4 +184,4 @@ def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:
         raise UnknownState("this account does not see other users' processes (hidepid): a tenant among them would be missed", remedy=BECOME)
     if hidden or unasked:
         some = f": {', '.join(unasked[:NAMED])}{', …' if hidden or len(unasked) > NAMED else ''}" if unasked else ""
-        raise UnknownState(f"{hidden + len(unasked)} processes may not be asked whether they hold GPU memory{some}", remedy=BECOME)
+        raise UnknownState(f"{hidden + len(unasked)} processes cannot be checked for GPU memory{some}", remedy=BECOME)

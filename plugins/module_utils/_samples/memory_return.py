@@ -118,7 +118,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         above = level(params, now)
         if not module.check_mode:
             write_note(path, now, boot, int(kernel.uptime(params["roots"]["proc_root"])), above)
-        stays = f"the start stays above {above.mb} MiB" if above.mb is not None else "up to where the start goes as expected is not known"
+        stays = f"the start stays above {above.mb} MiB" if above.mb is not None else "the expected level of the start is unknown"
         levels = {"level_mb": above.mb, "level_why": above.why}
         return {"msg": f"{now} MiB available; {stays}: {above.why}", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0, **levels}
     noted = noted_mb(read_note(path), boot)

@@ -382,7 +382,7 @@ def test_a_container_with_labels_of_its_image_alone_is_left_alone_and_named(node
     module, warned = Module(state=state, image=None, node_address=None), []
     module.warn = warned.append
     assert not ray_cluster.work(module)["changed"]
-    assert warned == ["Container copy (of image mine:1) has the labels of this cluster from its image alone: it is not ours, and left alone."]
+    assert warned == ["Container copy (of image mine:1) has the labels of this cluster from its image alone: it is foreign and left alone."]
 
 
 @pytest.mark.parametrize("state", ["stopped", "absent"])
@@ -746,7 +746,7 @@ def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, 
 def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
     node(Engine([container(labels=labels)]))
     result = ray_cluster.work(Module(**places(tmp_path), wait=False))
-    assert result["reason"] == "container of this collection has labels that do not say how it was created"
+    assert result["reason"] == "container of this collection has labels without its fields"
     assert sdk.calls == [("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
 
 

@@ -509,7 +509,7 @@ def test_a_launcher_that_lies_ends_no_engine(node, monkeypatch):
     monkeypatch.setattr(engine_state, "host_pid", lambda _run, _run_dir, _proc: 48121)
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: Requests(0, "idle"))
     api = Api(stop=STOPPED)
-    with pytest.raises(UnknownState, match="the launcher says that the engine ended, but its process 48121 lives") as caught:
+    with pytest.raises(UnknownState, match="the launcher reports that the engine ended, but its process 48121 still runs") as caught:
         node.work(api, state="stopped")
     assert caught.value.reason == "tampered" and not api.stopped
     assert "teardown with -e gb10_interrupt_requests=true" in caught.value.remedy

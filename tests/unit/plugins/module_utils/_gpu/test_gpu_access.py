@@ -241,7 +241,7 @@ def test_an_engine_that_hangs_is_unknown():
     ],
 )
 def test_another_answer_is_unknown(stdout):
-    with pytest.raises(UnknownState, match="does not say whether it reaches the GPU"):
+    with pytest.raises(UnknownState, match="does not report whether it reaches the GPU"):
         gpu_access.prove(proving(stdout), IMAGE, [], "all", 7)
 
 

@@ -329,7 +329,7 @@ def test_a_cache_in_bytes_is_what_it_says():
     assert sheet(found)["unprofiled"] == (3.0, 3.0, "serving", True) and one["pool_gib"] == 8.0
     assert one["serving"]["used_gib"] == round(9.5 + inner + 8, 2) and one["serving"]["within_gib"] == round(within, 2)
     assert found["reasons"] == [
-        "a: kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver"
+        "a: kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: it takes a recorded start of this image, profile and driver"
     ]
     kv, state = 2 * 8 * 8 * 128 * 2 * 8192 / GIB * 1.05, 2**26 / GIB * 1.05
     wanted = kv + 4 * state + 0.1 * (kv + state)

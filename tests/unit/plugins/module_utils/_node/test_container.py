@@ -152,7 +152,7 @@ def test_a_container_with_unreadable_labels_is_replaced(labels):
     found = nc.existing(inspected(labels))
     assert (found.readable, found.fields, found.digest) == (False, {}, "")
     running = dataclasses.replace(found, status="running", exit_code=0)
-    assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of this collection has labels that do not say how it was created"
+    assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of this collection has labels without its fields"
     assert [step.verb for step in nc.plan("started", running.name, running)] == ["stop", "remove", "create", "start"]
 
 
@@ -374,7 +374,7 @@ RECORDED_REFUSALS = {
     "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown": ("may not grant", "gb10_memlock"),
     "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is not there", "Create it"),
     'Conflict. The container name "/gb10-gb10-head" is already in use by container "2ed9".': ("not ours", "gb10_cluster_name"),
-    'OCI runtime create failed: exec: "ray": executable file not found in $PATH: unknown': ("holds no `ray` program", "image.layers: [ray]"),
+    'OCI runtime create failed: exec: "ray": executable file not found in $PATH: unknown': ("has no `ray` program", "image.layers: [ray]"),
 }
 
 
@@ -394,7 +394,7 @@ def test_an_unknown_refusal_keeps_the_engines_words():
 
 def test_a_missing_program_shows_in_the_log_of_the_init_program():
     error = nc.died(current("exited", exit_code=127), "spark-1", "base:1", "[FATAL tini (7)] exec ray failed: No such file or directory\n")
-    assert str(error).startswith("image base:1 holds no `ray` program")
+    assert str(error).startswith("image base:1 has no `ray` program")
 
 
 LOG = """2026-11-21 02:11:52,292 INFO scripts.py:1234 -- Local node IP: 192.0.2.2
