@@ -14,7 +14,7 @@ import errno
 import os
 import typing as t
 
-#: How the kernel says that there is no room for what is written: on the disk, or for this account.
+#: The kernel's errors for a full disk or a full quota.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -26,7 +26,7 @@ def sentence(where: str, what: str, expected: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with what a person wrote, before it is shown anywhere.
+    """One problem in a person's input, before it is shown.
 
     ``where`` is the setting or the field. ``needed`` is ``expected`` as data, where it is more than a text; ``node`` is whom it
     concerns, where its maker knows.
@@ -61,7 +61,7 @@ class ClusterError(Exception):
         self.remedy, self.reason, self.details = remedy, reason, details
 
     def with_remedy(self) -> str:
-        """Return the message and what to do, for where only one text can be shown."""
+        """Return message and remedy as one text."""
         return f"{str(self).rstrip('.')}. Remedy: {self.remedy}" if self.remedy else str(self)
 
 
@@ -72,7 +72,7 @@ class UnknownState(ClusterError):
 
 
 class WaitTimeout(ClusterError):
-    """What was waited for did not happen in time; the message says for what, how long, and what was last seen."""
+    """An awaited event did not happen in time; the message names it, the seconds, and the last state."""
 
 
 def file_error(error: OSError, place: str, remedy: str, reason: str = "", what: str = "") -> ClusterError:

@@ -40,7 +40,7 @@ class Key(t.Protocol):
 
 
 class Answer(t.NamedTuple):
-    """What came back: ``status`` is None when no answer came or it was not HTTP. ``error`` says why, or why the body is not complete.
+    """An answer: ``status`` is None when no answer came or it was not HTTP. ``error`` is the reason, or why the body is not complete.
 
     ``silent``: no answer came at all, rather than one that could not be understood.
     """
@@ -57,7 +57,7 @@ class Answer(t.NamedTuple):
 
 
 class _Stream(io.RawIOBase):
-    """What is received on a connection, up to its limit and deadline."""
+    """The bytes received on a connection, up to its limit and deadline."""
 
     def __init__(self, connection: Connection, sock: socket.socket) -> None:
         self._connection, self._sock = connection, sock
@@ -120,7 +120,7 @@ class Connection(http.client.HTTPConnection):
         if not key:
             return {}
         self.connect()
-        # What was looked at is what is used: no other connection is made in its place.
+        # The checked connection is the one in use: no other is made in its place.
         self.auto_open = 0
         return key.headers(self._connected)
 
@@ -138,7 +138,7 @@ def base_url(address: str, port: int) -> str:
 
 
 def trusting(ca_file: str = "") -> ssl.SSLContext:
-    """Return what certificates are verified by: what the system trusts, and the authorities in a file. Raises OSError when that cannot be read."""
+    """Return the context that verifies certificates: the system's authorities, and those in a file. Raises OSError when that cannot be read."""
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(cafile=ca_file)
@@ -146,7 +146,7 @@ def trusting(ca_file: str = "") -> ssl.SSLContext:
 
 
 def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT, tls: ssl.SSLContext | None = None) -> Connection:
-    """Return a connection to the server of ``url``. With https its certificate is verified, by ``tls`` or else by what the system trusts."""
+    """Return a connection to the server of ``url``. With https its certificate is verified, by ``tls`` or else by the system's authorities."""
     parts = urllib.parse.urlsplit(url)
     host, is_https = parts.hostname or "", parts.scheme == "https"
     where = host, parts.port or (443 if is_https else 80)
@@ -188,7 +188,7 @@ def ask(
     tls: ssl.SSLContext | None = None,
     key: Key | None = None,
 ) -> Answer:
-    """Ask ``url`` and return what came back within ``timeout`` seconds, all in all. Never raises. Without its ``key`` nothing is asked."""
+    """Ask ``url`` and return the answer within ``timeout`` seconds in total. Never raises. Without its ``key`` nothing is asked."""
     content = bytearray()
     status: int | None = None
     error, silent = "", False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Removes secrets from what leaves a node. This module util is PRIVATE to the collection.
+"""Removes secrets from all data that leaves a node. This module util is PRIVATE to the collection.
 
 Every pattern takes time in proportion to the text: no repetition is within another, and one at a pattern's beginning starts only where a name starts.
 """
@@ -38,13 +38,13 @@ HIDDEN = "<secret>"
 #: How every such text begins; the ones of known secrets have a name.
 HIDDEN_START = "<secret"
 
-#: How the name of a variable, an option or a key ends that holds a secret, or several. Several tokens are mostly a number, so those of one kind count.
+#: The end of the name of a variable, an option or a key with a secret, or several. Several tokens are mostly a number, so those of one kind count.
 #: The first look is for speed alone.
 _SECRET_END = (
     r"(?=[abcekpst])(?:(?:token(?:s(?:(?<=hf[_-]tokens)|(?<=(?:api|bot)[_-]tokens)|(?<=auth[_-]tokens)|(?<=(?:access|bearer|secret|github|gitlab)[_-]tokens)"
     r"|(?<=refresh[_-]tokens)))?|api[_-]?keys?|secrets?"
     r"|(?:secret|access|private|account|signing|encryption|auth)[_-]?keys?|passw(?:or)?ds?|passphrases?|credentials?)"
-    # One of several, or what says again that it is the secret itself.
+    # One of several, or a word for the secret itself.
     r"(?:[_-](?:value|text|string|plain|raw|b64|base64|old|new|\d{1,2})|\d{1,2})?"
     r"|(?<=[_-])pass|(?<=SSH)(?-i:PASS)|(?<=DB)(?-i:PASS)|(?<=_)pwd|(?<=[_-])pat|cookies?|(?<=_)(?-i:KEY)|(?<=--)(?:key|auth|bearer)|(?<=2-)bearer)"
 )
@@ -62,9 +62,9 @@ _HARMLESS_NAME = re.compile(
     r"(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-|^nopasswd$)"
 )
 
-#: Values that say that there is none, or none here.
+#: Values that mean no secret.
 _NO_VALUE = ("none", "null", "true", "false", "[", "{")
-#: How values begin that say where a secret comes from.
+#: The beginnings of values that refer to a secret elsewhere.
 _ELSEWHERE = ("{{", "${", "$(")
 #: Where containers have the files with their secrets. A path there is not a secret.
 _MOUNTED = "/run/secrets/"
@@ -73,7 +73,7 @@ _MOUNTED = "/run/secrets/"
 _SLASH = r"(?:\\{0,3}/|%2F)"
 _PATH = r"(?:[\w%.~@+-]|\\{0,3}/)+"
 
-#: How a header says what kind of secret follows.
+#: The words of a header for the kind of secret that follows.
 _SCHEME = r"(?:basic|bearer|digest|negotiate|token|api-?key|key|ntlm)"
 
 #: Secrets that show what they are, whatever surrounds them. The text before a secret is kept.
@@ -91,7 +91,7 @@ _SHAPES = (
     re.compile(r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)(?:(?!-----)[^\"'<>])+"),
     # User and password within an address; a token may replace either.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>]+(?=@)"),
-    # The same with a password that was not encoded, so that it contains what ends a host: behind a colon that no port follows, up to the last @.
+    # The same with a password that was not encoded, so that it contains signs that end a host: behind a colon that no port follows, up to the last @.
     # A password that begins as a port does, and a token with a slash, cannot be distinguished from a port or a path with an @.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>@:\[]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s\"'<>])+(?=@)"),
     re.compile(

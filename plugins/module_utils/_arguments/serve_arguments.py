@@ -22,7 +22,7 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$", re.IGNORECASE)
 class Reserved(t.NamedTuple):
     """Where an argument comes from that the collection sets itself: two places for one value would drift apart."""
 
-    #: What of a profile or an inventory it is set from; empty where the module alone refuses it.
+    #: The field of a profile or the setting of an inventory that sets it; empty where only the module refuses it.
     setting: str
     #: Why the module refuses it among the arguments, and what to do; empty where the roles pass it there.
     remedy: str = ""
@@ -62,7 +62,7 @@ REFUSED = {
     "grpc_port": "has the engine serve gRPC as well, where it asks for no key",
 }
 
-#: What has the engine run code of a model.
+#: The argument that lets the engine run a model's code.
 TRUST = "trust_remote_code"
 #: Names that the engine knows and that are the beginning of one that is judged.
 _WHOLE = ("tokenizer",)
@@ -123,7 +123,7 @@ def option(name: str, value: t.Any) -> list[str]:
         return [word] if value else ["--no-" + word[2:]]
     if isinstance(value, list):
         if any(map(is_option, value)):
-            # It may hold a secret, so it is not shown.
+            # It may contain a secret, so it is not shown.
             raise ClusterError(f"serve argument {name}: a list cannot hold a word that begins with a dash", remedy="Write it as an argument of its own.")
         return [word, *(scalar(name, item) for item in value)]
     text = scalar(name, value)

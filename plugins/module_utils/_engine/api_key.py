@@ -41,7 +41,7 @@ class Withheld(UnknownState):
 
 
 class ApiKey:
-    """The key of an engine's API, empty for one that has none. It leaves in the headers of a connection to the engine's container alone.
+    """The key of an engine's API, empty for one that has none. It is sent only in the headers of a connection to the engine's container.
 
     ``pid`` is a process of that container, as the host sees it; None where none lives.
     """
@@ -63,7 +63,7 @@ class ApiKey:
         return {"Authorization": f"Bearer {self._text}"}
 
     def _check(self, connected: socket.socket) -> None:
-        """Raise :class:`Withheld` unless the engine's container holds the other end of a connection."""
+        """Raise :class:`Withheld` unless the other end of a connection is in the engine's container."""
         where = _place(connected.getpeername())
         at = _http.base_url(*where)
         see = f"See which program listens there: ss -ltnp 'sport = :{where[1]}'"
@@ -84,7 +84,7 @@ class ApiKey:
             raise Withheld(f"the listener at {at} is unknown: {error}", BECOME) from error
 
     def require(self, url: str, timeout: float) -> None:
-        """Raise :class:`Withheld` unless who answers at ``url`` now would get the key: before another program sends it there."""
+        """Raise :class:`Withheld` unless the program that answers at ``url`` now would get the key; for another program that sends it there."""
         if not self._text:
             return
         try:
@@ -94,7 +94,7 @@ class ApiKey:
             raise Withheld(f"{url}: {error.strerror or error}", "See the playbook status.") from error
 
     def why_withheld(self, url: str, timeout: float) -> str:
-        """Return why who answers at ``url`` now would not get the key, empty when it would, or when there is none."""
+        """Return why the program that answers at ``url`` now would not get the key, empty when it would, or without a key."""
         try:
             self.require(url, timeout)
         except Withheld as error:
@@ -154,7 +154,7 @@ def _container_of(pid: int | None, proc: str) -> str:
     if inside == os.readlink(f"{proc}/self/ns/pid"):
         raise Withheld("its engine has no namespace of processes of its own", "Run the engine in a container.")
     if users != os.readlink(f"{proc}/self/ns/user"):
-        # Any account can make itself one, and in it what looks like a container.
+        # Any account can create one, and in it a process that looks like a container's.
         raise Withheld("a process that looks like its engine is in a namespace of users of its own", "See the playbook status.")
     return inside
 

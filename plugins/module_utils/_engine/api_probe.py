@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reads what an API of OpenAI's kind says of what it serves. This module util is PRIVATE to the collection.
+"""Reads the models and the progress that an OpenAI-like API reports. This module util is PRIVATE to the collection.
 
 Any program may answer: an answer that cannot be parsed is unknown, and is shown as it is.
 """
@@ -105,6 +105,6 @@ def parse_progress(text: str) -> Progress | None:
 
 
 def _longest(counts: t.Mapping[float, float], total_s: float) -> float:
-    """Return what no observation of a histogram is above: the bound that holds them all, or all of them together where that is less."""
+    """Return an upper bound of a histogram's observations: the lowest bound that covers all, or their sum where that is less."""
     whole = max(counts.values(), default=0.0)
     return min([total_s, *(bound for bound, count in counts.items() if count >= whole)])

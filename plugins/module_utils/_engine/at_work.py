@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import ancestors, read_bytes, require_all_seen, scan
 
-#: How many of those who serve a message names.
+#: How many serving processes a message names.
 NAMED = 3
 
 
@@ -52,7 +52,10 @@ class Found(t.NamedTuple):
 
 
 def among(pids: t.Iterable[int], noted: int | None = None, proc: str = "/proc") -> Found:
-    """Return which of these processes are at work; ``noted`` is the main process of our engine. Raises :class:`UnknownState` when one may not be seen."""
+    """Return which of these processes are at work; ``noted`` is the recorded main process of the engine.
+
+    Raises :class:`UnknownState` when one may not be seen.
+    """
     processes = require_all_seen(scan(proc, pids)).processes
     found = classify.parts(processes)
 
@@ -123,7 +126,7 @@ def within(containers: t.Container[str], proc: str = "/proc") -> list[str]:
 
 
 def refusal(what: str, serving: t.Sequence[str], otherwise: str) -> ClusterError:
-    """Return the error for what would take files, memory or the network from an engine that serves."""
+    """Return the error for an action that would take files, memory or the network from an engine that serves."""
     more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
     return ClusterError(
         f"{what} while an engine serves: {'; '.join(serving[:NAMED])}{more}",

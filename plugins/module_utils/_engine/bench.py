@@ -97,7 +97,7 @@ def counters(url: str, key: _http.Key | None, timeout: float) -> Counters:
 
 
 def require_idle(url: str, key: _http.Key | None, timeout: float) -> None:
-    """Raise :class:`ClusterError` where the engine has requests, :class:`UnknownState` where it does not say whether it has any."""
+    """Raise :class:`ClusterError` where the engine has requests, :class:`UnknownState` where it does not report them."""
     requests = interruption.counted(engine_state.asked(f"{url}/metrics", timeout, key), f"{url}/metrics")
     if requests.count == 0:
         return

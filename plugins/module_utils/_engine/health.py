@@ -32,7 +32,7 @@ SPINS_PERCENT, RESTS_PERCENT = 50.0, 5.0
 
 
 class Probe(t.NamedTuple):
-    """One question for a token, as far as it matters: how the API answered, whether a token came, and what moved meanwhile.
+    """One request for a token: how the API answered, whether a token came, and what progressed meanwhile.
 
     ``grew`` is None where the metrics do not say; ``still_s``: for how long looks have found no progress, ``limit_s``: when that is a stall.
     ``withheld``: why the program that answers did not get the API's key, and so was not asked.
@@ -63,7 +63,7 @@ Processes = t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]
 
 
 def grew(before: Progress | None, after: Progress | None) -> bool | None:
-    """Return whether an engine worked between two looks at its metrics, None when one of them does not say."""
+    """Return whether an engine worked between two readings of its metrics, None when one of them is missing."""
     if before is None or after is None:
         return None
     sent = before.fabric is not None and after.fabric is not None and after.fabric > before.fabric
@@ -80,7 +80,7 @@ def stall_limit(progress: Progress | None, length: int | None) -> float:
 
 
 class Still(t.NamedTuple):
-    """Since when looks at one run of an engine have found no progress, in seconds since boot; what its metrics said then."""
+    """Since when probes of one run of an engine have found no progress, in seconds since boot, and its metrics at that time."""
 
     run_id: str
     since: float
@@ -88,7 +88,7 @@ class Still(t.NamedTuple):
 
     @classmethod
     def of_note(cls, note: t.Mapping[str, t.Any] | None) -> Still | None:
-        """Return what an earlier look noted, None when it noted nothing that can be read. Versions before this one noted nothing of the fabric."""
+        """Return the record of an earlier probe, None when it cannot be read. Earlier versions did not record the fabric."""
         try:
             figures = [None if value is None else float(value) for value in [*note["progress"], note.get("fabric")]] if note else []
             return cls(note["run_id"], float(note["since"]), Progress(*figures)) if note else None
@@ -96,7 +96,7 @@ class Still(t.NamedTuple):
             return None
 
     def as_note(self) -> dict[str, t.Any]:
-        """Return what the next look reads, also one of an earlier version: it takes five figures, and passes over the fabric's."""
+        """Return the record for the next probe, also one of an earlier version: that reads five figures, and ignores the fabric's."""
         *figures, fabric = self.progress
         return {"run_id": self.run_id, "since": self.since, "progress": figures, "fabric": fabric}
 

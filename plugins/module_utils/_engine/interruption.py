@@ -37,7 +37,7 @@ class Requests(t.NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return it in words, for a message."""
+        """Return it as text for a message."""
         return f"how many requests it has is unknown: {self.unknown}" if self.count is None else f"it has {self.count} request(s), running or waiting"
 
 

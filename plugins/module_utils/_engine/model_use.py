@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, open_files, read_bytes, require_all_seen, scan
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: A command line with this word asks for the removal of what it names.
+#: A command line with this word requests the removal of the model that it names.
 REQUEST = "gb10_models_remove"
 
 #: How many processes a message names.
@@ -73,7 +73,7 @@ class Run(t.NamedTuple):
 
 
 class Uses(t.NamedTuple):
-    """All that is known of who uses models on a node; ``opened`` has (who, file) by a repository's directory, ``unasked`` who may have more open."""
+    """The users of models on a node; ``opened`` has (process, file) by a repository's directory, ``unasked`` processes whose open files are unknown."""
 
     commands: list[Command]
     opened: dict[str, list[tuple[str, str]]]
@@ -87,13 +87,13 @@ class Uses(t.NamedTuple):
             raise UnknownState(f"{', '.join(self.unasked[:NAMED])} may not be asked which files are open", remedy=BECOME, reason="permission")
 
     def of_repository(self, repo: str, commit: str, blobs: t.Container[str]) -> list[str]:
-        """Return who uses a revision of a repository, in words."""
+        """Return the users of a revision of a repository, as texts."""
         named = [command.text for command in self.commands if named_revision(command.words, repo) in ("", commit)]
         opened = [who for who, file in self.opened.get(repo_directory(repo), []) if _is_part(file, commit, blobs)]
         return list(dict.fromkeys([*named, *opened]))
 
     def of_directory(self, path: str, proc: str) -> list[str]:
-        """Return who uses a plain directory, in words, wherever a container has it."""
+        """Return the users of a plain directory, as texts, wherever a container has it."""
         return list(dict.fromkeys(command.text for command in self.commands if any(_leads_to(command.pid, word, path, proc) for word in command.words)))
 
     def last_run(self, repo: str, commit: str) -> Run | None:
@@ -129,7 +129,7 @@ def named_revision(words: t.Sequence[str], repo: str) -> str | None:
 
 
 def names_a_model(words: t.Sequence[str]) -> bool:
-    """Return whether the command line of an engine's server says what it serves."""
+    """Return whether the command line of an engine's server names its model."""
     given = options(words)
     further = [word for word in given[""].split()[1:] if word != "serve"]
     return bool(further) or any(name.startswith(("model", "hf")) for name in given)
@@ -163,7 +163,7 @@ def opened_files(pid: int, proc: str) -> set[str]:
 
 
 def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
-    """Return who has which file open, by a repository's directory, and who may not be asked."""
+    """Return the open files with their processes, by a repository's directory, and the processes that may not be read."""
     found: dict[str, list[tuple[str, str]]] = {}
     unasked = []
     for process in seen.processes.values():

@@ -24,14 +24,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes impor
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, MADE_OF, ORDER, RUN_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: What the launcher and the host write in the directory of notes.
+#: The files that the launcher and the host write in the directory of records.
 RUN_NOTE = "run.json"
 NOTES = (RUN_NOTE, "run.json.broken", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json")
 #: The directory among them, and those next to the logs; the last one is the host's, and containers of older versions could write next to it.
 CONFIG, KEPT_LOGS = "config", "containers"
-#: What the launcher writes in the directory of logs.
+#: The files that the launcher writes in the directory of logs.
 LOGS = re.compile(rf"(?:{RUN_ID.pattern})\.log(?:\.1(?:\.new)?)?")
-#: What programs in the container make in its directory of caches.
+#: The directories that programs in the container create in its directory of caches.
 CACHES = tuple(sorted(os.path.basename(path) for path in confinement.cache_variables("/").values()))
 
 
@@ -104,7 +104,7 @@ def _forged(paths: EnginePaths) -> list[Plant]:
 
 
 def _in_the_way(paths: EnginePaths) -> list[Plant]:
-    """Return what keeps an engine from starting, or its logs and caches from being written."""
+    """Return the entries that prevent an engine from starting, or its logs and caches from being written."""
     logs = [f"{ENGINE_LOGS}/{name}" for name in _names(paths.log, ENGINE_LOGS) if LOGS.fullmatch(name)]
     caches = [f"{image}/{name}" for image in _names(paths.cache) for name in CACHES]
     every = [
@@ -118,7 +118,7 @@ def _in_the_way(paths: EnginePaths) -> list[Plant]:
 
 
 def check(paths: EnginePaths) -> None:
-    """Raise :class:`untrusted.Tampered` where something was planted: who did that, and what takes it away."""
+    """Raise :class:`untrusted.Tampered` where something was planted, with its origin and the remedy."""
     plants = _looked(_in_the_way, paths)
     if not plants:
         return
@@ -149,7 +149,7 @@ def clear(paths: EnginePaths) -> None:
     Raises OSError.
     """
     for plant in found(paths):
-        # Of the caches, all of that image's go: what is left of them fits to nothing.
+        # All caches of that image are removed: the rest of them is of no use.
         _remove(plant.top, plant.path.partition("/")[0] if plant.top == paths.cache else plant.path)
     for entry in [*untrusted.walk(paths.log, ENGINE_LOGS)] if os.path.isdir(paths.engine_log) else []:
         if _is_odd(entry):

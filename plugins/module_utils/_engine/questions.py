@@ -66,7 +66,7 @@ class Message(t.NamedTuple):
 
 
 class Question(t.NamedTuple):
-    """A question: ``text`` is what a user would have typed, ``expected`` says in words what is right, ``wrong`` says what is not, or nothing."""
+    """A question: ``text`` is the user's message, ``expected`` describes the right answer, ``wrong`` returns what is wrong, or an empty text."""
 
     text: str
     expected: str
@@ -80,7 +80,7 @@ def after_thinking(content: str) -> str:
 
 
 def damage(text: str) -> str:
-    """Return in words why a text is garbage, empty when it is none."""
+    """Return why a text is garbage, empty for a sound one."""
     text = text[:SEARCHED]
     if "\ufffd" in text:
         return "it has U+FFFD, tokens that are not text"
@@ -259,7 +259,7 @@ def parse_message(body: bytes) -> Message | None:
         message = choice["message"]
         return Message(
             content=str(message.get("content") or ""),
-            # vLLM says `reasoning` since 0.12, `reasoning_content` before.
+            # vLLM uses `reasoning` since 0.12, `reasoning_content` before.
             reasoning=str(message.get("reasoning") or message.get("reasoning_content") or ""),
             tool_calls=[dict(call) for call in message.get("tool_calls") or []],
             finish_reason=str(choice.get("finish_reason") or ""),

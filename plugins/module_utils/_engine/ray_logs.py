@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Ray's workers write in a node's container, read on from look to look. This module util is PRIVATE to the collection.
+"""The logs of Ray's workers in a node's container, read in steps. This module util is PRIVATE to the collection.
 
 A rank's own last lines are there, and on its own node alone: Ray forwards them to the head's log late, or not at all.
 The container can write all of it: see :mod:`untrusted`.
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import untrust
 SESSIONS = "tmp/ray"
 SESSION = re.compile(r"session_\d{4}-[\w-]+\Z")
 WORKER = re.compile(r"worker-[\w-]+\.(?:out|err)\Z")
-#: Files that are followed, the newest, and bytes of one that a look returns. A line that is longer is given up.
+#: How many of the newest files are followed, and bytes of one that a step returns. A longer line is dropped.
 MOST_FILES, CHUNK = 64, 65536
 
 

@@ -95,7 +95,7 @@ def check(params: dict[str, t.Any]) -> None:
 
 
 def check_address(name: str, value: str | None) -> None:
-    """Raise :class:`ClusterError` unless an option is left out or holds an IP address."""
+    """Raise :class:`ClusterError` unless an option is left out or is an IP address."""
     try:
         ipaddress.ip_address(value or "0.0.0.0")
     except ValueError as error:

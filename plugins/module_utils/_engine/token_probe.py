@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One question for a token, and whether the engine works that gives none. This module util is PRIVATE to the collection."""
+"""One request for a token, and whether an engine that gives none still works. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import comma
 
 
 class Asked(t.NamedTuple):
-    """What came of the question: how the API answers its health, the proof, and without one what is known of the engine's work."""
+    """The result of the request: how the API answers its health, the proof, and without one the engine's progress."""
 
     api: str
     completion: engine_state.Completion | None
@@ -46,7 +46,7 @@ def fabric_of(sysfs_root: str) -> int | None:
 
 
 def progress_of(url: str, key: ApiKey | None, timeout: float, sysfs_root: str = "") -> api_probe.Progress | None:
-    """Return what an engine's metrics and the fabric say of its work, None when the metrics are not given or cannot be read.
+    """Return the progress that an engine's metrics and the fabric show, None when the metrics are missing or cannot be read.
 
     The key is sent only when the API asks for it.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the NVIDIA driver says about GPUs and their processes. This module util is PRIVATE to the collection."""
+"""The NVIDIA driver's short facts about GPUs and their processes. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"^[0-9]{1,10}$")
 
 @dataclasses.dataclass(frozen=True)
 class GpuProcess:
-    """One process as the driver lists it; ``used_mib`` is None where the driver does not say."""
+    """One process as the driver lists it; ``used_mib`` is None where the driver does not report it."""
 
     pid: int
     name: str
@@ -97,7 +97,7 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
 
 
 def answer(result: ToolResult) -> str:
-    """Return what the driver's tool printed. Raises :class:`UnknownState` with its words when it failed, or knows no GPU."""
+    """Return the output of the driver's tool. Raises :class:`UnknownState` with that output when it failed, or has no GPU."""
     if result.rc != 0 or result.stdout.strip() == NO_DEVICES:
         raise UnknownState(
             f"nvidia-smi failed with status {result.rc}: {first_line(result.raw)}",
@@ -109,7 +109,7 @@ def answer(result: ToolResult) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that says something, or a word for silence."""
+    """Return the first line that is not empty, or ``no output``."""
     return next(filter(None, map(str.strip, text.splitlines())), "no output")
 
 
@@ -119,7 +119,7 @@ def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
 
 
 def state_of(pid: int, proc_root: str) -> str:
-    """Return what became of a process that the driver lists.
+    """Return the state of a process that the driver lists.
 
     ``ghost``: the kernel has no such process. ``defunct``: it has ended and waits for its parent. ``unknown``: it is there but may not be
     looked at.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the NVIDIA driver says about GPUs in depth: ``nvidia-smi -q -x``. This module util is PRIVATE to the collection.
+"""The NVIDIA driver's facts about GPUs in depth: ``nvidia-smi -q -x``. This module util is PRIVATE to the collection.
 
 The answer is text of another program, read as such: no entity is expanded, no document type definition is fetched, and half an answer
 and half an answer is refused.

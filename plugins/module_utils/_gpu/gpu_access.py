@@ -29,10 +29,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
 
-#: What all GPUs of a node are called as a CDI device.
+#: The name of all GPUs of a node as a CDI device.
 ALL_GPUS = f"{cdi.NVIDIA_KIND}=all"
 
-#: What writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
+#: The unit that writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
 #: starts it after multi-user.target, and none before August 2026 starts it before Docker.
 REFRESH_UNIT = "nvidia-cdi-refresh.service"
 #: Seconds that the devices get to come, those between two looks, and those of one question to systemd.
@@ -43,7 +43,7 @@ CDI_AGAIN = (
     "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 )
 
-#: What keeps a container from the GPU: what Docker's engine, NVML or CUDA says, our message, remedy.
+#: Why a container does not reach the GPU: the error text of Docker, NVML or CUDA, the message, the remedy.
 FAILURES: list[tuple[str, str, str]] = [
     (
         r"could not select device driver|unknown or invalid runtime name",
@@ -89,7 +89,7 @@ FAILURES: list[tuple[str, str, str]] = [
 
 
 def _cdi_names(gpus: Gpus) -> list[str]:
-    """Return what these GPUs are called as CDI devices."""
+    """Return the names of these GPUs as CDI devices."""
     if gpus in ("none", []):
         return []
     return [f"{cdi.NVIDIA_KIND}={gpu}" for gpu in (["all"] if gpus == "all" else gpus)]
@@ -112,7 +112,7 @@ def given_by_cdi(inspected: t.Mapping[str, t.Any]) -> bool:
 
 
 def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root: str = "/etc") -> list[str]:
-    """Return the CDI devices that the engine can give, once these GPUs are among them; without them where nothing says that they will come.
+    """Return the CDI devices that the engine can give, once these GPUs are among them; without them where they are not expected to come.
 
     They will where the container before had its GPU by CDI (``before``), and where a unit writes the specification at boot. To ask for the GPU in another
     way then would give one that the next reload of systemd takes away. Raises :class:`WaitTimeout` when they do not come, :class:`UnknownState` when the
@@ -219,7 +219,7 @@ def proof_path(state_dir: str, image: dict[str, t.Any]) -> str:
 
 
 def proof_key(gpus: Gpus, proc_root: str = "/proc") -> dict[str, t.Any]:
-    """Return what an answer holds for: this probe, these GPUs, this boot, this driver."""
+    """Return the conditions under which an answer is valid: this probe, these GPUs, this boot, this driver."""
     probe = hashlib.sha256(inspect.getsource(gpu_probe).encode()).hexdigest()
     return {"probe": probe, "gpus": gpus, "boot": boot_id(proc_root), "driver": optional_text(os.path.join(proc_root, "driver/nvidia/version"))}
 

@@ -149,7 +149,7 @@ def not_known(error: UnknownState, node: str) -> dict[str, t.Any]:
 
 def run_mark(pid: int, state: str, proc_root: str) -> str | None:
     """Return the mark of the engine's run that a process descends from, empty without one, None when it cannot be asked."""
-    # What hangs in the kernel may hold its own memory locked, and would have its reader hang too.
+    # A process that hangs in the kernel may keep its memory locked, and its reader would hang too.
     if state in "DZX":
         return None
     try:

@@ -124,7 +124,7 @@ def installed_version(name: str, files: dict[str, str], release: str, tool: str 
 
 
 def version_key(release: str) -> list[tuple[int, int, str]]:
-    """Return what sorts kernel releases by age, as the boot loader's scripts do: runs of digits as numbers."""
+    """Return the sort key of a kernel release by age, as the boot loader's scripts sort: runs of digits as numbers."""
     return [(1, int(piece), "") if piece.isdecimal() and piece.isascii() else (0, 0, piece) for piece in re.split(r"([0-9]{1,18})", release) if piece]
 
 

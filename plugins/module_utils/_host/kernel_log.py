@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the kernel logged about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
+"""The kernel's log lines about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
 
 Lines are distinguished by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
 ``journalctl -k`` in any of its forms. Only what the kernel itself said counts: a record of another facility was written into
@@ -30,7 +30,7 @@ FILE_LIMIT = 16 * 1024 * 1024
 _RECORD_SIZE = 64 * 1024
 #: Records of /dev/kmsg that are read.
 RECORD_LIMIT = 50_000
-#: Lines of the journal that are read, the newest; as JSON they stay below what is read of a tool's output.
+#: Lines of the journal that are read, the newest; as JSON they stay below the limit of a tool's output.
 JOURNAL_LIMIT = 12_000
 #: Different events that are reported; the same one again only raises its count.
 EVENT_LIMIT = 200
@@ -56,7 +56,7 @@ _SHORT = re.compile(
     r"^[A-Z][a-z]{2} (?:[ \d]\d|\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Z]{2,5})? \S+ (?P<sender>[^:\s]+): (?P<text>.*)$", re.ASCII
 )
 
-#: What is worth telling, by kind; the first that matches names the kind.
+#: The kinds of events; the first pattern that matches names the kind.
 _KINDS = (
     ("nv_no_memory", re.compile(r"NV_ERR_NO_MEMORY")),
     ("xid", re.compile(r"NVRM: Xid \(")),
@@ -82,7 +82,7 @@ _KINDS = (
     ("mlx5", re.compile(r"\bmlx5_(?:core|ib)\b")),
 )
 
-#: What a healthy machine says at every boot.
+#: Lines of a healthy machine at every boot.
 _HARMLESS = re.compile(
     r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated|NVRM: GSP firmware loaded|NVRM: GPU at PCI:\S+ GPU-"
     # At every session of a profiler, and when the driver takes back that the GPU needs a reset.
@@ -94,7 +94,7 @@ _HARMLESS = re.compile(
     r"|insufficient power on the PCIe slot"
 )
 
-#: By what a line of mlx5 is worth telling where the log has no priorities; the driver's chatter at boot has none of these words.
+#: Words that make a line of mlx5 an event where the log has no priorities; the driver's chatter at boot has none of these words.
 _TROUBLE = re.compile(r"\berr(?:or)?s?\b|fail|timeout|timed out|unplugged|fatal|syndrome|health|reset|\blost\b|\bbad\b|\bhigh temp", re.IGNORECASE)
 _MLX5_LINK = re.compile(r"\bmlx5_core \S+ (?P<netdev>[^\s:]+): Link (?P<way>up|down)$")
 
@@ -217,7 +217,7 @@ class Collector:
             self.truncated = True
 
     def events(self) -> list[dict[str, t.Any]]:
-        """Return what was found, in the order of the log."""
+        """Return the events in the order of the log."""
         return list(self._found.values())
 
     def _kind(self, line: Line) -> str | None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a model's config.json says that its memory follows from. This module util is PRIVATE to the collection.
+"""The facts in a model's config.json from which its memory follows. This module util is PRIVATE to the collection.
 
 Facts are a flat mapping: what a profile keeps in ``memory.config``, what the collection's own table of models holds, and what is read from the
 config.json in a hub cache. Names are those of config.json where it has one. Layers are counted by what they keep for a sequence:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a model takes of each node's memory, while it loads and while it serves. This module util is PRIVATE to the collection.
+"""The memory that a model needs on each node, while it loads and while it serves. This module util is PRIVATE to the collection.
 
 One formula, pure, with nothing but Python's standard library, so that a node and the controller get the same answer. Everything is in GiB a node
 unless a name says otherwise. A node runs one rank of the engine. Every figure comes with what it may be wrong by, as plus or minus; those of independent
@@ -215,7 +215,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
 
 
 def _left(use: recipe.Settings, node: components.Node, of: _Parts) -> str:
-    """Say what share and own parts leave, where that is the reason."""
+    """Return the rest of a message about the KV cache: the pinned size, or what share and own parts leave."""
     if use.kv_bytes is not None:
         return " GiB, as pinned"
     return f" GiB: {use.share:g} of {node.total:g} GiB less {of.inner:.1f} for weights, activations and graphs"

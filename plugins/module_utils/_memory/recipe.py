@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a recipe memory follows from: the settings that the engine would read. This module util is PRIVATE to the collection."""
+"""The settings of a recipe from which memory follows, as the engine would read them. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KV_BYTES = {"fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, "fp4": 0.5625, "bfloat16"
 
 
 class Settings(t.NamedTuple):
-    """What of a recipe memory follows from. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine, whose own share is
+    """The settings of a recipe from which memory follows. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine, whose own share is
     ``default_share``. ``unread`` names the values of arguments that the engine would not read, so there is no plan with them."""
 
     tensor: int
@@ -67,7 +67,7 @@ class Settings(t.NamedTuple):
 
     @property
     def left_to_engine(self) -> bool:
-        """Whether nothing but the engine's own default says how much memory it takes."""
+        """Whether only the engine's own default decides how much memory it takes."""
         return self.utilization is None and self.kv_bytes is None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 
-#: What every server of the protocol says first (RFC 4253, 4.2); other lines may come before.
+#: The first words of every server of the protocol (RFC 4253, 4.2); other lines may come before.
 GREETING = b"SSH-"
 #: Bytes that are read of all that.
 SHOWN = 4096

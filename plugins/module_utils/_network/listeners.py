@@ -109,7 +109,7 @@ def _text(path: str) -> str:
 
 
 def socket_inodes(links: t.Iterable[str]) -> set[int]:
-    """Return the inodes of the sockets among what a process has open."""
+    """Return the inodes of the sockets among a process's open files."""
     return {int(match[1]) for match in map(_SOCKET.fullmatch, links) if match}
 
 

@@ -120,7 +120,7 @@ def ipv6_addresses(proc_root: str = "/proc") -> list[dict[str, t.Any]]:
 
 
 def link(name: str, sysfs_root: str = "/sys") -> dict[str, t.Any]:
-    """Return what sysfs says about one interface; figures are None where the kernel gives none (``carrier`` while it is down).
+    """Return the sysfs facts about one interface; figures are None where the kernel has none (``carrier`` while it is down).
 
     ``mtu`` is in bytes, ``speed`` in Mbit/s.
     """

@@ -32,7 +32,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.container impor
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
 
-#: What check mode returns as the session of a container that would be started: unlike any real one.
+#: The session in check mode of a container that would be started: unlike any real one.
 SESSION_TO_COME = "not-started-yet"
 
 #: The same text on every node: Ansible shows it once.
@@ -65,14 +65,14 @@ class Work(t.NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return it in words, for a message."""
+        """Return it as text for a message."""
         return "; ".join([*([f"{self.how}, {self.requests.text}"] if self.how else []), *(f"{other}, not of this cluster's engine" for other in self.others)])
 
 
 NO_WORK = Work("", "", Requests(None, "no engine lives"), False, [])
 
 
-# -- what is there ------------------------------------------------------------------------------------------------------
+# -- the current state --------------------------------------------------------------------------------------------------
 
 
 def find_own(docker: Docker, cluster: str, role: str) -> ExistingContainer | None:
@@ -92,13 +92,13 @@ def wanted_image_id(docker: Docker, params: Params, current: ExistingContainer |
 
 
 def live_work(docker: Docker, current: ExistingContainer | None, params: Params) -> Work:
-    """Return the live work in our container: the engine that the launcher noted, or any process that looks like a rank."""
+    """Return the live work in the node's container: the engine that the launcher recorded, or any process that looks like a rank."""
     if current is None or not current.holds_processes:
         return NO_WORK
     places = {**params, **current.fields}
     paths = engine_state.EnginePaths.of(places["state_dir"], places["log_dir"], params["cluster_name"])
     engine = engine_state.engine_state(paths, lenient=True)
-    # Whatever the container's notes say: what the launcher may have started, it stops.
+    # Whatever the container's records are: the launcher stops an engine that it may have started.
     ordered = os.path.exists(os.path.join(paths.launch, ORDER))
     seen = at_work.among(docker.top(current.id), engine["pid"])
     if not engine["live"] and not seen.parts:
@@ -110,7 +110,7 @@ def live_work(docker: Docker, current: ExistingContainer | None, params: Params)
     return Work(f"run {engine['run_id']}", engine["run_id"], requests, True, seen.others, not lacking)
 
 
-#: What becomes of a container, by the wanted state, for a message.
+#: The participle of an action on a container, by the wanted state, for a message.
 DONE_TO = {"started": "recreated", "stopped": "stopped", "absent": "removed"}
 
 
@@ -129,7 +129,7 @@ def guard(params: Params, node: str, current: ExistingContainer | None, changed:
             node=node,
             container=current.name,
         )
-    # Ranks that no run was noted for belong to the cluster's engine.
+    # Ranks without a recorded run belong to the cluster's engine.
     unready = work.run_id in params["unready_runs"] if work.run_id else bool(params["unready_runs"])
     whole = work.whole and not (engine_is_gone or params["lacks_rank"])
     interruption.check(interruption.Situation(bool(work.how), whole, unready, work.requests), params["interrupt_requests"], f"{what} ({work.how})")
@@ -186,7 +186,7 @@ class Actor(removal.Remover):
                 )
 
     def carry_out(self, steps: list[Action], current: ExistingContainer | None, stale: list[StaleHead]) -> None:
-        """Do what the plan says; stale containers go first. Nothing is stopped or removed before the devices of a container to come are there."""
+        """Carry out the plan, stale containers first. Nothing is stopped or removed before the devices of a new container are there."""
         devices: list[str] = []
         if self.wanted and any(step.verb == "create" for step in steps):
             devices = gpu_access.await_cdi_devices(self.docker, self.wanted.fields["gpus"], current is not None and current.by_cdi)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node's container: what is wanted, what is there, and the way from one to the other. This module util is PRIVATE to the collection.
+"""One node's container: the wanted one, the current one, and the steps from one to the other. This module util is PRIVATE to the collection.
 
 A wanted container knows two things: its ``fields``, which are what a user sees and sets, and what its executor derives from them (command,
 environment). Only fields are compared, so that a new version of the collection, which may derive other things from the same fields, never
@@ -56,7 +56,7 @@ if t.TYPE_CHECKING:
 #: The container's own log is kept bounded: three files of at most 50 MB.
 LOG_CONFIG = {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"}}
 
-#: Where programs keep what they compile and the model's own code: on the node, since the hub cache can only be read and a container is
+#: The directories of compiled code and of the model's own code: on the node, since the hub cache can only be read and a container is
 #: recreated. The user's own variables win.
 CACHES = confinement.cache_variables(CACHE_TARGET)
 
@@ -69,7 +69,7 @@ KEPT_LOGS = 5
 
 @dataclasses.dataclass(frozen=True)
 class WantedContainer:
-    """A wanted container. ``environment`` is what its executor needs; the user's own, a field, wins over it."""
+    """A wanted container. ``environment`` is that of its executor; the user's own, a field, wins over it."""
 
     cluster: str
     executor: str
@@ -150,7 +150,7 @@ class Action(t.NamedTuple):
 
 
 def difference_text(changed: Changes) -> str:
-    """Return the differing fields with what they were and what they are to be, in one line for a message."""
+    """Return the differing fields with their old and new values, in one line for a message."""
     return ", ".join(f"{name} {_short(before)} -> {_short(after)}" for name, (before, after) in sorted(changed.items()))
 
 
@@ -163,7 +163,7 @@ def _short(value: t.Any) -> str:
 
 
 def created_with(labels: dict[str, str]) -> Fields | None:
-    """Return the fields that a container was created with, None when its labels do not say."""
+    """Return the fields that a container was created with, None when its labels do not have them."""
     try:
         fields = json.loads(labels.get(LABEL_FIELDS, ""))
     except ValueError:
@@ -204,7 +204,7 @@ def changes(current: ExistingContainer, wanted: WantedContainer, protect: bool =
 
 
 def waiting_protections(current: ExistingContainer, wanted: WantedContainer) -> list[str]:
-    """Return what each protection gives that the container lacks since it did not exist when it was created."""
+    """Return the effect of each protection that the container lacks since it did not exist when it was created."""
     return [field.protection.what for field in missing_protections(current.fields, wanted.fields) if field.protection]
 
 
@@ -262,7 +262,7 @@ def creation_payload(
     itself, since its log is wanted then.
     """
     argv = [*wrapper, *wanted.command]
-    # The memory of an engine that crashes would fill the disk, and holds its secrets.
+    # The memory of an engine that crashes would fill the disk, and contains its secrets.
     no_core = [] if "core" in wanted.fields["ulimits"] else [{"Name": "core", "Soft": 0, "Hard": 0}]
     own = {
         "name": wanted.name,
@@ -303,9 +303,9 @@ def last_log(docker: Docker, wanted: WantedContainer) -> str:
     return docker.logs(inspected["Id"]) if inspected else ""
 
 
-# -- what went wrong -------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------------
 
-#: What Docker's engine says when a container cannot be made or started: pattern, our message, remedy.
+#: Docker's errors when a container cannot be created or started: pattern, the message, remedy.
 _REFUSALS: list[tuple[str, str, str]] = [
     *gpu_access.FAILURES,
     (
@@ -348,7 +348,7 @@ def under_removal(error: ClusterError) -> bool:
 
 
 def missing_program(text: str) -> str:
-    """Return the program that the text of Docker or of its init program says is not in the image, empty when there is none."""
+    """Return the program that is missing in the image by the text of Docker or of its init program, empty without one."""
     match = re.search(r'exec: "([^"]+)": (?:executable file not found|stat .*no such file)', text)
     match = match or re.search(r"exec (\S+) failed: No such file or directory", text)
     return match[1] if match else ""

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, ray
 
-#: What is said without a container.
+#: The keys without a container.
 NOTHING: dict[str, t.Any] = {
     "exists": False,
     "running": False,

@@ -17,7 +17,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: What may spread an engine's ranks over the nodes: Ray, or the engine's own executor.
+#: The executors that may spread an engine's ranks over the nodes: Ray, or the engine's own executor.
 EXECUTORS = ("ray", "native")
 
 #: Version of the fields, the first part of every digest. Fields of several changes are added in one step, under the next version: a
@@ -86,7 +86,7 @@ def bind(source: str, target: str, read_only: bool) -> dict[str, t.Any]:
 
 
 class Protection(t.NamedTuple):
-    """What a field protects. Its absence alone recreates no container unasked, and a warning says so.
+    """The protection by a field. Its absence alone recreates no container without consent, and a warning shows it.
 
     ``what`` is its name in that warning; ``instead`` returns the fields that a container had in its place before it existed.
     """
@@ -221,7 +221,7 @@ FIELDS = (
 )
 
 
-# -- what follows from it -----------------------------------------------------------------------------------------------
+# -- derived from the table ---------------------------------------------------------------------------------------------
 
 
 def of(executor: str) -> list[Field]:

@@ -49,7 +49,7 @@ def engine_is_gone(_changed: Changes) -> bool:
 
 
 def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
-    """Wait until the launcher holds the container open.
+    """Wait until the launcher keeps the container open.
 
     Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
     """

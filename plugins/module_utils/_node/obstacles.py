@@ -30,7 +30,7 @@ if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
 
-#: What the kernel calls the character devices that lead to a disk, and the numbers of those that lead to the memory: mem, kmem, port.
+#: The kernel's names of the character devices that lead to a disk, and the numbers of those that lead to the memory: mem, kmem, port.
 DISKS = ("bsg", "nvme", "nvme-generic", "scsi_generic")
 MEMORY = ((1, 1), (1, 2), (1, 4))
 
@@ -76,7 +76,7 @@ def check_secret_file(name: str, path: str) -> None:
 
 
 def check_hub(hf_home: str | None) -> None:
-    """Raise :class:`ClusterError` where another user than root chooses by a link what a container gets as its hub cache: Docker follows each."""
+    """Raise :class:`ClusterError` where another user than root chooses by a link which directory a container gets as its hub cache: Docker follows each."""
     hub = pathlib.PurePath(hf_home or "/", "hub")
     for path in (hub, *hub.parents) if hf_home else ():
         status = os.lstat(path) if os.path.lexists(path) else None
@@ -158,7 +158,7 @@ def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
 
 
 def container_by_name(docker: Docker, name: str) -> dict[str, t.Any] | None:
-    """Return what Docker knows about the container of this name, None when there is none."""
+    """Return Docker's description of the container of this name, None without one."""
     try:
         return docker.inspect(name)
     except NotFound:
@@ -184,13 +184,13 @@ def check_name(docker: Docker, cluster: str, role: str) -> None:
 
 
 def container_text(inspected: dict[str, t.Any]) -> str:
-    """Return a container in words, with its times to the second, for a message."""
+    """Return a container as text for a message, with its times to the second."""
     created, started = inspected["Created"][:19], inspected["State"]["StartedAt"][:19]
     return f"container {inspected['Name'].lstrip('/')} (image {inspected['Config']['Image']}, created {created}Z, started {started}Z)"
 
 
 def check_node(docker: Docker, params: Params, node: str, check_mode: bool) -> None:
-    """Check what every new container needs, with Ray or without. In check mode the image may still be to come."""
+    """Check the requirements of every new container, with Ray or without. In check mode the image may be missing."""
     image = params["image"]
     if not check_mode and not docker.image(image):
         raise ClusterError(f"image {image} is not on {node}", remedy="Copy it there: run the play with --tags image.", reason="image missing")
@@ -213,14 +213,14 @@ def foreign_listeners(found: list[dict[str, t.Any]], names: dict[str, str], own_
 
 
 def foreign_on(docker: EngineApi, ports: list[int], current: ExistingContainer | None) -> list[dict[str, t.Any]]:
-    """Return who listens on these ports of the node, without our own container."""
+    """Return the listeners on these ports of the node, without those of the node's own container."""
     found = listeners.listeners(ports) if ports else []
     names = {entry["Id"]: entry["Names"][0].lstrip("/") for entry in docker.containers({})} if found else {}
     return foreign_listeners(found, names, current.id if current else "")
 
 
 def listener_text(listener: dict[str, t.Any]) -> str:
-    """Return who listens in words, for a message."""
+    """Return a listener as text for a message."""
     if listener["pid"] is None:
         return f"port {listener['port']} on {listener['address']}: a process that only root can see"
     where = f" in container {listener['container_name']}" if listener["container"] else ""
@@ -228,7 +228,7 @@ def listener_text(listener: dict[str, t.Any]) -> str:
 
 
 def ports_taken(whose: str, node: str, taken: list[dict[str, t.Any]], variables: str) -> ClusterError:
-    """Return the refusal to share ports; ``whose`` says who needs them, ``variables`` which settings choose others."""
+    """Return the refusal to share ports; ``whose`` names their user, ``variables`` the settings that choose others."""
     return ClusterError(
         f"ports that {whose} needs are taken on {node}: {'; '.join(map(listener_text, taken))}",
         remedy=f"Stop the listener, or choose another {variables}.",

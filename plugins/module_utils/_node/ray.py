@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's container with Ray: its command, what it needs, and what Ray says of the cluster. This module util is PRIVATE to the collection.
+"""A node's container with Ray: its command, its requirements, and Ray's view of the cluster. This module util is PRIVATE to the collection.
 
 The functions that :func:`apply.apply` uses have the names of those in ``native.py``.
 """
@@ -83,7 +83,7 @@ class PortRange(t.NamedTuple):
 
 
 def parse_port_range(text: str, port: int) -> PortRange:
-    """Return the range written as ``FIRST-LAST``. Raises :class:`ClusterError` when it cannot hold what Ray needs."""
+    """Return the range written as ``FIRST-LAST``. Raises :class:`ClusterError` when it has too few ports for Ray."""
     match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
     if not match:
         raise ClusterError(f"is {text!r}", where="port_range", remedy="Write it as FIRST-LAST, for example 20100-20299.", reason="input")
@@ -171,7 +171,7 @@ def needed_ports(fields: Fields) -> list[int]:
 
 
 class RayTable(t.NamedTuple):
-    """What the head answered: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time.
+    """The head's answer: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time.
 
     ``without_token``: what came of the same question without the token, ``refused``, ``answered``, or why that is unknown.
     """
@@ -192,7 +192,7 @@ def ask(api: EngineApi | Docker, container_id: str, address: str, timeout: float
 
 
 def lacks_rank(api: EngineApi | Docker, current: ExistingContainer, argv: t.Sequence[str], timeout: float) -> bool:
-    """Return whether an engine on Ray's head lost a rank for certain: the living nodes have fewer GPUs than it has ranks. False when Ray does not say."""
+    """Return whether an engine on Ray's head lost a rank for certain: the living nodes have fewer GPUs than it has ranks. False when Ray does not answer."""
     words = options(run_words(argv))
     if words.get("distributed-executor-backend") != EXECUTOR or not current.running or "port" not in current.fields:
         return False
@@ -204,7 +204,7 @@ def lacks_rank(api: EngineApi | Docker, current: ExistingContainer, argv: t.Sequ
 
 
 def parse_table(result: ExecResult, timeout: float) -> RayTable:
-    """Return what the probe printed. Raises :class:`UnknownState` with its raw output when that cannot be read."""
+    """Return the probe's answer. Raises :class:`UnknownState` with its raw output when that cannot be read."""
     if result.rc == _SIGNALLED + signal.SIGALRM:
         return RayTable("", "", [], f"no answer within {timeout:g} s", "time")
     try:
@@ -220,7 +220,7 @@ def parse_table(result: ExecResult, timeout: float) -> RayTable:
 
 
 def answer(table: RayTable) -> dict[str, t.Any]:
-    """Return the keys of a result that say what the head answered."""
+    """Return the keys of a result from the head's answer."""
     return {
         "ray_version": table.ray_version,
         "python_version": table.python_version,
@@ -264,7 +264,7 @@ def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptim
 
 
 def check_waiting_helps(table: RayTable, image: str, address: str, node: str) -> None:
-    """Raise :class:`ClusterError` when what the head answered will not change by waiting."""
+    """Raise :class:`ClusterError` when the head's answer will not change by waiting."""
     if table.kind == "import":
         raise ClusterError(
             f"the python3 of image {image} has no Ray: {table.error}",
@@ -281,7 +281,7 @@ def check_waiting_helps(table: RayTable, image: str, address: str, node: str) ->
 
 
 def engine_is_gone(changed: Changes) -> bool:
-    """Return whether a worker's ranks are what is left of an engine that ended with its head: that head began another session, or runs Ray by now."""
+    """Return whether a worker's ranks are leftovers of an engine that ended with its head: that head began another session, or now runs Ray."""
     joined, now = changed.get("head_session", ("", ""))
     was, _wanted = changed.get("executor", ("", ""))
     return bool(joined) or (was == "native" and bool(now))
@@ -366,7 +366,7 @@ def to_remove_first(
 
 
 def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
-    """Wait until Ray knows this node, and return what the head answered for the result.
+    """Wait until Ray lists this node, and return the head's answer for the result.
 
     The head is not asked when it just listed this node as ready (``ray_nodes``). Raises :class:`ClusterError` as soon as the container
     ends, :class:`WaitTimeout` when the time is over.

@@ -40,7 +40,7 @@ def local_files() -> t.Iterator[None]:
 
 
 class Remover:
-    """Removes containers. ``top`` is the directory of their logs, ``timeout`` and ``sleep`` say in seconds how long their end is waited for."""
+    """Removes containers. ``top`` is the directory of their logs, ``timeout`` and ``sleep`` are the seconds of the wait and between two checks."""
 
     def __init__(self, docker: Docker, top: str, timeout: float, sleep: float) -> None:
         self.docker, self.top, self.timeout, self.sleep = docker, top, timeout, sleep

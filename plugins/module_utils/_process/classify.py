@@ -121,7 +121,7 @@ TENANT_NAMES = (
 #: Engines whose front end has no model: it starts a rank for each requested model, and without one it serves nothing.
 LOADS_ON_DEMAND = ("ollama",)
 
-#: Programs that hold a container open, or start others, and never an engine's core: what is below one of these was adopted by it.
+#: Programs that keep a container open, or start others, and never an engine's core: they have adopted the cores below them.
 _HOLDERS = frozenset(
     """
     init systemd tini tini-static docker-init dumb-init catatonit s6-svscan s6-overlay-suexec runsvdir runit supervisord
@@ -131,7 +131,7 @@ _HOLDERS = frozenset(
 
 
 class Part(t.NamedTuple):
-    """What a process is; ``words`` is what it runs, without an interpreter."""
+    """The kind of a process; ``words`` are its command without an interpreter."""
 
     process: Process
     kind: str
@@ -140,7 +140,7 @@ class Part(t.NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return it in words, for a message."""
+        """Return it as text for a message."""
         return f"{self.process.title} (pid {self.process.pid})"
 
 
@@ -172,7 +172,7 @@ def _is_headless(engine: str, words: t.Sequence[str]) -> bool:
 
 
 def parts(processes: t.Mapping[int, Process]) -> dict[int, Part]:
-    """Return what each process is by its pid, without those that are nothing that the table knows, and those that have ended."""
+    """Return the kind of each process by its pid, without ended ones and those that are not in the table."""
     judged = {pid: judge(process.argv or (process.name,)) for pid, process in processes.items() if not process.ended}
     found = {pid: Part(processes[pid], *known, words=tuple(run_words(processes[pid].argv))) for pid, known in judged.items() if known}
     for pid, process in processes.items():
@@ -190,7 +190,7 @@ def engines(found: t.Iterable[Part]) -> list[Part]:
 
 
 def at_work(found: t.Iterable[Part]) -> list[Part]:
-    """Return what a restart would cut off: the parts of engines, and Ray's workers that do not say they are idle."""
+    """Return the processes that a restart would cut off: the parts of engines, and Ray's workers that are not known to be idle."""
     found = list(found)
     return engines(found) + [part for part in found if part.kind == RAY_WORKER]
 
@@ -201,7 +201,7 @@ def is_ray_rank(part: Part) -> bool:
 
 
 def is_gcs(program: str) -> bool:
-    """Return whether a program is the one of Ray that holds the head's port."""
+    """Return whether a program is Ray's GCS, which listens on the head's port."""
     return judge((program,)) == (GCS_SERVER, "ray")
 
 
@@ -217,7 +217,7 @@ def is_python_helper(process: Process) -> bool:
 
 
 def holds_open(process: Process) -> bool:
-    """Return whether a program only holds a container open and starts no engine's core: an init program, a shell, ``ray start``, this collection's own."""
+    """Return whether a program only keeps a container open and starts no engine's core: an init program, a shell, ``ray start``, this collection's own."""
     words = [os.path.basename(word) for word in process.argv]
     own = "launcher.py" in words and "hold" in words
     return own or process.program in _HOLDERS or judge(process.argv) == (RAY_START, "ray")

@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names
 
-#: What names an installed package: a directory of its metadata, as pip writes it.
+#: An installed package: a directory of its metadata, as pip writes it.
 _DISTRIBUTION = re.compile(
     r"^(?P<name>vllm|ray|torch|sglang|transformers|flashinfer_python|nvidia_nccl_cu\d+|tensorrt_llm)-(?P<version>[^-]+)\.(?:dist|egg)-info$", re.IGNORECASE
 )

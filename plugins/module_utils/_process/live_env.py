@@ -158,7 +158,7 @@ class Memory:
         try:
             return os.pread(self._descriptor, size, address)
         except OverflowError as error:
-            # A pointer above what a file offset can be leads nowhere either.
+            # A pointer above the largest file offset is invalid too.
             raise OSError(f"no address: {address:#x}") from error
 
     def pointer(self, address: int) -> int:

@@ -17,15 +17,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.classify imp
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, whole_number
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, ancestors, namespace_pid
 
-#: Where an API is served when its command line does not say (each engine's own default).
+#: The port of an API whose command line has none (each engine's own default).
 DEFAULT_PORTS = {"vllm": 8000, "sglang": 30000, "tensorrt_llm": 8000, "triton": 8000, "llama_cpp": 8080, "ollama": 11434, "tensorfold": 8080}
-#: Where ranks without Ray meet when their command line does not say (vLLM's defaults).
+#: The meeting address of ranks without Ray whose command line has none (vLLM's defaults).
 DEFAULT_MASTER = ("127.0.0.1", "29501")
 TENSORFOLD_MASTER_PORT = "29551"
 
 
 class Parentage(t.NamedTuple):
-    """Whether a process lost the server that it belongs to, in words why, and the pids from its parent upwards as far as they were followed."""
+    """Whether a process lost its server, why, and the pids from its parent upwards as far as they were followed."""
 
     orphan: bool
     why: str
@@ -53,7 +53,7 @@ def first_of_namespace(pid: int, proc_root: str) -> bool:
 
 
 class Stacks:
-    """The parts of all engines and Rays among a node's processes, by pid, and what belongs together. ``is_first`` says who is first in its container."""
+    """The parts of all engines and Rays among a node's processes, by pid, and their stacks. ``is_first``: whether a process is the first of its container."""
 
     def __init__(self, processes: t.Mapping[int, Process], is_first: t.Callable[[int], bool] = lambda pid: False) -> None:
         self.processes = processes
@@ -86,7 +86,7 @@ class Stacks:
         main = self.main(pid)
         if main is not None:
             return self._of_server(self.parts[main])
-        # What a rank of Ray starts for itself; its server may be on another node.
+        # A child of a rank of Ray; its server may be on another node.
         rank = next(filter(classify.is_ray_rank, self.above(pid)), None)
         return self._of_ray(rank) if rank else None
 
@@ -115,7 +115,7 @@ class Stacks:
     # -- whose child a process is ----------------------------------------------------------------------------------------------------------
 
     def is_child(self, process: Process) -> bool:
-        """Return whether a process is an engine's core, rank or helper by what it shows itself, and so belongs to a server."""
+        """Return whether a process is an engine's core, rank or helper by its own title or command, and so belongs to a server."""
         part = self.parts.get(process.pid)
         return part is not None and part.kind in classify.CHILDREN and not classify.is_python_helper(process)
 

@@ -134,7 +134,7 @@ def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None,
 
 
 def anonymous_kib(pid: int, root: str) -> int:
-    """Return what a process has in memory that no file holds, in KiB; 0 when it is gone. Raises :class:`UnknownState` when the kernel does not say it."""
+    """Return the anonymous memory of a process in KiB; 0 when it is gone. Raises :class:`UnknownState` when the kernel does not report it."""
     try:
         text = read_bytes(f"{root}/{pid}/status", READ_LIMIT).decode("utf-8", "replace")
     except GONE:
@@ -151,7 +151,7 @@ def anonymous_kib(pid: int, root: str) -> int:
 def held(
     seen: Scan, gpu_processes: t.Sequence[t.Mapping[str, t.Any]] | None, clusters: t.Mapping[str, str], root: str
 ) -> dict[str, dict[str, int | None]]:
-    """Return the section ``held`` of ``node_info``: by cluster what the processes in its containers hold, ``gpu_mib`` and ``anon_mb``.
+    """Return the section ``held`` of ``node_info``: by cluster the memory of the processes in its containers, ``gpu_mib`` and ``anon_mb``.
 
     ``clusters`` maps the ids of our containers to their clusters. ``gpu_mib`` is None where the driver does not list its processes (``gpu_processes`` is
     None), or not what one of them holds. All of it comes back when they end. Shared memory and pages of files are left out: the former may be counted twice,
@@ -163,7 +163,7 @@ def held(
 def held_by(
     seen: Scan, gpu_processes: t.Sequence[t.Mapping[str, t.Any]] | None, whose: t.Callable[[Process], str | None], root: str
 ) -> dict[str, dict[str, int | None]]:
-    """Return what :func:`held` does by what ``whose`` says of each process, None for one that is left out."""
+    """Return the memory as :func:`held` does, by the owner that ``whose`` returns for each process, None for one that is left out."""
     listed = gpu_memory(gpu_processes or [])
     found: dict[str, dict[str, int | None]] = {}
     for process in seen.processes.values():
@@ -179,7 +179,7 @@ def held_by(
 
 
 def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:
-    """Raise :class:`UnknownState` when processes could not be seen, or not be asked what they hold: a tenant among them would be missed."""
+    """Raise :class:`UnknownState` when processes could not be seen, or their memory not be read: a tenant among them would be missed."""
     if hidden is None:
         raise UnknownState("this account does not see other users' processes (hidepid): a tenant among them would be missed", remedy=BECOME)
     if hidden or unasked:

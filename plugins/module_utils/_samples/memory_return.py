@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The available memory: noted before a start, and waited for after the end. This module util is PRIVATE to the collection."""
+"""The available memory: recorded before a start, and awaited after the end. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def level(params: dict[str, t.Any], available: int) -> note.Level:
 
 
 def is_back(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
-    """Return whether as much is available as was noted, less the tolerance."""
+    """Return whether as much is available as was recorded, less the tolerance."""
     return noted is not None and samples[-1] >= noted - tolerance_mb
 
 

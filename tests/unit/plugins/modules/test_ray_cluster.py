@@ -752,7 +752,7 @@ def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, t
 
 def test_a_container_with_broken_labels_that_holds_work_is_not(node, sdk, tmp_path):
     node(Engine([container(labels={"io.gb10.owner": "gb10.cluster"})], titles=["VLLM::Worker_TP0"]))
-    with pytest.raises(ClusterError, match="labels that do not say.*VLLM::Worker_TP0"):
+    with pytest.raises(ClusterError, match="labels without its fields.*VLLM::Worker_TP0"):
         ray_cluster.work(Module(**places(tmp_path)))
     assert sdk.calls == []
 

@@ -119,7 +119,7 @@ def test_a_stranger_does_not_get_it_wherever_it_listens(proc, address):
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
         proc.add(pid, HOST)
         said = refused(key, port, "::1" if ":" in address else "127.0.0.1")
-    assert f"thief --port [2J {pid} (pid {pid}) listens at http://" in said and said.isprintable() and "not of the engine's container" in said
+    assert f"thief --port [2J {pid} (pid {pid}) listens at http://" in said and said.isprintable() and "not in the engine's container" in said
 
 
 @pytest.mark.parametrize("other", ["127.0.0.1", "0.0.0.0"])
@@ -146,10 +146,10 @@ def test_where_the_owner_may_not_be_seen_it_is_not_sent(proc, monkeypatch):
         proc.add(pid, sees=False)
         assert "may not be seen" in refused(key, port)
         (proc.root / "net").unlink()
-        assert "is not known" in refused(key, port)
+        assert "is unknown" in refused(key, port)
         (proc.root / "net").mkdir()
         (proc.root / "net/tcp").write_text("sl\n  0: rubbish\n")
-        assert "is not known" in refused(key, port)
+        assert "is unknown" in refused(key, port)
         (proc.root / "net/tcp").write_text("sl\n")
         assert "no visible program on this node" in refused(key, port), "another machine, or another network"
 
@@ -164,7 +164,7 @@ def test_the_key_is_withheld_without_an_engine_in_a_container(proc):
     with process() as (pid, port):
         proc.add(pid, HOST)
         for engine in (None, 4_000_000):
-            assert "does not live in a container" in refused(ApiKey(KEY, engine, str(proc.root)), port)
+            assert "does not run in a container" in refused(ApiKey(KEY, engine, str(proc.root)), port)
         assert "no namespace of processes of its own" in refused(ApiKey(KEY, pid, str(proc.root)), port)
 
 

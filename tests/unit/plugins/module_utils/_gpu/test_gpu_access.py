@@ -193,7 +193,7 @@ def test_an_older_engine_is_asked_for_its_driver():
         ("Failed to initialize NVML: Driver Not Loaded", "no GPU that works", "nvidia-smi"),
         ("CUDA error 100: no CUDA-capable device is detected", "no GPU that works", "dmesg"),
         ("CUDA error 803: system has unsupported display driver / cuda driver combination", "of two versions", "Reboot"),
-        ("CUDA error 804: forward compatibility was attempted on non supported HW", "this GPU does not take", "image.base"),
+        ("CUDA error 804: forward compatibility was attempted on non supported HW", "does not support this GPU", "image.base"),
         ("libnvidia-ml.so.1: cannot open shared object file: No such file or directory", "none of the driver's libraries", "sudo nvidia-ctk cdi generate"),
     ],
 )

@@ -19,7 +19,7 @@ def start(lowest_gib=20, steady_gib=22, before_gib=110, **changes):
 
 
 def test_a_start_like_the_last_one_ends_a_gib_lower_at_most():
-    assert ending.of_starts([start()], "sha256:1", "s", NOW) == (19 * GIB, "the start of 2026-11-20 on record took 90.0 GiB, less 1")
+    assert ending.of_starts([start()], "sha256:1", "s", NOW) == (19 * GIB, "the start of 2026-11-20 took 90.0 GiB, less 1")
     assert ending.of_starts([start(25, 22)], "sha256:1", "s", NOW).mb == 21 * GIB
 
 

@@ -400,8 +400,8 @@ def share_that_leaves(worst, on):
     ("worst", "verdict", "borne", "said"),
     [
         (8.02, plan.FITS, plan.FITS, ""),
-        (7.98, plan.TIGHT, plan.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
-        (0.02, plan.TIGHT, plan.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
+        (7.98, plan.TIGHT, plan.FITS, "GiB stay available while it serves, expected 8 until a start is recorded"),
+        (0.02, plan.TIGHT, plan.FITS, "GiB stay available while it serves, expected 8 until a start is recorded"),
         (-0.02, plan.NO, plan.TIGHT, "GiB would be in use while it serves"),
         (-7.05, plan.NO, plan.TIGHT, "GiB would be in use while it serves"),
         (-7.1, plan.NO, plan.NO, "GiB would be in use while it serves"),

@@ -365,15 +365,15 @@ def test_the_memory_is_refused_as_a_device(tmp_path):
 
 # Recorded from engine 20.10 and its init program, and in the lab from engine 26.1 with a specification of no device and of another driver.
 RECORDED_REFUSALS = {
-    'could not select device driver "nvidia" with capabilities: [[gpu]]': ("knows no NVIDIA runtime", "gb10_container_gpus"),
+    'could not select device driver "nvidia" with capabilities: [[gpu]]': ("has no NVIDIA runtime", "gb10_container_gpus"),
     "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all": ("does not find the GPU", "sudo nvidia-ctk cdi generate"),
     'runc create failed: unable to start container process: error during container init: error mounting "/usr/share/gb10-lab/driver/libcuda.so.580.95.05" to '
     'rootfs at "/usr/lib/x86_64-linux-gnu/libcuda.so.1": create mount destination for /usr/lib/x86_64-linux-gnu/libcuda.so.1 mount: bind mount source stat: '
     "stat /usr/share/gb10-lab/driver/libcuda.so.580.95.05: no such file or directory: unknown": ("not those of this node", "sudo nvidia-ctk cdi generate"),
     "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
     "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown": ("may not grant", "gb10_memlock"),
-    "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is not there", "Create it"),
-    'Conflict. The container name "/gb10-gb10-head" is already in use by container "2ed9".': ("not ours", "gb10_cluster_name"),
+    "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is missing", "Create it"),
+    'Conflict. The container name "/gb10-gb10-head" is already in use by container "2ed9".': ("foreign container", "gb10_cluster_name"),
     'OCI runtime create failed: exec: "ray": executable file not found in $PATH: unknown': ("has no `ray` program", "image.layers: [ray]"),
 }
 

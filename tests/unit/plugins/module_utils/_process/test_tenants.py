@@ -259,7 +259,7 @@ def test_a_process_that_is_gone_holds_nothing_and_one_that_says_nothing_is_unkno
     status(tmp_path, 5, "Name:\tVLLM\nState:\tZ (zombie)\n")
     assert tenants.anonymous_kib(5, str(tmp_path)) == 0
     (tmp_path / "5" / "status").write_text("VmRSS:\t 900 kB\n")
-    with pytest.raises(UnknownState, match="does not say how much anonymous memory process 5 has"):
+    with pytest.raises(UnknownState, match="does not report how much anonymous memory process 5 has"):
         tenants.held(seen, [], {OURS: "gb10"}, str(tmp_path))
 
 

@@ -76,7 +76,7 @@ def recorded(node, monkeypatch, images=None, **changes):
 def test_the_level_of_the_start_is_noted_with_it(node, monkeypatch):
     recorded(node, monkeypatch)
     found = call(node, note=True, expected=EXPECTED, image="mine:1")
-    assert (found["level_mb"], found["level_why"]) == (20000 - 1024, "the start of 2026-11-20 on record took 78.1 GiB, less 1")
+    assert (found["level_mb"], found["level_why"]) == (20000 - 1024, "the start of 2026-11-20 took 78.1 GiB, less 1")
     assert found["msg"] == f"100000 MiB available; the start stays above 18976 MiB: {found['level_why']}"
     content = json.loads(node.note.read_text())
     assert (content["level_mb"], content["level_why"], content["uptime_s"]) == (18976, found["level_why"], 5000)
