@@ -420,7 +420,7 @@ def test_a_broken_note_of_a_live_engine_is_unknown(node):
     node.note(SAME)
     (node.run / "run.json").write_text("{")
     api = Api(status={**LIVE, "unreadable": "run.json cannot be read"}, stop=STOPPED)
-    with pytest.raises(UnknownState, match="run.json is no JSON") as caught:
+    with pytest.raises(UnknownState, match="run.json is not JSON") as caught:
         node.work(api)
     assert "teardown" in caught.value.remedy and "gb10_allow_restart=true -e gb10_interrupt_requests=true" in caught.value.remedy
     node.requests = None

@@ -328,7 +328,7 @@ def test_a_broken_note_is_unknown_with_its_content(node):
 def test_a_note_that_is_not_that_of_a_run_is_unknown(node, content):
     paths, proc, run = node
     (run / "run.json").write_text(content)
-    with pytest.raises(UnknownState, match="no JSON, or not that of the launcher"):
+    with pytest.raises(UnknownState, match="not JSON, or not that of the launcher"):
         engine_state.engine_state(paths, str(proc))
 
 

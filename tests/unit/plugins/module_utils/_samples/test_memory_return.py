@@ -95,7 +95,7 @@ def test_without_a_record_the_plan_sets_the_level(node, monkeypatch):
 
 def test_an_unknown_level_does_not_prevent_a_start(node, monkeypatch):
     told = call(node, note=True)
-    assert told["level_mb"] is None and "is not known: it is unknown what is started" in told["msg"]
+    assert told["level_mb"] is None and "is unknown: it is unknown what is started" in told["msg"]
     assert json.loads(node.note.read_text())["level_mb"] is None
     assert "without config.json" in call(node, note=True, expected=EXPECTED)["level_why"]
     recorded(node, monkeypatch)
@@ -156,7 +156,7 @@ def test_the_time_is_bounded(node, monkeypatch):
 def test_a_broken_note_is_unknown(node):
     node.note.parent.mkdir(parents=True)
     node.note.write_text('{"available_mb": 1')
-    with pytest.raises(UnknownState, match="no JSON"):
+    with pytest.raises(UnknownState, match="not JSON"):
         call(node)
 
 
