@@ -102,7 +102,7 @@ def recording(monkeypatch):
         (lambda path: files.write_whole(path, b"x", replace=False), "link"),
         (lambda path: files.write_text(path, "x"), "replace"),
         (lambda path: files.write_json(path, {}, 0o644), "replace"),
-        (lambda path: launcher.write_text(path, "x"), "replace"),
+        (lambda path: launcher.write_json(path, "x"), "replace"),
     ],
 )
 def test_a_file_is_on_the_disk_before_its_name_and_its_name_after_it(tmp_path, recording, act, named):
@@ -197,7 +197,7 @@ WRITERS: dict[str, t.Callable[[str, str], t.Any]] = {
     "a unit's program": sent_program,
     "a bundle's list": bundle_list,
     "the rows of a bench": lambda place, word: files.write_text(f"{place}/{history.JSON}", word, history.MODE),
-    "a note in the container": lambda place, word: launcher.write_text(f"{place}/run.json", word),
+    "a note in the container": lambda place, word: launcher.write_json(f"{place}/run.json", word),
 }
 
 
