@@ -910,7 +910,7 @@ def test_an_engine_that_cannot_be_stopped_keeps_its_container(node, sdk, monkeyp
     monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     engine = node(Engine([running()]))
     engine.exec = lambda container_id, argv, *, timeout: ray_cluster_result(4)
-    with pytest.raises(ClusterError, match=r"processes \[7\] of the engine .* are there 9 s after SIGTERM") as caught:
+    with pytest.raises(ClusterError, match=r"processes \[7\] of the engine .* remain 9 s after SIGTERM") as caught:
         ray_cluster.work(Module(state="absent"))
     assert sdk.calls == []
     assert caught.value.reason == "engine remains"

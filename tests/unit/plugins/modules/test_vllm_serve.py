@@ -514,7 +514,7 @@ def test_a_launcher_that_lies_ends_no_engine(node, monkeypatch):
     assert caught.value.reason == "tampered" and not api.stopped
     assert "teardown with -e gb10_interrupt_requests=true" in caught.value.remedy
     result = node.work(api, state="stopped", interrupt_requests=True)
-    assert api.stopped == [("c" * 64, BASE["stop_grace"])] and "its process 48121 lives" in result["msg"]
+    assert api.stopped == [("c" * 64, BASE["stop_grace"])] and "its process 48121 still runs" in result["msg"]
 
 
 @pytest.mark.parametrize("status", [engine_api.ExecResult(1, "", "MemoryError"), {**ANSWER, "live": True}])

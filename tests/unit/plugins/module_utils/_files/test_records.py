@@ -102,7 +102,7 @@ def recording(monkeypatch):
         (lambda path: files.write_whole(path, b"x", replace=False), "link"),
         (lambda path: files.write_text(path, "x"), "replace"),
         (lambda path: files.write_json(path, {}, 0o644), "replace"),
-        (lambda path: launcher.write_json(path, {}), "replace"),
+        (lambda path: launcher.write_json(path, "x"), "replace"),
     ],
 )
 def test_a_file_is_on_the_disk_before_its_name_and_its_name_after_it(tmp_path, recording, act, named):
