@@ -146,7 +146,7 @@ def test_the_engine_of_the_mode_counts_before_they_start(lab: Lab, ollama: dict[
 
 def test_a_unit_that_is_not_there_starts_nothing(lab: Lab, ollama: dict[str, t.Any]) -> None:
     refused = play(lab, "up", "off", ollama, {**SPEECH, "unit": "gb10lab-nobody.service"})
-    assert refused.rc != 0 and "gb10lab-nobody.service, which the companion speech is to be, is no unit of this node" in refused.said
+    assert refused.rc != 0 and "companion speech: this node has no unit gb10lab-nobody.service" in refused.said
     assert not running(lab)
 
 

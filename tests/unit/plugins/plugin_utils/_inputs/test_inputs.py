@@ -443,7 +443,7 @@ def test_values_as_the_engine_reads_them_pass(change):
     [
         ({"max_model_length": 4096}, "max_model_length: is an argument of no release of vLLM from 0.19.1 to 0.33.0 (did you mean 'max_model_len'?).", "block"),
         ({"quantum_mode": 1}, "quantum_mode: is an argument of no release of vLLM from 0.19.1 to 0.33.0.", "block"),
-        ({"swap_space": 4}, "swap_space: vLLM 0.32.0 knows no --swap-space; it is gone since 0.18.0", "block"),
+        ({"swap_space": 4}, "swap_space: vLLM 0.32.0 knows no --swap-space; it was removed in 0.18.0", "block"),
         ({"disable_eplb": True}, "disable_eplb: is an argument of no release that the profile allows (0.18.0 to 0.32.0): it came after 0.32.0.", "block"),
         ({"kv_cache_dtype": "fp9"}, "kv_cache_dtype: is 'fp9', which no release of vLLM has (did you mean 'fp8'?).", "warn"),
     ],
