@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text, required_text
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, trend
-from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import Collector, parse_boot_time, parse_line
+from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import Collector, parse_line, read_boot_time
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
@@ -186,7 +186,7 @@ class Kernel:
         self._rest = b""
         with contextlib.suppress(OSError, UnknownState):
             self._boot_time: int | None = None
-            self._boot_time = parse_boot_time(optional_text(os.path.join(proc_root, "stat")) or "")
+            self._boot_time = read_boot_time(proc_root)
 
     def now(self) -> list[list[str]] | None:
         """Return the kind and the text of each, None when the log cannot be read."""
