@@ -22,8 +22,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text, required_text
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, trend
+from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import Collector, parse_line, read_boot_time
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, note
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 
@@ -294,9 +295,9 @@ class Ranks:
         ranks = guard_files.record(self._served).get("ranks")
         served = ranks if isinstance(ranks, list) else []
         try:
-            up = accounting.uptime(self._proc)
-        except UnknownState:
-            up = 0
+            up = kernel.uptime(self._proc)
+        except (OSError, UnknownState):
+            up = 0.0
         hertz = os.sysconf("SC_CLK_TCK")
         young = [rank for rank in holders if up - rank.start_ticks / hertz < self._load_seconds and [rank.pid, rank.start_ticks] not in served]
         return trend.LOADING if young else trend.SERVING
