@@ -297,7 +297,7 @@ class Ranks:
         try:
             up = kernel.uptime(self._proc)
         except (OSError, UnknownState):
-            up = 0
+            up = 0.0
         hertz = os.sysconf("SC_CLK_TCK")
         young = [rank for rank in holders if up - rank.start_ticks / hertz < self._load_seconds and [rank.pid, rank.start_ticks] not in served]
         return trend.LOADING if young else trend.SERVING

@@ -14,7 +14,6 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 #: The file name around the cluster's name.

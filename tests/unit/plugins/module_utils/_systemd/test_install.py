@@ -53,8 +53,8 @@ class Node:
         params = {"state": state, "enabled": True, "program_digest": "", "program_file": None, "start_timeout": 60, "tool_timeout": 60, **more}
         module = types.SimpleNamespace(params=params, check_mode=check_mode)
         job = install.Job(
-            self.place, lambda: self.texts, (self.place.folder, *beside), closed=True, leaves="the engine", release=os.path.join(self.place.folder, unit_files.RELEASE),
-            seconds=params["start_timeout"], locks=locks, check_held=self.check_held,
+            self.place, lambda: self.texts, (self.place.folder, *beside), closed=True, leaves="the engine",
+            release=os.path.join(self.place.folder, unit_files.RELEASE), seconds=params["start_timeout"], locks=locks, check_held=self.check_held,
         )  # fmt: skip
         return {**install.bring(module, job), "unit": unit_files.unit(self.place)}
 

@@ -47,7 +47,7 @@ def test_each_unit_is_a_command(program, tmp_path):
     assert run(program, "sweep").returncode == run(program, "lease").returncode == 2
     for command in ("engine", "companions"):
         missing = run(program, command, str(tmp_path / "none"))
-        assert missing.returncode == 1 and f"{tmp_path}/none is not there" in missing.stdout
+        assert missing.returncode == 1 and f"{tmp_path}/none does not exist" in missing.stdout
 
 
 def test_its_lease_ends_where_there_is_none_and_names_what_it_cannot_read(program, tmp_path):
