@@ -192,7 +192,7 @@ Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 6 unknown, 8 warn, 6 silen
                                                    → Run the task with become: true.
   warn      stack.image_same     cluster           whether the ranks of a stack run in the same image is unknown, since stack.containers is missing:
                                                    stack.containers: no permission to talk to the Docker engine at /var/run/docker.sock
-                                                   → Run the task with become: true, or put the user into the group docker.
+                                                   → Run the task with become: true, or add the user to the group docker.
   warn      stack.memlock        spark-1           ray::RayWorkerProc.run (pid 5894) in container 7e77b25ea7de may lock 8388608 bytes of memory; RDMA registers
                                                    all that ranks exchange.
                                                    → start its container with --ulimit memlock=-1:-1

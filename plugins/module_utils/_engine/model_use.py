@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_tex
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import COMMIT
+from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import COMMIT
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import repo_directory
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words

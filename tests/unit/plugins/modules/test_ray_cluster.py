@@ -948,7 +948,7 @@ def test_the_log_of_a_container_is_written_through_no_link(node, sdk, tmp_path, 
     actions = ray_cluster.work(Module(**places(tmp_path), state="absent"))["actions"]
     assert {path.read_text() for path in outside.iterdir()} == {"not yours"} and len(list(outside.iterdir())) == 2
     if planted == "the directory":
-        assert actions[-1] == f"left the log of gb10-gb10-head out: {folder} was tampered with: a link stands where a directory belongs"
+        assert actions[-1] == f"left the log of gb10-gb10-head out: {folder} was tampered with: a link is in the place of a directory"
     else:
         assert (folder / name).read_bytes() == sdk.log and not (folder / name).is_symlink()
 
@@ -1114,7 +1114,7 @@ def test_over_what_was_planted_no_container_is_made_and_the_message_says_what_to
 @pytest.mark.parametrize("there", [True, False])
 def test_a_teardown_removes_it_and_the_next_container_is_made(node, sdk, tmp_path, planted_note, there):
     node(Engine([running(**places(tmp_path))] if there else []))
-    action = f"remove {planted_note} (a link stands where a file belongs)"
+    action = f"remove {planted_note} (a link is in the place of a file)"
     predicted = ray_cluster.work(Module(check_mode=True, **places(tmp_path), state="absent"))
     assert predicted["changed"] and predicted["actions"][-1] == action and planted_note.is_symlink()
     done = ray_cluster.work(Module(**places(tmp_path), state="absent"))

@@ -451,7 +451,7 @@ def test_over_what_was_planted_nothing_is_started_or_stopped(node, tmp_path, che
     node.note(SAME)
     (node.run / "run.lock").symlink_to("run.lock")
     api = Api(status={"live": True, "remaining": []}, stop=STOPPED)
-    with pytest.raises(ClusterError, match=r"run\.lock was tampered with: a link stands where a file belongs; by what was root in a container") as caught:
+    with pytest.raises(ClusterError, match=r"run\.lock was tampered with: a link is in the place of a file; by what was root in a container") as caught:
         node.work(api, check_mode, allow_restart=True, arguments={"max_model_len": 1})
     assert "playbook teardown" in caught.value.remedy and "run 20260101T000000Z-0001" in str(caught.value)
     assert [name for name, _args, _timeout in api.called] == ["status"] and node.started == []

@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, health, interruption, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, KeyForElsewhere, Withheld
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 
 KEY = "planted-k3y"
 HOST, INSIDE, USERS = "pid:[1]", "pid:[77]", "user:[5]"
@@ -253,7 +253,7 @@ def test_no_question_gives_it_to_who_took_the_port(thief, engine, tmp_path):
     assert requests.count is None and "the API's key was not sent" in requests.unknown
     assert token_probe.progress_of(url, key, 5) is None and engine_state.engine_version(url, 5, key) == ""
     config = {"secrets_dir": str(tmp_path), "state_dir": str(tmp_path), "token_s": 5, "roots": {"proc_root": "/proc", "sysfs_root": "/sys"}}
-    for asked in (token_probe.ask(url, None, key, 5, 5), seeing.ask(config, "gb10", engine)):
+    for asked in (token_probe.ask(url, None, key, 5, 5), checks.ask(config, "gb10", engine)):
         judged = health.verdict(health.Probe(asked.api, bool(asked.completion), **asked.progress), {})
         assert judged.state == health.UNKNOWN and "it was not asked for a token: the API's key was not sent" in judged.text
     with pytest.raises(Withheld):

@@ -164,7 +164,7 @@ def test_where_the_host_keeps_logs_is_cleared_and_keeps_no_start_away(node):
 
 def test_a_file_where_a_directory_belongs_is_called_one(node):
     put(pathlib.Path(node.run, "config"), lambda path, _target: path.write_text(""), None)
-    with pytest.raises(Tampered, match="a file stands where a directory belongs"):
+    with pytest.raises(Tampered, match="a file is in the place of a directory"):
         planted.check(node)
 
 
@@ -172,7 +172,7 @@ def test_a_file_where_a_directory_belongs_is_called_one(node):
 def test_a_directory_that_was_replaced_is_one_of_them(node, path, what):
     place = pathlib.Path(getattr(node, what), path)
     put(place, link, outside(node).parent)
-    with pytest.raises(Tampered, match=f"{place} was tampered with: a link stands where a directory belongs"):
+    with pytest.raises(Tampered, match=f"{place} was tampered with: a link is in the place of a directory"):
         planted.check(node)
     planted.clear(node)
     assert not place.is_symlink() and outside(node).read_text() == SECRET and planted.found(node) == []

@@ -133,7 +133,7 @@ BAD = [
     ({"gb10_sweep_alerts": "https://planted"}, "input.type", "gb10_sweep_alerts: is the text; expected a list."),
     ({"gb10_sweep_alerts": [{"type": "slack"}]}, "input.sweep", "gb10_sweep_alerts[0].type: is 'slack'; expected webhook, telegram or mail."),
     ({"gb10_sweep_alerts": [{"type": "webhook", "url": "http://10.0.0.9/planted"}]}, "input.sweep", "gb10_sweep_alerts[0].url: is http to a private address"),
-    ({"gb10_sweep_endpoints": [{"name": "a", "url": "x"}]}, "input.sweep", "gb10_sweep_endpoints[0].url: is of another form"),
+    ({"gb10_sweep_endpoints": [{"name": "a", "url": "x"}]}, "input.sweep", "gb10_sweep_endpoints[0].url: has another form"),
     ({"gb10_sweep_minutes": 1441}, "input.range", "gb10_sweep_minutes: is 1441; expected 1 to 1440."),
     ({"gb10_sweep_sshd": 65536}, "input.range", "gb10_sweep_sshd: is 65536; expected 0 to 65535."),
     ({"gb10_sweep_sshd": "ssh"}, "input.range", "gb10_sweep_sshd: is 'ssh'; expected 0 to 65535."),

@@ -203,7 +203,7 @@ def test_one_that_does_not_come_up_fails_with_the_end_of_its_log():
 def test_one_that_does_not_end_is_reported_and_the_way_to_kill_it():
     stop = [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
     (found,) = report([row(OLLAMA), there(SPEECH)], "down", stop=stop).findings
-    assert found["message"] == "companion asr on spark-1 was asked to end and still runs after 3 s; it was not killed"
+    assert found["message"] == "companion asr on spark-1 got its stop signal and still runs after 3 s; it was not killed"
     assert "gb10_kill_companions=true" in found["remedy"] and "docker kill gb10-companion-asr" in found["remedy"]
     (found,) = report([row(OLLAMA)], "down", stop=[{"name": "ollama", "unit": "ollama.service", "container": ""}]).findings
     assert "systemctl kill --signal=SIGKILL ollama.service" in found["remedy"] and "gb10_kill_companions" not in found["remedy"]

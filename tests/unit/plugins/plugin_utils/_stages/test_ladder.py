@@ -72,7 +72,7 @@ def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
     for text in ("262144, 524288, 1048576 tokens", "Starts: 4 at most", "73 to 85 minutes", "at most", "Risk: ", "a prompt of 943718 tokens"):
         assert text in said, said
     climb = outcome.returns["climbs"]["b"]
-    assert climbs.wrong(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
+    assert climbs.problem_of(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
     assert (climb["climb_id"], climb["driver"], climb["total_mb"]) == ("20261123T140000Z", "580.159.03", 124610)
     assert "To climb" not in said and "To climb: -e gb10_ladder=true" in ladder_plan.judge(asked(both={"consent": "false"}), run()).lines
 
@@ -171,7 +171,7 @@ def test_a_good_rung_goes_into_the_record() -> None:
     outcome = judged()
     assert outcome.returns["next"] == {"context": 524288, "climbing": True} and outcome.returns["against"] == ""
     climb = outcome.returns["climbs"]["b"]
-    assert climbs.wrong(climb) == "" and (climb["rung"], climb["trying"], climb["image_id"]) == (262144, 0, "sha256:2b")
+    assert climbs.problem_of(climb) == "" and (climb["rung"], climb["trying"], climb["image_id"]) == (262144, 0, "sha256:2b")
     (rung,) = climb["rungs"]
     assert (rung["good"], rung["curve"], rung["lowest_mb"], rung["sshd_ms"], rung["prompt_tokens"]) == (True, SEEN["curve"], 20100, 30, 235000)
 
@@ -323,7 +323,7 @@ def test_the_settings_win() -> None:
         ({"gpus": [{"driver_version": "590.44.01"}]}, "the driver is 590.44.01"),
         ({"kernel": None}, "the kernel is none"),
         ({"memory": None}, "MemTotal is 0 MiB"),
-        ({"errors": [{"section": "tenants", "error": "hidden"}]}, "what other processes hold is not known"),
+        ({"errors": [{"section": "tenants", "error": "hidden"}]}, "the memory of other processes is unknown"),
         ({"tenants": [{"name": "x", "kind": "other", "cuda": True, "gpu_mib": None, "rss_mb": 9000}]}, "other processes hold 9000 MiB"),
     ],
 )

@@ -297,13 +297,13 @@ HELD = {
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"lease": []}, "gb10_lease is no command: a list without a program"),
-        ({"lease": "  "}, "gb10_lease is no command: it is blank"),
-        ({"lease": "sh -c 'echo"}, "gb10_lease is no command: No closing quotation"),
-        ({"lease": {"sh": 1}}, "gb10_lease is no command: neither a text nor a list of words"),
-        ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is no program that can be run on this controller"),
-        ({"lease": "true", "mode": "off"}, "gb10_mode is off, and a lease is about a mode that serves"),
-        ({"lease": "true", "forget": "true"}, "gb10_mode_forget makes the nodes forget the mode"),
+        ({"lease": []}, "gb10_lease is not a command: a list without a program"),
+        ({"lease": "  "}, "gb10_lease is not a command: it is blank"),
+        ({"lease": "sh -c 'echo"}, "gb10_lease is not a command: No closing quotation"),
+        ({"lease": {"sh": 1}}, "gb10_lease is not a command: neither a text nor a list of words"),
+        ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is not an executable program on this controller"),
+        ({"lease": "true", "mode": "off"}, "gb10_mode is off, but a lease needs a mode that serves"),
+        ({"lease": "true", "forget": "true"}, "gb10_mode_forget removes the declared mode"),
         ({"lease": "true", "unit": "none"}, "gb10_unit is none"),
     ],
 )
@@ -352,7 +352,7 @@ def test_a_foreign_lease_is_refused_with_its_owner_and_a_remedy():
     assert plan_of(answers("off", look=leased_look(), break_lock="abc")).findings is None
     assert plan_of(answers("off", look=leased_look(state="ended"))).findings is None
     ending_now = plan_of(answers("off", look=leased_look(state="ending", reason="nobody renewed it"), break_lock="abc"))
-    assert "ends the lease" in ending_now.findings[0]["message"]
+    assert "is ending the lease" in ending_now.findings[0]["message"]
 
 
 def test_a_lease_whose_run_is_known_to_have_ended_is_replaced(monkeypatch):

@@ -128,5 +128,5 @@ def test_a_remaining_guard_is_reported() -> None:
     found = {"installed": True, "active": None, "ring": "/r", "ring_bytes": 1 << 20}
     (line,) = units.remaining({"a": {"guard": found}, "b": {}})
     assert line == "The guard stays on a; ansible-playbook -i inventories/NAME gb10.cluster.protect --tags guard -e gb10_guard=absent takes it away."
-    assert guard_files.text(found) == "guard: state not known, ring 1.0 MiB in /r, -e gb10_guard=absent takes it away"
-    assert "its ring is left" in guard_files.text({**found, "installed": False}) and guard_files.text({}) == ""
+    assert guard_files.text(found) == "guard: state unknown, ring 1.0 MiB in /r, -e gb10_guard=absent removes it"
+    assert "its ring remains" in guard_files.text({**found, "installed": False}) and guard_files.text({}) == ""
