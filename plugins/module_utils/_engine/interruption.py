@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an engine may be taken away without consent: the one rule for restart, stop and removal. This module util is PRIVATE to the collection.
+"""Whether an engine may be stopped without consent: the one rule for restart, stop and removal. This module util is PRIVATE to the collection.
 
-An engine that lives and does not say what it works on may be answering somebody: unknown is not idle.
+An engine that lives and does not report its requests counts as busy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, api_probe, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: Metrics of vLLM that together count the requests that it has. Those that wait for their turn are work like those that run.
@@ -37,12 +37,12 @@ class Requests(t.NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return it in words, for a message."""
+        """Return it as text for a message."""
         return f"how many requests it has is unknown: {self.unknown}" if self.count is None else f"it has {self.count} request(s), running or waiting"
 
 
 class Situation(t.NamedTuple):
-    """What is known of an engine that would be taken away.
+    """The state of an engine that would be stopped.
 
     ``whole``: nothing says that it lacks a rank. ``unready``: this run started it, and it never was ready.
     """
@@ -54,10 +54,9 @@ class Situation(t.NamedTuple):
 
 
 def why_kept(situation: Situation) -> str:
-    """Return why an engine must not be taken away without consent, empty when nobody can lose a request by it."""
-    if not situation.live or not situation.whole or situation.unready or situation.requests.count == 0:
-        return ""
-    return situation.requests.text
+    """Return why an engine must not be stopped without consent, empty when no request can be lost."""
+    may_end = not situation.live or not situation.whole or situation.unready or situation.requests.count == 0
+    return "" if may_end else situation.requests.text
 
 
 def check(situation: Situation, interrupt: bool, what: str) -> None:
@@ -71,7 +70,7 @@ def check(situation: Situation, interrupt: bool, what: str) -> None:
     count = situation.requests.count
     raise (UnknownState if count is None else ClusterError)(
         f"{what}, but {why}",
-        remedy=f"Find out whether somebody uses it. When it may be cut off: {CONSENT}"
+        remedy=f"Find out whether the engine is in use. When it may be cut off: {CONSENT}"
         if count is None
         else f"Repeat when they are answered, or cut them off with {CONSENT}",
         reason="requests unknown" if count is None else RUNNING,
@@ -101,26 +100,18 @@ def requests_of(engine: t.Mapping[str, t.Any], timeout: float, key_file: str | N
 
 
 def counted(answer: _http.Answer, where: str) -> Requests:
-    """Return the requests in what ``where`` answered."""
+    """Return the requests that ``where`` reported."""
     if answer.status in engine_state.KEY_WANTED:
         return Requests(None, f"{where} refuses the question (HTTP {answer.status})")
-    if answer.status is None:
-        return Requests(None, f"{where}: {answer.error}" + ("" if answer.silent else " (does it speak TLS?)"))
-    if answer.error:
-        return Requests(None, f"{where}: {answer.error}")
-    if answer.status != 200:
-        return Requests(None, f"{where} answers HTTP {answer.status}")
+    if answer.problem:
+        return Requests(None, f"{where}: {answer.problem}" + (" (does it use TLS?)" if answer.status is None and not answer.silent else ""))
     text = answer.body.decode("utf-8", "replace")
-    total = 0
-    for name in COUNTED:
-        try:
-            value = engine_state.metric(text, name)
-        except UnknownState as error:
-            return Requests(None, f"{where}: {error}")
-        if value is None:
-            return Requests(None, f"{where} has no {name}")
-        total += int(value)
-    return Requests(total)
+    try:
+        counts = {name: api_probe.metric(text, name) for name in COUNTED}
+    except UnknownState as error:
+        return Requests(None, f"{where}: {error}")
+    missing = [name for name, count in counts.items() if count is None]
+    return Requests(None, f"{where} has no {missing[0]}") if missing else Requests(int(sum(counts.values())))
 
 
 def key_file(fields: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> str | None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The host's side of the launcher: how it comes into a node's container, is called there, and what its answers mean.
+"""The host's side of the launcher: writes it into a node's container, calls it there, and reads its answers.
 
 Nothing else imports the launcher, which is a program of its own. This module util is PRIVATE to the collection.
 """
@@ -32,7 +32,7 @@ if t.TYPE_CHECKING:
 LAUNCHER = "launcher.py"
 GUARD = gb10_api_guard.__name__.rpartition(".")[2]
 
-#: Seconds beyond its grace that the launcher gets to kill what is left and to answer.
+#: Seconds beyond its grace that the launcher gets to kill the remaining processes and to answer.
 STOP_MARGIN = 60
 
 
@@ -47,13 +47,8 @@ def run_argv(labels: t.Mapping[str, str], run_id: str) -> list[str]:
 
 
 def who(module: str) -> str:
-    """Return who uses a module on this node, for those who wait for an engine that this module stops."""
+    """Return the user of a module on this node, for programs that wait for an engine that this module stops."""
     return f"user {os.environ.get('SUDO_USER') or user_name(os.getuid())} with {module}"
-
-
-def stop_argv(grace: int, module: str) -> list[str]:
-    """Return the command line that stops the engine on behalf of a module."""
-    return argv("stop", "--grace", str(grace), "--by", who(module))
 
 
 def refresh(paths: EnginePaths) -> None:
@@ -73,7 +68,7 @@ def ship(paths: EnginePaths) -> None:
 def guard_of(secret_env: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return how the launcher starts the engine with the guard of its API; empty when the API asks for no key.
 
-    It is no part of the engine's arguments, so that an engine which runs without it has none that differ.
+    It is not part of the engine's arguments, so an engine that runs without it has the same arguments.
     """
     if gb10_api_guard.KEY_VARIABLE not in secret_env:
         return {}
@@ -97,7 +92,7 @@ def order(paths: EnginePaths, spec: dict[str, t.Any]) -> None:
 
 
 def check_room(paths: EnginePaths, log_max_bytes: int) -> None:
-    """Raise :class:`ClusterError` unless the node has room for the engine's log and for the notes about it: no engine starts without them."""
+    """Raise :class:`ClusterError` unless the node has room for the engine's log and its records: no engine starts without them."""
     try:
         check_room_below(paths.log, ENGINE_LOGS, launcher.log_room(log_max_bytes), "the engine's log")
         check_room_below(paths.run, "", launcher.NOTE_ROOM, "the notes about the engine")
@@ -110,7 +105,7 @@ def check_room(paths: EnginePaths, log_max_bytes: int) -> None:
 
 
 def check_room_below(top: str, relative: str, needed: int, what: str) -> None:
-    """Do what the launcher's own check does, in a directory that the container can write. Raises :class:`launcher.CannotStart`."""
+    """Check the free space as the launcher does, in a directory that the container can write. Raises :class:`launcher.CannotStart`."""
     name = f".room.{os.getpid()}-{time.monotonic_ns()}"
     try:
         os.makedirs(top, exist_ok=True)
@@ -125,55 +120,39 @@ def check_room_below(top: str, relative: str, needed: int, what: str) -> None:
         raise launcher.no_room(os.path.join(top, relative).rstrip("/"), needed, what, error) from None
 
 
-def _texts(value: t.Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+#: The types of what the launcher's commands answer; of a list, those of its entries.
+Forms = dict[str, t.Union[tuple[type, ...], list[type]]]
+STATUS: Forms = {"live": (bool,), "remaining": [int], "launcher": (int, type(None)), "starting": (str,), "stopping": (bool,), "unreadable": (str,)}
+STOPPED: Forms = {
+    "run_id": (str,), "was_live": (bool,), "prevented": (str,), "signals": [str], "killed": [int], "remaining": [int], "seconds": (int, float),
+}  # fmt: skip
 
 
-def _numbers(value: t.Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+def _fits(value: t.Any, form: tuple[type, ...] | list[type]) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, tuple(form)) for entry in value) if isinstance(form, list) else isinstance(value, form)
 
 
-#: The form of what the launcher's commands answer.
-STATUS: dict[str, t.Callable[[t.Any], bool]] = {
-    "live": lambda value: isinstance(value, bool),
-    "remaining": _numbers,
-    "launcher": lambda value: value is None or isinstance(value, int),
-    "starting": lambda value: isinstance(value, str),
-    "stopping": lambda value: isinstance(value, bool),
-    "unreadable": lambda value: isinstance(value, str),
-}
-STOPPED: dict[str, t.Callable[[t.Any], bool]] = {
-    "run_id": lambda value: isinstance(value, str),
-    "was_live": lambda value: isinstance(value, bool),
-    "prevented": lambda value: isinstance(value, str),
-    "signals": _texts,
-    "killed": _numbers,
-    "remaining": _numbers,
-    "seconds": lambda value: isinstance(value, (int, float)),
-}
-
-
-def answer_of(result: ExecResult, forms: dict[str, t.Callable[[t.Any], bool]], accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
-    """Return what the launcher printed as JSON, of the keys of ``forms``. Raises :class:`UnknownState` with its output for anything else.
+def answer_of(result: ExecResult, forms: Forms, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
+    """Return the launcher's JSON answer, with the keys of ``forms``. Raises :class:`UnknownState` with its output for anything else.
 
     The container's own python3 ran it, so that the answer can be anything.
     """
     try:
         if result.rc in accepted:
             answer = json.loads(result.stdout)
-            if isinstance(answer, dict) and all(name in answer and form(answer[name]) for name, form in forms.items()):
+            if isinstance(answer, dict) and all(name in answer and _fits(answer[name], form) for name, form in forms.items()):
                 return {name: answer[name] for name in forms}
     except (ValueError, RecursionError):
         pass
     raise UnknownState(
         f"the launcher in the node's container ended with code {result.rc} and no answer",
-        remedy=f"The image needs python3 (3.10 or newer). To end what runs in the container all the same: the playbook teardown with {CONSENT}",
+        remedy=f"The image needs python3 (3.10 or newer). To end the container's processes anyway: the playbook teardown with {CONSENT}",
         raw=(result.stdout + result.stderr)[-2000:],
     )
 
 
 def note_stop(paths: EnginePaths, by: str) -> None:
-    """Note on the host, out of the container's reach, that the engine's end is wanted. Stopping matters more than a disk that takes no note."""
+    """Record on the host, out of the container's reach, that the engine must end. Stopping matters more than the record."""
     notes = (read_side(path) for path in (os.path.join(paths.launch, ORDER), os.path.join(paths.run, "run.json")))
     with contextlib.suppress(OSError):
         run_ids = sorted({note["run_id"] for note in notes if note.get("run_id")})
@@ -181,7 +160,7 @@ def note_stop(paths: EnginePaths, by: str) -> None:
 
 
 def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str, forced: bool = False) -> dict[str, t.Any]:
-    """Stop the engine gently, so that its memory comes back, and return what that needed.
+    """Stop the engine gently, so that its memory is released, and return the launcher's answer.
 
     The launcher runs in the container, where anything can answer in its place. Where it does not answer, or an engine outlives what it says,
     Docker stops the whole container when that is allowed (``forced``): ``instead`` is then why. Raises :class:`ClusterError` when a process
@@ -199,11 +178,11 @@ def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: in
 
 def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str) -> dict[str, t.Any]:
     refresh(paths)
-    result = docker.exec(container_id, stop_argv(grace, module), timeout=grace + STOP_MARGIN)
+    result = docker.exec(container_id, argv("stop", "--grace", str(grace), "--by", who(module)), timeout=grace + STOP_MARGIN)
     stopped = answer_of(result, STOPPED, accepted=(0, launcher.EXIT_REMAINS))
     if stopped["remaining"]:
         raise ClusterError(
-            f"processes {stopped['remaining']} of the engine (pids of the container) are there {stopped['seconds']} s after SIGTERM and SIGKILL",
+            f"processes {stopped['remaining']} of the engine (pids of the container) remain {stopped['seconds']} s after SIGTERM and SIGKILL",
             remedy="They hang in the kernel. Look at its log (journalctl -k); only a reboot of this node ends them.",
             reason="engine remains",
             stopped=stopped,
@@ -211,7 +190,7 @@ def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, 
     living = engine_state(paths, lenient=True)["pid"]
     if living:
         raise UnknownState(
-            f"the launcher says that the engine ended, but its process {living} lives",
+            f"the launcher reports that the engine ended, but its process {living} still runs",
             remedy=f"Something in the container answers in the launcher's place. End it: the playbook teardown with {CONSENT}",
             reason="tampered",
             stopped=stopped,

@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.gb10_api_gu
 LIST_PATH = "/openapi.json"
 
 #: Asked in any case. The engine (0.32) lists neither its metrics nor its documentation, and does not say that its handlers for SageMaker want a body. The
-#: last is no route: whoever asks for the key before anything else refuses it, too.
+#: last is not a route: an API that asks for the key first refuses it, too.
 ALWAYS = (
     ("GET", "/metrics"),
     ("GET", "/docs"),
@@ -37,7 +37,7 @@ ALWAYS = (
 
 #: A body that no handler of JSON takes.
 REJECTED_BODY = b"{"
-#: Answers that refuse who has no key.
+#: Answers that refuse a request without the key.
 REFUSALS = (401, 403)
 #: Most routes that are asked; an engine has some sixty. After so many without an answer no more are asked.
 ROUTE_LIMIT = 300
@@ -56,19 +56,13 @@ class Routes(t.NamedTuple):
 
 
 def parse_routes(body: bytes) -> Routes | None:
-    """Return the routes of an OpenAPI document, None when it is none."""
+    """Return the routes of an OpenAPI document, None for anything else."""
     try:
         listed = [(method.upper(), path, about) for path, methods in json.loads(body)["paths"].items() for method, about in methods.items()]
         found = [((method, path), method == "GET" or bool((about.get("requestBody") or {}).get("required"))) for method, path, about in listed]
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return Routes([route for route, askable in found if askable and route[1] != OPEN_PATH], [route for route, askable in found if not askable])
-
-
-def question(route: Route) -> dict[str, t.Any]:
-    """Return how a route is asked so that nothing happens: method, body and headers."""
-    method, _path = route
-    return {"method": method} if method == "GET" else {"method": method, "body": REJECTED_BODY, "headers": {"Content-Type": "application/json"}}
 
 
 def ask(url: str, key: ApiKey, timeout: float) -> dict[str, t.Any]:
@@ -78,7 +72,7 @@ def ask(url: str, key: ApiKey, timeout: float) -> dict[str, t.Any]:
     those that would act.
     """
     answer = _http.ask(f"{url}{LIST_PATH}", timeout, key=key)
-    listed = parse_routes(answer.body) if answer.status == 200 and not answer.error else None
+    listed = None if answer.problem else parse_routes(answer.body)
     routes = listed or Routes([], [])
     wanted = list(dict.fromkeys([*ALWAYS, *routes.askable]))[:ROUTE_LIMIT]
     found: dict[str, t.Any] = {
@@ -89,7 +83,9 @@ def ask(url: str, key: ApiKey, timeout: float) -> dict[str, t.Any]:
         "unknown": [],
     }
     for route in wanted:
-        answer = _http.ask(f"{url}{_PARAMETER.sub('gb10', route[1])}", timeout, **question(route))
+        # A GET, or a body that the handler rejects, so that nothing happens.
+        rejected = {} if route[0] == "GET" else {"body": REJECTED_BODY, "headers": {"Content-Type": "application/json"}}
+        answer = _http.ask(f"{url}{_PARAMETER.sub('gb10', route[1])}", timeout, method=route[0], **rejected)
         if answer.status is None:
             found["unknown"].append(f"{' '.join(route)}: {answer.error}")
             if len(found["unknown"]) >= UNKNOWN_LIMIT:

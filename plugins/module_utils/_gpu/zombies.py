@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who holds GPU memory: the living, the dead, and engines whose server is gone. This module util is PRIVATE to the collection.
+"""Which processes use GPU memory: living and ended ones, and engines whose server is gone. This module util is PRIVATE to the collection.
 
 The first half decides on what was read; the second reads, and ends processes where that was asked for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import select
@@ -36,7 +37,7 @@ def listed(gpus: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Return the processes of the GPUs of :func:`driver_xml.gpus`, each once, by pid: ``{pid, name, type, used_mib}``.
 
     On one GPU a process counts once, however often it is listed there (as C and as G): with the larger figure. Over several GPUs its
-    memory is the sum. ``used_mib`` is None where the driver tells it for none of them. Raises :class:`UnknownState` when the processes of
+    memory is the sum. ``used_mib`` is None where the driver reports it for none of them. Raises :class:`UnknownState` when the processes of
     a GPU are not known.
     """
     entries: list[dict[str, t.Any]] = []
@@ -61,7 +62,7 @@ def unified(gpus: t.Sequence[t.Mapping[str, t.Any]]) -> bool | None:
 
 
 def sum_mib(processes: t.Iterable[t.Mapping[str, t.Any]]) -> int | None:
-    """Return the MiB of some processes together, None when one of them does not tell."""
+    """Return the MiB of some processes together, None when it is unknown for one of them."""
     figures = [process["used_mib"] for process in processes]
     return None if None in figures else sum(figures)
 
@@ -95,23 +96,23 @@ def classified(entries: t.Iterable[t.Mapping[str, t.Any]], seen: Stacks, absent:
     ``absent`` gives the class of a pid that was not ``seen``. An engine's core that the driver does not list (yet) holds other
     memory of the node: the weights that it read.
     """
-    found = []
-    entries = list(entries)
+    found = {}
     for entry in entries:
         process = seen.processes.get(entry["pid"])
         if process is None:
-            found.append({**entry, **_NOT_KNOWN, "listed": True, "class": absent(entry["pid"])})
+            found[entry["pid"]] = {**entry, **_NOT_KNOWN, "listed": True, "class": absent(entry["pid"])}
             continue
         lineage = seen.parentage(process.pid)
         kind = "defunct" if process.ended else "orphan" if lineage.orphan else "live"
-        # The driver has no name for one that has ended.
-        found.append({**entry, **_described(process), "name": entry["name"] or process.name, "listed": True, "class": kind, "why": lineage.why})
-    for pid in seen.parts.keys() - {entry["pid"] for entry in entries}:
-        lineage = seen.parentage(pid)
-        if lineage.orphan:
-            about = _described(seen.processes[pid])
-            found.append({"pid": pid, "name": about["title"], "type": None, "used_mib": None, **about, "listed": False, "class": "orphan", "why": lineage.why})
-    return sorted(found, key=lambda process: process["pid"])
+        # The driver has no name for a process that has ended.
+        about = {"name": entry["name"] or process.name, "listed": True, "class": kind, "why": lineage.why}
+        found[process.pid] = {**entry, **_described(process), **about}
+    unlisted = {pid: seen.parentage(pid) for pid in seen.parts.keys() - found.keys()}
+    for pid, lineage in ((pid, lineage) for pid, lineage in unlisted.items() if lineage.orphan):
+        about = _described(seen.processes[pid])
+        known = {"pid": pid, "name": about["title"], "type": None, "used_mib": None}
+        found[pid] = {**known, **about, "listed": False, "class": "orphan", "why": lineage.why}
+    return [found[pid] for pid in sorted(found)]
 
 
 def _described(process: Process) -> dict[str, t.Any]:
@@ -123,7 +124,7 @@ def _described(process: Process) -> dict[str, t.Any]:
 
 
 def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.Any], proc_root: str) -> Look:
-    """Ask the driver for its ``cards``, then the kernel for its processes. Raises :class:`UnknownState` when one of them gives no readable answer."""
+    """Ask the driver for its ``cards``, then the kernel for its processes. Raises :class:`UnknownState` when one of the answers cannot be read."""
     gpus = cards()
     entries = listed(gpus)
     try:
@@ -169,10 +170,8 @@ class _Target:
 
     def send(self, number: signal.Signals) -> None:
         if self.descriptor is not None and self.is_judged():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.descriptor, number)
-            except ProcessLookupError:
-                pass
 
     def ended(self) -> bool:
         """The descriptor of a process becomes readable when it ends."""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the kernel logged about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
+"""The kernel's log lines about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
 
 Lines are distinguished by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
 ``journalctl -k`` in any of its forms. Only what the kernel itself said counts: a record of another facility was written into
@@ -30,9 +30,9 @@ FILE_LIMIT = 16 * 1024 * 1024
 _RECORD_SIZE = 64 * 1024
 #: Records of /dev/kmsg that are read.
 RECORD_LIMIT = 50_000
-#: Lines of the journal that are read, the newest; as JSON they stay below what is read of a tool's output.
+#: Lines of the journal that are read, the newest; as JSON they stay below the limit of a tool's output.
 JOURNAL_LIMIT = 12_000
-#: Different events that are told; the same one again only raises its count.
+#: Different events that are reported; the same one again only raises its count.
 EVENT_LIMIT = 200
 _TEXT_LIMIT = 400
 
@@ -56,7 +56,7 @@ _SHORT = re.compile(
     r"^[A-Z][a-z]{2} (?:[ \d]\d|\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Z]{2,5})? \S+ (?P<sender>[^:\s]+): (?P<text>.*)$", re.ASCII
 )
 
-#: What is worth telling, by kind; the first that matches names the kind.
+#: The kinds of events; the first pattern that matches names the kind.
 _KINDS = (
     ("nv_no_memory", re.compile(r"NV_ERR_NO_MEMORY")),
     ("xid", re.compile(r"NVRM: Xid \(")),
@@ -82,7 +82,7 @@ _KINDS = (
     ("mlx5", re.compile(r"\bmlx5_(?:core|ib)\b")),
 )
 
-#: What a healthy machine says at every boot.
+#: Lines of a healthy machine at every boot.
 _HARMLESS = re.compile(
     r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated|NVRM: GSP firmware loaded|NVRM: GPU at PCI:\S+ GPU-"
     # At every session of a profiler, and when the driver takes back that the GPU needs a reset.
@@ -94,7 +94,7 @@ _HARMLESS = re.compile(
     r"|insufficient power on the PCIe slot"
 )
 
-#: By what a line of mlx5 is worth telling where the log has no priorities; the driver's chatter at boot has none of these words.
+#: Words that make a line of mlx5 an event where the log has no priorities; the driver's chatter at boot has none of these words.
 _TROUBLE = re.compile(r"\berr(?:or)?s?\b|fail|timeout|timed out|unplugged|fatal|syndrome|health|reset|\blost\b|\bbad\b|\bhigh temp", re.IGNORECASE)
 _MLX5_LINK = re.compile(r"\bmlx5_core \S+ (?P<netdev>[^\s:]+): Link (?P<way>up|down)$")
 
@@ -106,9 +106,9 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One message of the kernel. ``priority`` is 0 (emergency) to 7 (debug), None where the log does not tell it.
+    """One message of the kernel. ``priority`` is 0 (emergency) to 7 (debug), None where the log does not have it.
 
-    The time is ``boot_us``, microseconds since boot, or ``wall_us``, microseconds since 1970 UTC; neither where the log does not tell.
+    The time is ``boot_us``, microseconds since boot, or ``wall_us``, microseconds since 1970 UTC; neither where the log has none.
     """
 
     text: str
@@ -119,10 +119,8 @@ class Line:
 
 def _iso(match: re.Match[str]) -> int | None:
     zone = match["zone"].replace("Z", "+00:00")
-    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
     try:
-        moment = datetime.datetime.fromisoformat(match["stamp"] + zone)
-        seconds = int(moment.timestamp())
+        seconds = int(datetime.datetime.fromisoformat(f"{match['stamp']}{zone[:3]}:{zone[-2:]}").timestamp())
     except (ValueError, OverflowError):
         return None
     return seconds * 1_000_000 + int((match["fraction"] or "0").ljust(6, "0"))
@@ -137,7 +135,7 @@ def _whole(value: t.Any) -> int | None:
 def parse_journal_entry(text: str) -> Line | None:
     """Return the kernel's message of one ``journalctl -o json`` line, None for one that is not the kernel's own.
 
-    Raises ValueError when it is no JSON object. A message with bytes that are no text is a list of numbers there.
+    Raises ValueError for anything but a JSON object. A message that is not text is a list of numbers there.
     """
     entry = json.loads(text)
     if not isinstance(entry, dict):
@@ -151,10 +149,10 @@ def parse_journal_entry(text: str) -> Line | None:
 
 
 def parse_line(text: str) -> Line | None:
-    """Return the kernel's message in one line of a log, None for a line that holds none.
+    """Return the kernel's message in one line of a log, None for a line without one.
 
     That is an empty one, the key of a ``/dev/kmsg`` record, a program's message, or a boot mark of the journal. A line of no known shape
-    is taken as a message without a time: what it says still counts.
+    counts as a message without a time: its text still counts.
     """
     if not text.strip() or text.startswith((" ", "-- ")):
         return None
@@ -163,21 +161,17 @@ def parse_line(text: str) -> Line | None:
             return parse_journal_entry(text)
         except (ValueError, RecursionError):
             return Line(text)
-    match = _KMSG.match(text)
-    if match:
+    if match := _KMSG.match(text):
         facility, priority = divmod(int(match["prefix"]), 8)
         return None if facility else Line(match["text"], priority, int(match["us"]))
-    match = _DMESG.match(text)
-    if match:
+    if match := _DMESG.match(text):
         facility, priority = divmod(int(match["prefix"] or "0"), 8)
         if facility or match["program"] or match["facility"] not in (None, "kern"):
             return None
         return Line(match["text"], priority if match["prefix"] else None, int(match["seconds"]) * 1_000_000 + int(match["micro"]))
-    match = _ISO.match(text)
-    if match:
+    if match := _ISO.match(text):
         return None if match["program"] else Line(match["text"], None, None, _iso(match))
-    match = _SHORT.match(text)
-    if match:
+    if match := _SHORT.match(text):
         # "Nov 26 22:38:10" has neither a year nor a zone: no time is better than a guessed one.
         return Line(match["text"]) if match["sender"] == "kernel" else None
     match = _WALL.match(text)
@@ -190,9 +184,7 @@ class Collector:
     def __init__(self, boot_time: int | None = None) -> None:
         """``boot_time``: when this boot began, in seconds since 1970, to turn times since boot into times of day."""
         self.boot_time = boot_time
-        self.since_boot = False
-        self.truncated = False
-        self.lines = 0
+        self.since_boot, self.truncated, self.lines = False, False, 0
         self._found: dict[tuple[str, str], dict[str, t.Any]] = {}
         self._links_up: set[str] = set()
 
@@ -225,16 +217,12 @@ class Collector:
             self.truncated = True
 
     def events(self) -> list[dict[str, t.Any]]:
-        """Return what was found, in the order of the log."""
+        """Return the events in the order of the log."""
         return list(self._found.values())
 
     def _kind(self, line: Line) -> str | None:
         kind = next((name for name, pattern in _KINDS if pattern.search(line.text)), None)
-        if kind is None or _HARMLESS.search(line.text):
-            return None
-        if kind == "mlx5" and not self._mlx5_trouble(line):
-            return None
-        return kind
+        return None if kind is None or _HARMLESS.search(line.text) or (kind == "mlx5" and not self._mlx5_trouble(line)) else kind
 
     def _mlx5_trouble(self, line: Line) -> bool:
         link = _MLX5_LINK.search(line.text)
@@ -266,39 +254,45 @@ def _printable(text: str) -> str:
 
 
 def parse_log(text: str, boot_time: int | None = None) -> Collector:
-    """Return the events of a log's text. Never raises: there is no text that is no log."""
+    """Return the events of a log's text. Never raises."""
     collector = Collector(boot_time)
     for line in text.split("\n"):
         collector.add(parse_line(line.rstrip("\r")))
     return collector
 
 
-def parse_boot_time(stat: str) -> int:
-    """Return when the machine booted, in seconds since 1970, of a ``/proc/stat`` text. Raises :class:`UnknownState` when it does not tell."""
+def read_boot_time(proc_root: str) -> int:
+    """Return when the machine booted, in seconds since 1970. Raises OSError, :class:`UnknownState` when the kernel does not report it."""
+    with open(os.path.join(proc_root, "stat"), encoding="ascii", errors="replace") as stream:
+        stat = stream.read()
     match = re.search(r"^btime ([0-9]{1,12})$", stat, re.MULTILINE)
     if not match:
-        raise UnknownState("the kernel does not tell when it booted", raw=stat[:2000])
+        raise UnknownState("the kernel does not report when it booted", raw=stat[:2000])
     return int(match[1])
 
 
-def read_boot_time(proc_root: str) -> int:
-    """Return when the machine booted, in seconds since 1970. Raises OSError or :class:`UnknownState`."""
-    with open(os.path.join(proc_root, "stat"), encoding="ascii", errors="replace") as stream:
-        return parse_boot_time(stream.read())
+class Log(t.NamedTuple):
+    """A log: its text, the section ``kernel_log`` of ``node_info`` that follows from it, and how many of its lines are the kernel's."""
+
+    text: str
+    section: dict[str, t.Any]
+    lines: int
 
 
-def _section(source: str, collector: Collector, *, since_boot: bool, truncated: bool) -> dict[str, t.Any]:
-    return {"since_boot": since_boot, "source": source, "events": collector.events(), "truncated": truncated or collector.truncated}
+def _log(source: str, text: str, boot_time: int | None, *, cut: bool, since_boot: bool | None = None) -> Log:
+    """Return a log of which lines may be missing (``cut``). Without ``since_boot`` its lines show whether it begins with the boot."""
+    collector = parse_log(text, boot_time)
+    complete = collector.since_boot if since_boot is None else since_boot
+    section = {"since_boot": complete, "source": source, "events": collector.events(), "truncated": (cut and not complete) or collector.truncated}
+    return Log(text, section, collector.lines)
 
 
-def from_file(path: str, boot_time: int | None) -> dict[str, t.Any]:
-    """Return the section from a file, of which at most the last :data:`FILE_LIMIT` bytes are read. Raises OSError."""
+def from_file(path: str, boot_time: int | None) -> Log:
+    """Return the log in a file, of which at most the last :data:`FILE_LIMIT` bytes are read. Raises OSError."""
     with open(path, "rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(size - FILE_LIMIT, 0))
-        text = stream.read(FILE_LIMIT).decode("utf-8", errors="replace")
-    collector = parse_log(text, boot_time)
-    return _section(path, collector, since_boot=collector.since_boot, truncated=size > FILE_LIMIT and not collector.since_boot)
+        return _log(path, stream.read(FILE_LIMIT).decode("utf-8", errors="replace"), boot_time, cut=size > FILE_LIMIT)
 
 
 def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
@@ -313,7 +307,7 @@ def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
                 record = os.read(descriptor, _RECORD_SIZE)
             except BlockingIOError:  # that was the last one
                 break
-            except BrokenPipeError:  # overwritten while we read; the next read goes on with the oldest that is left
+            except BrokenPipeError:  # overwritten meanwhile; the next read continues with the oldest record
                 cut = True
                 continue
             if not record:
@@ -331,40 +325,50 @@ def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
     return records, cut
 
 
-def _reaches_boot(records: t.Sequence[str]) -> bool:
-    """Return whether a buffer still has what the boot began with: one that was overwritten starts at a later sequence number."""
-    first = _KMSG.match(records[0])
-    return bool(first) and first["sequence"] == "0"
-
-
-def from_kmsg(path: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
-    """Return the section from the kernel's own buffer. Raises OSError or :class:`UnknownState`."""
+def from_kmsg(path: str, boot_time: int | None, timeout: float) -> Log:
+    """Return the kernel's own buffer. Raises OSError or :class:`UnknownState`."""
     records, cut = read_kmsg(path, timeout)
-    collector = Collector(boot_time)
-    for record in records:
-        collector.add(parse_line(record))
-    return _section(path, collector, since_boot=_reaches_boot(records) and not cut, truncated=cut)
+    first = _KMSG.match(records[0])
+    # A buffer that was overwritten starts at a later sequence number.
+    complete = bool(first) and first["sequence"] == "0" and not cut
+    return _log(path, "\n".join(records) + "\n", boot_time, cut=cut, since_boot=complete)
 
 
-def read_journal(tool: str, timeout: float) -> str:
-    """Return the kernel's messages of this boot as the journal has them. Raises :class:`UnknownState` when it does not answer."""
+def from_journal(tool: str, boot_time: int | None, timeout: float) -> Log:
+    """Return the journal of this boot. Raises :class:`UnknownState` when it does not answer, or is empty.
+
+    A user who may not read the journal gets an empty answer without an error, and a boot always leaves messages.
+    """
     fields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_FACILITY,_TRANSPORT,_SOURCE_MONOTONIC_TIMESTAMP"
     result = run_tool([tool, "-k", "-b", "-q", "--no-pager", "-o", "json", fields, "-n", str(JOURNAL_LIMIT)], timeout)
     if result.rc != 0:
         raise UnknownState(f"journalctl failed with status {result.rc}: {result.raw[:200]}", remedy=BY_HAND, reason="tool failed", raw=result.raw[:4000])
-    return result.stdout
+    log = _log("journalctl", result.stdout, boot_time, cut=True)
+    if not log.lines:
+        raise UnknownState(
+            "the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.stdout[:4000]
+        )
+    return log
 
 
-def from_journal(tool: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
-    """Return the section from the journal of this boot. Raises :class:`UnknownState` when it does not answer, or says nothing.
-
-    A user who may not read the journal gets an empty answer without an error, and a boot always leaves messages.
-    """
-    text = read_journal(tool, timeout)
-    collector = parse_log(text, boot_time)
-    if not collector.lines:
-        raise UnknownState("the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=text[:4000])
-    return _section("journalctl", collector, since_boot=collector.since_boot, truncated=not collector.since_boot)
+def _chosen(source: str, boot_time: int | None, timeout: float, kmsg: str, journalctl: str) -> Log:
+    """Return the log in a file, or for ``auto`` the kernel's buffer; where that cannot be read or does not begin with the boot, the journal."""
+    if source != "auto":
+        return from_file(source, boot_time)
+    buffer, failure = None, ""
+    try:
+        buffer = from_kmsg(kmsg, boot_time, timeout)
+    except (OSError, UnknownState) as error:
+        failure = f"{kmsg}: {error.strerror if isinstance(error, OSError) else error}"
+    if buffer and buffer.section["since_boot"]:
+        return buffer
+    try:
+        journal = from_journal(journalctl, boot_time, timeout)
+    except UnknownState as error:
+        if buffer:
+            return buffer
+        raise UnknownState(f"{failure}; {error}", remedy="Run the task with become: true.", reason="no kernel log", **error.details) from error
+    return journal if journal.section["since_boot"] or not buffer else buffer
 
 
 def kernel_log(
@@ -378,44 +382,15 @@ def kernel_log(
     """Return the section ``kernel_log`` of ``node_info``.
 
     ``{since_boot, source, events: [{time, last, kind, text, count}], truncated}``. ``source``: a file, or ``auto`` for the kernel's
-    buffer, and where that is not readable or no longer reaches back to the boot, the journal. ``timeout`` is in seconds. ``time`` and
-    ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log does not tell); messages that differ in
-    numbers alone are one event, told in the words of the first. ``since_boot``: whether the boot's first line is among what was read.
+    buffer, and where that is not readable or no longer begins with the boot, the journal. ``timeout`` is in seconds. ``time`` and
+    ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log has none); messages that differ in
+    numbers alone are one event, with the text of the first. ``since_boot``: whether the boot's first line is among those read.
     ``truncated``: whether something was left out. Without the time of the boot, which ``section`` notes, events count without their times.
     Raises OSError or :class:`UnknownState` when no source can be read.
     """
-    boot_time = section(lambda: read_boot_time(proc_root))
-    if source != "auto":
-        return from_file(source, boot_time)
-    buffer, failure = None, ""
-    try:
-        buffer = from_kmsg(kmsg, boot_time, timeout)
-    except (OSError, UnknownState) as error:
-        failure = f"{kmsg}: {error.strerror if isinstance(error, OSError) else error}"
-    if buffer is not None and buffer["since_boot"]:
-        return buffer
-    try:
-        journal = from_journal(journalctl, boot_time, timeout)
-    except UnknownState as error:
-        if buffer is not None:
-            return buffer
-        raise UnknownState(f"{failure}; {error}", remedy="Run the task with become: true.", reason="no kernel log", **error.details) from error
-    return journal if journal["since_boot"] or buffer is None else buffer
+    return _chosen(source, section(lambda: read_boot_time(proc_root)), timeout, kmsg, journalctl).section
 
 
 def whole_text(source: str = "auto", timeout: float = 20.0, kmsg: str = "/dev/kmsg", journalctl: str = "journalctl") -> str:
-    """Return the log itself, chosen as :func:`kernel_log` does, in a form that :func:`parse_log` reads. Raises OSError or :class:`UnknownState`."""
-    if source != "auto":
-        with open(source, "rb") as stream:
-            stream.seek(max(stream.seek(0, os.SEEK_END) - FILE_LIMIT, 0))
-            return stream.read(FILE_LIMIT).decode("utf-8", errors="replace")
-    try:
-        records, cut = read_kmsg(kmsg, timeout)
-    except (OSError, UnknownState):
-        return read_journal(journalctl, timeout)
-    if _reaches_boot(records) and not cut:
-        return "\n".join(records) + "\n"
-    try:
-        return read_journal(journalctl, timeout)
-    except UnknownState:
-        return "\n".join(records) + "\n"
+    """Return the text of the log that :func:`kernel_log` reads. Raises OSError or :class:`UnknownState`."""
+    return _chosen(source, None, timeout, kmsg, journalctl).text

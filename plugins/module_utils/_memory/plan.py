@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a model takes of each node's memory, while it loads and while it serves. This module util is PRIVATE to the collection.
+"""The memory that a model needs on each node, while it loads and while it serves. This module util is PRIVATE to the collection.
 
 One formula, pure, with nothing but Python's standard library, so that a node and the controller get the same answer. Everything is in GiB a node
 unless a name says otherwise. A node runs one rank of the engine. Every figure comes with what it may be wrong by, as plus or minus; those of independent
@@ -14,14 +14,15 @@ What the engine does with its two settings for memory (vLLM, gpu_worker.py):
   of the whole memory. It refuses to start when less than the share is free at the start, or when one sequence of ``max_model_len`` does not fit the cache.
 - ``kv_cache_memory_bytes``: the cache gets exactly that. The share stays a check at the start and is no budget any more, profiling is skipped, and
   nothing holds back what weights, activations and the rest take on top. Starts with it were reported to die in the middle of a request
-  (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is on record.
+  (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is recorded.
 
-A node that runs out of unified memory freezes, and nobody can log in to see why. So ``no`` is said where the worst case leaves less than nothing, unless a
-start is on record, be it the node's own or a recipe that was reported to run and asks for no less (:class:`Report`).
+A node that runs out of unified memory freezes and accepts no login. So the verdict is ``no`` where the worst case leaves less than nothing, unless a
+start is recorded: the node's own, or a recipe that was reported to run and asks for no less (:class:`Report`).
 """
 
 from __future__ import annotations
 
+import collections
 import math
 import typing as t
 
@@ -31,9 +32,9 @@ FITS, TIGHT, NO, UNKNOWN = "fits", "tight", "no", "unknown"
 #: From best to worst; of several nodes the worst counts.
 ORDER = (FITS, TIGHT, UNKNOWN, NO)
 
-#: MemTotal in GiB by memory class. 128: 127600748 kB, the usual value (119.6 to 121.7 are on record). 64: in proportion, none was found.
+#: MemTotal in GiB by memory class. 128: 127600748 kB, the usual value (119.6 to 121.7 were reported). 64: in proportion, none was found.
 CLASS_TOTAL = {128: 121.69, 64: 60.84}
-#: By how much the MemTotal of equal Sparks differs: 119.6 to 121.7 GiB are on record.
+#: By how much the MemTotal of equal Sparks differs: 119.6 to 121.7 GiB were reported.
 ALIKE = 0.97
 
 
@@ -53,10 +54,8 @@ def node_plan(
     # One whole sequence has to fit, and each sequence needs a block of state; the two share the blocks, so the larger is the least.
     least = max(one + state, (use.seqs or 1) * state / (1 + use.drafts))
     easy = one + seqs * state
-    if use.kv_bytes is not None:
-        pool, pool_within = use.kv_bytes / components.GIB, 0.1 * least
-    else:
-        pool, pool_within = use.share * node.total - inner, inner_within
+    pinned = None if use.kv_bytes is None else use.kv_bytes / components.GIB
+    pool, pool_within = (use.share * node.total - inner, inner_within) if pinned is None else (pinned, 0.1 * least)
     taken = max(pool, least, 0.0)
     serving = out + inner + taken
     within = components.root_of_squares(out_within, inner_within) if use.kv_bytes is not None or pool < least else out_within
@@ -87,26 +86,25 @@ def node_plan(
     verdict, reasons = _judged(facts, use, node, of, result)
     title = f"KV cache of {concurrency} x {use.context} tokens"
     if concurrency > 1 and pool < concurrency * (one + state):
-        verdict = _worse(verdict, TIGHT)
-        held = max(0.0, pool / (one + state))
+        verdict = max(verdict, TIGHT, key=ORDER.index)
         title = f"KV cache, part of {concurrency} x {use.context} tokens"
-        reasons.append(f"the cache holds {held:.1f} of {concurrency} sequences of {use.context} tokens at once; others wait or are computed again")
+        held = f"{max(0.0, pool / (one + state)):.1f} of {concurrency} sequences of {use.context} tokens"
+        reasons.append(f"the cache holds {held} at once; others wait or are computed again")
     kept = min(max(taken, 0.0), concurrency * one)
     states = min(max(taken - kept, 0.0), seqs * state)
     words = "; ".join(arithmetic for _kind, _size, arithmetic in components.kv_parts(facts, use))
     source = facts.get("source") or "the facts of the model"
-    cache_parts = [components.Component("kv", title, kept, kept * page.within, components.SERVING, True, words or "none", source)]
-    if state:
-        per = f"{seqs} sequences x {state:.4f}"
-        cache_parts.append(components.Component("state", "constant state", states, states * page.within, components.SERVING, True, per, source))
-    rest = max(0.0, taken - kept - states)
+    per, rest = f"{seqs} sequences x {state:.4f}", max(0.0, taken - kept - states)
     why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{use.share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
-    cache_parts.append(components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is told"))
+    cache_parts = [
+        components.Component("kv", title, kept, kept * page.within, components.SERVING, True, words or "none", source),
+        *([components.Component("state", "constant state", states, states * page.within, components.SERVING, True, per, source)] if state else []),
+        components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is configured"),
+    ]
     loader = components.Component("staging", "loader", staging.value, staging.within, components.LOADING, True, f"{staging.value:g}", staging.source)
     title, arithmetic = "page cache, given back when it is needed", "the files, as far as there is room"
     seen = components.Component("page_cache", title, cache, 0.0, components.LOADING, False, arithmetic, "Linux")
-    parts = [*beside, *own, *cache_parts, *recorded, loader, seen]
-    result["components"] = [_shown(part) for part in parts if part.gib > 0]
+    result["components"] = [_shown(part) for part in (*beside, *own, *cache_parts, *recorded, loader, seen) if part.gib > 0]
     room = node.total - components.CONSTANTS["reserve"].value - components.root_of_squares(out_within, inner_within) - out - inner
     room -= 0 if use.kv_bytes is not None else components.CONSTANTS["unprofiled"].value
     # Up to the next quarter of a GiB, and what a cache in bytes may be short of by: a smaller one would be tight by this very plan.
@@ -129,24 +127,11 @@ def _recorded(node: components.Node, took: float | None, planned: float, within:
 
 def _more(took: float, more: float, name: str, when: tuple[str, ...]) -> components.Component:
     source = components.CONSTANTS["recorded"]
-    return components.Component(name, "more than planned, by the record", more, source.within, when, False, f"a start on record took {took:.2f}", source.source)
+    return components.Component(name, "more than planned, by the record", more, source.within, when, False, f"a recorded start took {took:.2f}", source.source)
 
 
-class _Parts(t.NamedTuple):
-    """What a verdict is made of; see :func:`node_plan`."""
-
-    weights: float
-    out: float
-    out_within: float
-    inner: float
-    pool: float
-    pool_within: float
-    least: float
-    easy: float
-    one: float
-    state: float
-    load: float
-    load_within: float
+#: The figures that a verdict follows from; see :func:`node_plan`.
+_Parts = collections.namedtuple("_Parts", "weights out out_within inner pool pool_within least easy one state load load_within")
 
 
 def _figure(node: components.Node, used: float, within: float, **more: float) -> dict[str, float]:
@@ -157,15 +142,11 @@ def _shown(part: components.Component) -> dict[str, t.Any]:
     return {**part._asdict(), "gib": round(part.gib, 3), "within": round(part.within, 3), "when": list(part.when)}
 
 
-def _worse(first: str, second: str) -> str:
-    return max(first, second, key=ORDER.index)
-
-
 def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components.Node, of: _Parts, result: t.Mapping[str, t.Any]) -> tuple[str, list[str]]:
     """Return the verdict of a node and why.
 
-    ``no`` where even the best case fails, and while no start is on record also where the worst case leaves less than nothing or the share is left to the
-    engine. ``fits`` where the worst case leaves the margin; with a start of its own on record, where it leaves anything at all.
+    ``no`` where even the best case fails, and while no start is recorded also where the worst case leaves less than nothing or the share is left to the
+    engine. ``fits`` where the worst case leaves the margin; with a recorded start of its own, where it leaves anything at all.
     """
     floor = components.CONSTANTS["floor"].value
     noes, risks, doubts = [], [], []
@@ -180,7 +161,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
     elif worst < floor:
         risks.append(text)
     elif worst < components.CONSTANTS["unproven"].value and not use.recorded:
-        doubts.append(f"{left} GiB stay available while it serves, {components.CONSTANTS['unproven'].value:g} are wanted until a start is on record")
+        doubts.append(f"{left} GiB stay available while it serves, expected {components.CONSTANTS['unproven'].value:g} until a start is recorded")
     text = f"{loading['available_gib']:.1f} +/- {of.load_within:.1f} GiB are left of {node.total:g} once the weights are loaded"
     if node.total - of.load + of.load_within < floor:
         noes.append(text)
@@ -202,15 +183,22 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
     if of.pool + of.pool_within < of.least:
         noes.append(f"the engine would refuse: {what} and the KV cache has {of.pool:.2f} +/- {of.pool_within:.2f}{_left(use, node, of)}")
     elif of.pool - of.pool_within < of.easy:
-        text = what if of.pool - of.pool_within < of.least else f"one sequence and the state of {_seqs(use)} take {of.easy:.2f} GiB"
+        left = "" if use.seqs else " (max_num_seqs is left to the engine)"
+        text = what if of.pool - of.pool_within < of.least else f"one sequence and the state of {use.sequences} sequences{left} take {of.easy:.2f} GiB"
         doubts.append(f"{text} and the KV cache has {of.pool:.2f} +/- {of.pool_within:.2f} GiB")
     mapped = facts.get("file_backed_gib") or 0
-    if mapped and serving["available_gib"] < mapped:
-        doubts.append(f"{mapped:g} GiB of tables are read from a mapped file, and only {serving['available_gib']:.1f} GiB are left for its pages")
-    if use.kv_bytes is not None and not use.recorded:
-        doubts.append("kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver")
-    if use.unsized_draft and not use.recorded:
-        doubts.append("how large the drafter is is not known: give its repository a size_gb")
+    more = (
+        (
+            mapped and serving["available_gib"] < mapped,
+            f"{mapped:g} GiB of tables are read from a mapped file, and only {serving['available_gib']:.1f} GiB are left for its pages",
+        ),
+        (
+            use.kv_bytes is not None and not use.recorded,
+            "kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: it takes a recorded start of this image, profile and driver",
+        ),
+        (use.unsized_draft and not use.recorded, "the size of the drafter is not known: give its repository a size_gb"),
+    )
+    doubts += [text for applies, text in more if applies]
     shared = f"gpu_memory_utilization is left to the engine, and its {use.default_share:g} is made for memory that the system does not share"
     unbounded = [shared] if use.left_to_engine else []
     if noes or ((risks or unbounded) and not (use.recorded or result["reported"])):
@@ -226,12 +214,8 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
     return (TIGHT, doubts) if doubts else (FITS, [])
 
 
-def _seqs(use: recipe.Settings) -> str:
-    return f"{use.seqs} sequences" if use.seqs else f"{use.sequences} sequences (max_num_seqs is left to the engine)"
-
-
 def _left(use: recipe.Settings, node: components.Node, of: _Parts) -> str:
-    """Say what share and own parts leave, where that is the reason."""
+    """Return the rest of a message about the KV cache: the pinned size, or what share and own parts leave."""
     if use.kv_bytes is not None:
         return " GiB, as pinned"
     return f" GiB: {use.share:g} of {node.total:g} GiB less {of.inner:.1f} for weights, activations and graphs"
@@ -270,24 +254,19 @@ def reported(use: recipe.Settings, loads: float, node: components.Node, reports:
     idle = components.CONSTANTS["os"]
     if node.free_at_start is not None or (node.available is not None and node.total - node.available > idle.value + idle.within):
         return ""
-    for one in reports:
-        fits = node.total >= ALIKE * one.total and node.tenants <= one.tenants and loads <= one.weights / ALIKE
-        if fits and _takes_no_more(use, one.use):
-            return one.source
-    return ""
+    fits = (one for one in reports if node.total >= ALIKE * one.total and node.tenants <= one.tenants and loads <= one.weights / ALIKE)
+    return next((one.source for one in fits if _takes_no_more(use, one.use)), "")
 
 
 def _takes_no_more(use: recipe.Settings, than: recipe.Settings) -> bool:
-    """Return whether settings take no more of a node than others do, as far as every one of them tells by itself."""
+    """Return whether settings take no more of a node than others do, as far as each of them shows separately."""
     same = ("tensor", "pipeline", "data", "context_ranks", "own_draft", "draft_split")
     most = ("context", "sequences", "batched", "kv_value", "drafts", "graphs", "vision", "ray", "online_fp8", "pinned_gib", "unsized_draft")
     if any(getattr(use, name) != getattr(than, name) for name in same) or any(getattr(use, name) > getattr(than, name) for name in most):
         return False
-    if use.loader == "fastsafetensors" != than.loader:
+    if use.loader == "fastsafetensors" != than.loader or (use.kv_bytes is None) != (than.kv_bytes is None):
         return False
-    if use.kv_bytes is None or than.kv_bytes is None:
-        return use.kv_bytes is than.kv_bytes and use.share <= than.share
-    return use.kv_bytes <= than.kv_bytes
+    return use.share <= than.share if use.kv_bytes is None else use.kv_bytes <= than.kv_bytes
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -354,8 +333,7 @@ def would_fit(
     changes: list[tuple[str, t.Any, recipe.Settings, float | None]] = []
     lengths = [use.context // 2**power // 1024 * 1024 for power in range(1, 8)]
     changes += [("max_model_len", one, use._replace(context=one), declared) for one in lengths if one >= 4096]
-    seqs = [one for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < use.sequences]
-    changes += [("max_num_seqs", one, use._replace(seqs=one), declared) for one in seqs]
+    changes += [("max_num_seqs", one, use._replace(seqs=one), declared) for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < use.sequences]
     if use.kv_bytes is None:
         shares = [one / 100 for one in (90, 87, 85, 82, 80, 78, 75, 70, 65, 60, 50, 40) if one / 100 < use.share]
         changes += [("gpu_memory_utilization", one, use._replace(utilization=one), declared) for one in shares]
@@ -366,15 +344,13 @@ def would_fit(
         wider = use.tensor * factor
         if heads and heads % wider == 0 and wider <= 16:
             changes.append(("nodes", wider * use.pipeline * use.data, use._replace(tensor=wider), declared and declared / factor))
-    found: list[dict[str, t.Any]] = []
+    found: dict[tuple[str, str], t.Any] = {}
     for name, value, changed, loaded in changes:
-        if any(one["change"] == name and one["verdict"] == FITS for one in found):
-            continue
-        verdict = verdict_of(changed, loaded)
-        better = ORDER.index(verdict) < ORDER.index(now) and not any(one["change"] == name and one["verdict"] == verdict for one in found)
-        if better:
-            found.append({"change": name, "to": value, "verdict": verdict})
-    return sorted(found, key=lambda one: ORDER.index(one["verdict"]))
+        verdict = FITS if (name, FITS) in found else verdict_of(changed, loaded)
+        if ORDER.index(verdict) < ORDER.index(now):
+            found.setdefault((name, verdict), value)
+    rows = [{"change": name, "to": value, "verdict": verdict} for (name, verdict), value in found.items()]
+    return sorted(rows, key=lambda row: ORDER.index(row["verdict"]))
 
 
 # -- advice ------------------------------------------------------------------------------------------------------------
@@ -402,9 +378,9 @@ def advice(facts: t.Mapping[str, t.Any], use: recipe.Settings, single: str | Non
         )
     if single in (FITS, TIGHT):
         found.append(
-            "it also goes on one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 "
+            "it also fits one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 "
             "against 73.81 at 8, 128.27 against 124.21 at 32; kubis.ai), and two replicas outlive the death of one node"
         )
     elif single == NO:
-        found.append("it does not go on one node, so there is no choice between one model over the nodes and a replica on each")
+        found.append("it does not fit one node, so there is no choice between one model over the nodes and a replica on each")
     return found

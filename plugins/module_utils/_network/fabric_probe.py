@@ -6,7 +6,7 @@
 
 One node listens, the other measures and decides what is done. The listener binds only to its fabric addresses, to ports that the kernel
 chooses, and serves only a peer that knows the token: it sends a random challenge on every connection and expects its HMAC. It serves one
-measuring node and ends by itself. Every wait on either side ends at a deadline.
+measuring node and then exits. Every wait on either side ends at a deadline.
 
 The first half decides from what was read, the second moves bytes.
 """
@@ -24,9 +24,10 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import CHALLENGE, ENDED, LEAST_SECONDS, MOST_CONNECTIONS, MOST_SECONDS
-from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import RESERVE, TRANSFER_SECONDS, Deadline, RdmaServers, Transfer, connect
+from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import RESERVE, TRANSFER_SECONDS, Deadline, Transfer, connect
 from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import each_seconds, exchange, figures_by_link, parse_ping, ping_argv
-from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import rdma_clients, receive_answer, receive_exactly, receive_message
+from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import rdma_clients, rdma_servers, receive_answer, receive_exactly
+from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import receive_message
 from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import send_message, token_proof, transfers
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
@@ -35,7 +36,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 
 class Listener:
-    """What the listening node does: checks the token, and does its half of each transfer that it is asked for."""
+    """The listening node's part: checks the token, and does its half of each requested transfer."""
 
     def __init__(self, links: t.Sequence[dict[str, t.Any]], token: str, program: str, wait: float, seconds: float) -> None:
         self._links, self._token, self._program, self._seconds = links, token, program, seconds
@@ -122,8 +123,7 @@ class Listener:
             self._tcp(control, links, ways, min(seconds, TRANSFER_SECONDS), streams)
 
     def _tcp(self, control: socket.socket, links: t.Sequence[int], ways: t.Sequence[str], seconds: float, streams: int) -> None:
-        wanted = {(link, way): streams for link in links for way in ways}
-        sockets: dict[tuple[int, str], list[socket.socket]] = {key: [] for key in wanted}
+        sockets: dict[tuple[int, str], list[socket.socket]] = {(link, way): [] for link in links for way in ways}
         with contextlib.ExitStack() as stack:
             for link in links:
                 while any(len(sockets[link, way]) < streams for way in ways):
@@ -141,9 +141,7 @@ class Listener:
         with contextlib.ExitStack() as stack:
             ports = {}
             if "out" in ways:
-                servers = stack.enter_context(RdmaServers(self._program, ends, self._deadline))
-                servers.wait()
-                ports = servers.ports
+                ports = stack.enter_context(rdma_servers(self._program, ends, self._deadline))
             send_message(control, {"ready": True, "ports": ports})
             order = receive_message(control)
             sends = "in" in ways and order.get("ports")
@@ -180,7 +178,7 @@ def detach(listener: Listener, seconds: int) -> None:
 
 
 class Prober:
-    """What the measuring node does with one peer. What the other node or the network does wrong does not raise: it is recorded in ``errors``."""
+    """The measuring node's part, with one peer. Faults of the other node or the network do not raise: they are recorded in ``errors``."""
 
     def __init__(self, links: t.Sequence[dict[str, t.Any]], token: str, *, method: str, streams: int, seconds: float, program: str, ping: str) -> None:
         self._links, self._token, self._streams, self._program, self._ping = links, token, streams, program, ping
@@ -288,9 +286,7 @@ class Prober:
             # Whatever fails here, finish the exchange: the other node waits for the ports and sends its figures.
             try:
                 if "in" in transfer.directions:
-                    servers = stack.enter_context(RdmaServers(self._program, ends, self._deadline))
-                    servers.wait()
-                    ports = servers.ports
+                    ports = stack.enter_context(rdma_servers(self._program, ends, self._deadline))
             except UnknownState as error:
                 failed = error
             send_message(control, {"ports": ports})

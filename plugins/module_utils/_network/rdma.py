@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import net_d
 
 DRIVER = "mlx5_core"
 
-#: What to do where no card, no carrier or no RDMA device is: one text for all who miss it. A cable that came in while a Spark ran was reported to carry 13
+#: The remedy for a missing card, carrier or RDMA device. A cable that came in while a Spark ran was reported to carry 13
 #: Gb/s until both were rebooted with it in.
 CABLE_IN = (
     "put the cable in, into the same cage of every node, and reboot all of them with it in (a card without a cable is off the PCI bus: lspci -d 15b3:); "
@@ -36,9 +36,9 @@ _NAME = re.compile(r"^en(?P<domain>P\d+)?(?P<rest>p\d+s\d+(?:f(?P<function>\d+))
 _GID = re.compile(r"^[0-9a-f]{4}(?::[0-9a-f]{4}){7}$")
 _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
-#: A setting, in milliseconds, that stands among the counters.
+#: A setting, in milliseconds, that is listed among the counters.
 _NO_COUNTERS = {"lifespan"}
-#: What an Ethernet port says of counters that only InfiniBand has.
+#: The text of an Ethernet port for counters that only InfiniBand has.
 _NO_COUNTER = "N/A (no PMA)"
 
 
@@ -52,14 +52,12 @@ def parse_link_speed(text: str) -> float | None:
     return float(match["gts"])
 
 
-def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict[str, t.Any] | None:
-    """Return one entry of a GID table, None for an empty one.
+def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict[str, t.Any]:
+    """Return one entry of a GID table.
 
     ``family`` is ``ipv4`` for an IPv4-mapped address, else ``ipv6``; ``type`` is the kernel's word, ``RoCE v2`` or
     ``IB/RoCE v1``. Raises :class:`UnknownState` for another shape.
     """
-    if text == _EMPTY_GID:
-        return None
     if not _GID.fullmatch(text):
         raise UnknownState(f"the kernel lists a GID that cannot be read: {text[:80]!r}", raw=text[:2000])
     address = ipaddress.IPv6Address(text)
@@ -69,18 +67,15 @@ def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict
 
 def read_gids(port: str) -> list[dict[str, t.Any]]:
     """Return the GIDs of an RDMA device's port (its sysfs directory), by index. Raises OSError or :class:`UnknownState`."""
-    found = []
-    for index in sorted(int(name) for name in names(os.path.join(port, "gids")) if name.isdecimal()):
-        text = optional_text(os.path.join(port, "gids", str(index)))
-        if not text or text == _EMPTY_GID:  # an empty entry has neither type nor interface, and there are hundreds
-            continue
-        attributes = os.path.join(port, "gid_attrs")
-        entry = parse_gid(
-            index, text, optional_text(os.path.join(attributes, "types", str(index))), optional_text(os.path.join(attributes, "ndevs", str(index))) or None
-        )
-        if entry:
-            found.append(entry)
-    return found
+    indexes = sorted(int(name) for name in names(os.path.join(port, "gids")) if name.isdecimal())
+    texts = ((index, optional_text(os.path.join(port, "gids", str(index)))) for index in indexes)
+    types, ndevs = (os.path.join(port, "gid_attrs", kind) for kind in ("types", "ndevs"))
+    # An empty entry has neither type nor interface, and there are hundreds.
+    return [
+        parse_gid(index, text, optional_text(os.path.join(types, str(index))), optional_text(os.path.join(ndevs, str(index))) or None)
+        for index, text in texts
+        if text and text != _EMPTY_GID
+    ]
 
 
 def read_counters(base: str, port: str) -> dict[str, int]:
@@ -144,13 +139,8 @@ def _bond(base: str) -> str | None:
 
 def _cage(name: str, port_name: str | None, address: str | None) -> str | None:
     """Return the cage an interface belongs to, by its port's name: ``p0``, ``p1``."""
-    if port_name:
-        return port_name
-    named = _NAME.match(name)
-    if named and named["port"]:
-        return named["port"]
-    pci = _ADDRESS.match(address or "")
-    return f"p{pci['function']}" if pci else None
+    named, pci = _NAME.match(name), _ADDRESS.match(address or "")
+    return port_name or (named and named["port"]) or (f"p{pci['function']}" if pci else None)
 
 
 def twin_of(netdev: dict[str, t.Any], others: t.Iterable[dict[str, t.Any]]) -> str | None:

@@ -362,7 +362,7 @@ def test_an_exited_container_is_replaced(node):
     entry["State"].update(Status="exited", Running=False, ExitCode=1)
     node(Engine([entry]))
     result = ray_cluster.work(Module(check_mode=True))
-    assert result["reason"] == "container of ours had exited with code 1"
+    assert result["reason"] == "container of this collection had exited with code 1"
     assert result["changed_fields"] == []
 
 
@@ -382,7 +382,7 @@ def test_a_container_with_labels_of_its_image_alone_is_left_alone_and_named(node
     module, warned = Module(state=state, image=None, node_address=None), []
     module.warn = warned.append
     assert not ray_cluster.work(module)["changed"]
-    assert warned == ["Container copy (of image mine:1) has the labels of this cluster from its image alone: it is not ours, and left alone."]
+    assert warned == ["Container copy (of image mine:1) has the labels of this cluster from its image alone: it is foreign and left alone."]
 
 
 @pytest.mark.parametrize("state", ["stopped", "absent"])
@@ -434,7 +434,7 @@ def test_no_head_is_reported_at_once(node, monkeypatch):
 
 def test_a_strangers_container_keeps_its_name(node):
     node(Engine([container(OTHER_ID, "gb10-gb10-head")]))
-    with pytest.raises(ClusterError, match="a container that is not ours has the name of ours: container gb10-gb10-head"):
+    with pytest.raises(ClusterError, match="a foreign container has the name of this node's container: container gb10-gb10-head"):
         ray_cluster.work(Module())
 
 
@@ -727,10 +727,10 @@ ANEW = [("create", "gb10-gb10-head"), ("start", "new")]
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        ("created", "container of ours was created but never started"),
-        ("exited", "container of ours had exited with code 137"),
-        ("dead", "container of ours was dead"),
-        ("removing", "container of ours was removing"),
+        ("created", "container of this collection was created but never started"),
+        ("exited", "container of this collection had exited with code 137"),
+        ("dead", "container of this collection was dead"),
+        ("removing", "container of this collection was removing"),
     ],
 )
 def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, reason):
@@ -746,13 +746,13 @@ def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, 
 def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
     node(Engine([container(labels=labels)]))
     result = ray_cluster.work(Module(**places(tmp_path), wait=False))
-    assert result["reason"] == "container of ours has labels that do not say how it was created"
+    assert result["reason"] == "container of this collection has labels without its fields"
     assert sdk.calls == [("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
 
 
 def test_a_container_with_broken_labels_that_holds_work_is_not(node, sdk, tmp_path):
     node(Engine([container(labels={"io.gb10.owner": "gb10.cluster"})], titles=["VLLM::Worker_TP0"]))
-    with pytest.raises(ClusterError, match="labels that do not say.*VLLM::Worker_TP0"):
+    with pytest.raises(ClusterError, match="labels without its fields.*VLLM::Worker_TP0"):
         ray_cluster.work(Module(**places(tmp_path)))
     assert sdk.calls == []
 
@@ -822,7 +822,7 @@ def test_a_paused_container_goes_on_before_it_is_stopped(node, sdk, monkeypatch,
     entry = running(**places(tmp_path))
     entry["State"].update(Status="paused", Paused=True)
     node(executing(Engine([entry]), sdk))
-    with pytest.raises(ClusterError, match="container of ours was paused.*holds live work") as caught:
+    with pytest.raises(ClusterError, match="container of this collection was paused.*holds live work") as caught:
         ray_cluster.work(Module(**places(tmp_path)))
     assert "docker unpause gb10-gb10-head" in caught.value.remedy
     assert sdk.calls == []

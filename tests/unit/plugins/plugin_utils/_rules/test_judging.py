@@ -998,7 +998,7 @@ def test_what_is_tight_warns_and_names_why():
     record = judged(asked(serve_arguments={"gpu_memory_utilization": 0.85}), second(serve_arguments={"gpu_memory_utilization": 0.85}))
     assert of_plan(record) == [("spark-1", "warn"), ("spark-2", "warn")] and record["verdict"] == "warn"
     (found,) = {found["message"] for found in record["findings"] if found["id"] == "plan.fits"}
-    assert found.startswith("tight: ") and "8 are wanted until a start is on record" in found
+    assert found.startswith("tight: ") and "expected 8 until a start is recorded" in found
 
 
 def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a_start_is_on_record():
@@ -1170,7 +1170,7 @@ def test_a_cache_in_bytes_is_tight_until_a_start_is_on_record():
     record = judged(asked(node(**starts), serve_arguments=arguments), second(serve_arguments=arguments))
     assert of_plan(record) == [("spark-2", "warn")]
     (found,) = [found for found in record["findings"] if found["id"] == "plan.fits"]
-    assert "wants a recorded start" in found["message"]
+    assert "takes a recorded start" in found["message"]
     longer = {**arguments, "max_model_len": 2**20}
     assert ("spark-1", "warn") in of_plan(judged(asked(node(**starts), serve_arguments=longer), second(serve_arguments=longer)))
 
