@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What tenants and companions claim of a node's memory. This plugin util is PRIVATE to the collection."""
+"""What tenants, companions and an inventory state about the memory of nodes. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
@@ -61,3 +62,19 @@ def who(claims: t.Mapping[str, float], now: t.Mapping[str, float] | None = None)
         seen = (now or {}).get(name)
         texts.append(f"{name} {size:g} GiB declared" + (f" ({seen:.1f} held now)" if seen else ""))
     return ", ".join(texts)
+
+
+def gib(value: t.Any) -> float | None:
+    """Return a number of GiB, also from a text; None for nothing and for anything else."""
+    with contextlib.suppress(TypeError, ValueError):
+        return None if isinstance(value, bool) else float(value)
+    return None
+
+
+def of_inventory(sizes: t.Mapping[str, t.Any], number: int) -> list[dict[str, t.Any]]:
+    """Return the nodes to plan for of an inventory, the smallest of them; none where it does not say the size of each, or has fewer."""
+    if len(sizes) < number or not all(sizes.values()):
+        return []
+    gib = {name: round(int(size) / 1024, 2) for name, size in sizes.items()}
+    least = sorted(gib, key=lambda name: gib[name])[:number]
+    return [{"node": name, "total_gib": gib[name]} for name in gib if name in least]

@@ -9,7 +9,6 @@ The formula is :mod:`plan` of the module utils, the same on a node and here.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -266,7 +265,7 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[compon
         row = one if isinstance(one, dict) else {"total_gib": one}
         known = ("node", *declared_claims.NODE_RANGES)
         wrong += [(f"nodes[{index}].{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
-        sizes = {name: _gib(row.get(name)) for name in declared_claims.NODE_RANGES}
+        sizes = {name: declared_claims.gib(row.get(name)) for name in declared_claims.NODE_RANGES}
         for name, (least, most) in declared_claims.NODE_RANGES.items():
             size = sizes[name]
             if row.get(name) is not None and (size is None or not least <= size <= most):
@@ -276,13 +275,6 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[compon
     if len(given) != number:
         wrong.append(("nodes", f"names {len(given)}", f"{number}, as many as the profile has ranks"))
     return found, wrong
-
-
-def _gib(value: t.Any) -> float | None:
-    """Return a number of GiB, also from a text; None for nothing and for anything else."""
-    with contextlib.suppress(TypeError, ValueError):
-        return None if isinstance(value, bool) else float(value)
-    return None
 
 
 def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[declared_claims.Fault]]:
@@ -320,15 +312,6 @@ def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[declared_c
     return [*((f"gb10_plan_{where}", what, expected) for where, what, expected in wrong), *declared_claims.tenant_faults(given.get("gb10_tenants") or [])]
 
 
-def of_inventory(sizes: t.Mapping[str, t.Any], number: int) -> list[dict[str, t.Any]]:
-    """Return the nodes to plan for of an inventory, the smallest of them; none where it does not say the size of each, or has fewer."""
-    if len(sizes) < number or not all(sizes.values()):
-        return []
-    gib = {name: round(int(size) / 1024, 2) for name, size in sizes.items()}
-    least = sorted(gib, key=lambda name: gib[name])[:number]
-    return [{"node": name, "total_gib": gib[name]} for name in gib if name in least]
-
-
 def memory_plan(
     profile: t.Mapping[str, t.Any],
     nodes: t.Any = None,
@@ -353,7 +336,7 @@ def memory_plan(
     asked = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
     facts, use, declared_gib = asked.facts, asked.use, asked.declared_gib
     number, class_gb = use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"] or max(plan.CLASS_TOTAL)
-    nodes = nodes or of_inventory(inventory or {}, number)
+    nodes = nodes or declared_claims.of_inventory(inventory or {}, number)
 
     def planned(on: list[components.Node], search: bool = True) -> dict[str, t.Any]:
         return plan.plan(facts, use, on, declared_gib=declared_gib, concurrency=wanted or 1, search=search, reports=asked.reports)

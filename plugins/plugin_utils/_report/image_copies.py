@@ -37,13 +37,13 @@ def plan(answers: dict[str, dict[str, t.Any]], copy: str, wanted: dict[str, t.An
     source = next(iter(there or [node for node, answer in answers.items() if answer["base_image_id"]] or answers))
     image_id = answers[source]["image_id"] if there else None
     equal = [node for node in there if answers[node]["image_id"] == image_id]
-    takers = [node for node in answers if node != source and node not in (there if wanted["live"] else equal)]
-    givers = [source, *(node for node in equal if node != source)]
+    receivers = [node for node in answers if node != source and node not in (there if wanted["live"] else equal)]
+    senders = [source, *(node for node in equal if node != source)]
     rounds = []
-    while takers:
-        pairs = [{"from": giver, "to": taker} for giver, taker in zip(givers, takers)]
+    while receivers:
+        pairs = [{"from": sender, "to": receiver} for sender, receiver in zip(senders, receivers)]
         rounds.append(pairs)
-        givers, takers = [*givers, *(pair["to"] for pair in pairs)], takers[len(pairs):]
+        senders, receivers = [*senders, *(pair["to"] for pair in pairs)], receivers[len(pairs):]
     return {"needs": needs, "waits": waits, "makes": [] if there else [source], "rounds": rounds}
 
 

@@ -34,8 +34,8 @@ def plan(answers: dict[str, dict[str, t.Any]], copy: str, offline: bool) -> dict
     if not holders and not offline and len(lacking) == len(answers):
         downloads = [max(lacking, key=lambda node: answers[node]["size_bytes"])]
         holders, lacking = downloads, [node for node in lacking if node not in downloads]
-    givers = holders[:len(lacking)]
-    return {"downloads": downloads, "chains": [[giver, *lacking[number::len(givers)]] for number, giver in enumerate(givers)]}
+    senders = holders[:len(lacking)]
+    return {"downloads": downloads, "chains": [[sender, *lacking[number::len(senders)]] for number, sender in enumerate(senders)]}
 
 
 def _is_whole(answer: dict[str, t.Any]) -> bool:

@@ -63,13 +63,13 @@ def test_a_link_that_leads_out_or_may_do_so_is_left_out(top, target):
     "texts, links, said",
     [
         # The first link leads inside by its text, and the second one behind it is not where its text is judged.
-        ({"n/sys/d/x/keys": "evil"}, {"n/sys/d/l": "../a/b/c", "n/sys/d/l/out": "../../../../mine", "n/sys/d/x": "l/out"}, "lies behind"),
-        ({"n/sys/l/keys": "evil"}, {"n/sys/l": "a"}, "lies behind 'l'"),
-        ({"n/sys/l/a/b/keys": "evil"}, {"n/sys/l": "a"}, "lies behind 'l'"),
-        ({}, {"n/sys/l": "a", "n/sys/l/m": "b"}, "lies behind 'l'"),
+        ({"n/sys/d/x/keys": "evil"}, {"n/sys/d/l": "../a/b/c", "n/sys/d/l/out": "../../../../mine", "n/sys/d/x": "l/out"}, "is below"),
+        ({"n/sys/l/keys": "evil"}, {"n/sys/l": "a"}, "is below 'l'"),
+        ({"n/sys/l/a/b/keys": "evil"}, {"n/sys/l": "a"}, "is below 'l'"),
+        ({}, {"n/sys/l": "a", "n/sys/l/m": "b"}, "is below 'l'"),
         # A directory that would be made for what a link leads to.
-        ({}, {"n/sys/l": "a", "n/sys/m": "l/new"}, "lies behind 'l'"),
-        ({"n/sys/f": "x", "n/sys/f/g": "y"}, {}, "lies behind 'f'"),
+        ({}, {"n/sys/l": "a", "n/sys/m": "l/new"}, "is below 'l'"),
+        ({"n/sys/f": "x", "n/sys/f/g": "y"}, {}, "is below 'f'"),
         ({"n/sys/f": "x"}, {"n/sys/f": "a"}, "both a file and a link"),
         ({"n/sys/../mine/keys": "evil"}, {}, "is not a name"),
         ({"n/sys//x": "evil"}, {}, "is not a name"),
