@@ -35,7 +35,6 @@ options:
       - abort_plan
       - answers
       - baseline
-      - begin
       - bench
       - bench_rows
       - bundle
