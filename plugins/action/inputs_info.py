@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
         """What follows from sound settings; what can't be computed fails where it is needed, as without this."""
         computed = task_vars["__gb10_computed"]
         # An answer of an earlier play must not count.
-        self._templar.available_variables = {**task_vars, "__gb10_known": {"profile": profile}}
+        self._templar.available_variables = {**task_vars, "__gb10_derived": {"profile": profile}, "__gb10_by_executor": computed}
         asked = self._templar.template(task_vars["__gb10_executor_asked"])
         return {"profile": profile, **self._evaluate(computed, DERIVED if asked else (*DERIVED, *DERIVED_BY_EXECUTOR))[0]}
 
