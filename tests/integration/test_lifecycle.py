@@ -27,14 +27,14 @@ STAGES = {
     "report": {"engine_judge", "report"},
 }
 
-#: What a stage asks by itself when the one that had asked before it did not run.
+#: What is asked for the engine's arguments when no stage before has asked it.
+ARGUMENTS = {"Ask what the image holds", "Ask what the ladder recorded, and for what", "Choose the context length"}
+#: What a stage asks when the stage that usually asks before it did not run.
 ASKS_ALONE = {
-    "ray": {"Ask what the image holds"},
-    "serve": {"Ask what the image holds"},
-    "proof": {
-        "Ask what the image holds", "Read what each node has sent so far", "Ask for the sizes of the model", "Ask the engine for a completion",
-    },
-    "report": {"Ask what the image holds", "Ask about the engine", "Ask about the node container", "Ask about the image"},
+    "ray": ARGUMENTS,
+    "serve": ARGUMENTS,
+    "proof": {*ARGUMENTS, "Read what each node has sent so far", "Ask for the sizes of the model", "Ask the engine for a completion"},
+    "report": {*ARGUMENTS, "Ask about the engine", "Ask about the node container", "Ask about the image"},
 }
 
 
