@@ -10,16 +10,20 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.gb10.cluster.plugins.action import judge
 from ansible_collections.gb10.cluster.plugins.module_utils._module import problem_finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, inputs, secrets, settings, tags
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome
 
 #: What the role gb10 computes from the settings, by its names there.
 DERIVED = ("env", "own_names", "repositories")
 #: What else it computes once it is known what spreads the ranks: of some profiles only the image says that.
 DERIVED_BY_EXECUTOR = ("executor_choice", "serve_arguments")
+#: How the problems of the command line are shown, as options of the action judge.
+REFUSING = {"silenced": (), "show": "problems", "nodes": (), "note": "", "fail": True, "fail_on_block": True, "fail_on_warn": False}
 
 
 class ActionModule(ActionBase):
@@ -43,6 +47,8 @@ class ActionModule(ActionBase):
             found = self._command_line(task_vars, task_vars if role else self._given(), arguments["known"])
             found += self._passwords(task_vars["hostvars"], passwords_of or [])
             found += self._role(task_vars, role, arguments["profile"]) if role else []
+            if found:
+                return judge.show(Outcome("Inputs", cleaned(found, {})), REFUSING, [])
             answer = {"findings": found}
         else:
             answer = self._settings(task_vars, arguments["profile"])
@@ -102,7 +108,7 @@ class ActionModule(ActionBase):
         """What follows from sound settings; what can't be computed fails where it is needed, as without this."""
         computed = task_vars["__gb10_computed"]
         # An answer of an earlier play must not count.
-        self._templar.available_variables = {**task_vars, "__gb10_known": {"profile": profile}}
+        self._templar.available_variables = {**task_vars, "__gb10_derived": {"profile": profile}, "__gb10_by_executor": computed}
         asked = self._templar.template(task_vars["__gb10_executor_asked"])
         return {"profile": profile, **self._evaluate(computed, DERIVED if asked else (*DERIVED, *DERIVED_BY_EXECUTOR))[0]}
 

@@ -50,9 +50,10 @@ class ActionModule(ActionBase):
             },
             required_one_of=[["stage", "findings"]],
             mutually_exclusive=[["stage", "findings"]],
-            required_together=[["title", "findings"], ["stage", "nodes"]],
+            required_together=[["title", "findings"]],
         )
         if arguments["stage"]:
+            arguments["nodes"] = arguments["nodes"] or self._templar.template(task_vars["__gb10_nodes"])
             outcome = self._judge(arguments, task_vars)
         else:
             outcome = Outcome(arguments["title"], arguments["findings"])

@@ -17,22 +17,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import reachin
 MODULE, REACH = "gb10.cluster.node_state_info", "reach"
 
 
-class ActionModule(ActionBase):
-    """Runs the module. Where ``reach`` is wanted, a node that cannot be reached is a result: as an error, Ansible would show it per node, in its own words."""
+class TriesNode(ActionBase):
+    """Finds out why a module does not run on a node."""
 
     TRANSFERS_FILES = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        base = super().run(tmp, task_vars)
-        args = dict(self._task.args)
-        wants = check_type_list(args.get("want") or [])
-        if REACH not in wants:
-            return {**base, **self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)}
-        reach = self._reach(task_vars or {})
-        args["want"] = [want for want in wants if want != REACH]
-        if not reach["reached"] or not args["want"]:
-            return {**base, **reach}
-        return {**base, **reach, **self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)}
 
     def _reach(self, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return whether Ansible can work on the node: whether the smallest module there is runs."""
@@ -64,3 +52,19 @@ class ActionModule(ActionBase):
             return self._connection.get_option(name)
         except (AnsibleError, KeyError):
             return None
+
+
+class ActionModule(TriesNode):
+    """Runs the module. Where ``reach`` is wanted, a node that cannot be reached is a result: as an error, Ansible would show it per node, in its own words."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        base = super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        wants = check_type_list(args.get("want") or [])
+        if REACH not in wants:
+            return {**base, **self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)}
+        reach = self._reach(task_vars or {})
+        args["want"] = [want for want in wants if want != REACH]
+        if not reach["reached"] or not args["want"]:
+            return {**base, **reach}
+        return {**base, **reach, **self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)}

@@ -141,6 +141,12 @@ engine:
   type: dict
   version_added: 0.2.0
   sample: {"live": true, "run_id": 20261121T015300Z-3f9a}
+finished_at:
+  description: When the lock was acquired, in seconds since 1970 on the controller.
+  returned: with O(state=acquired), without O(path)
+  type: float
+  version_added: 0.2.0
+  sample: 1795600443.2
 lock:
   description:
     - The lock as recorded on the node. Null if there is none.

@@ -13,8 +13,8 @@ author: gb10.cluster contributors (@gb10-cluster)
 description:
   - Evaluates every setting of the role P(gb10.cluster.gb10#role) for this host, each separately, and judges types, ranges and formats.
   - A setting that cannot be evaluated (an undefined variable, a vault without its password) is named. The others are still evaluated.
-  - Never fails because of its findings. Pass the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
-    P(gb10.cluster.engine#role) does.
+  - Never fails because of a setting of the host. Pass the answers of all hosts to P(gb10.cluster.input_findings#filter), as the role
+    P(gb10.cluster.engine#role) does. With O(passwords_of) or O(role) it prints what it finds as a table, and fails if anything in it blocks.
   - Runs on the controller. No node is contacted.
 extends_documentation_fragment:
   - gb10.cluster._attributes.internal
@@ -64,10 +64,9 @@ EXAMPLES = r"""
     title: My settings
     findings: "{{ answer.findings }}"
 
-- name: Check whether a password cannot be read because of a vault
+- name: Refuse a password that cannot be read because of a vault
   gb10.cluster.inputs_info:
     passwords_of: "{{ groups['gb10_cluster'] }}"
-  register: passwords
 """
 
 RETURN = r"""

@@ -35,7 +35,6 @@ options:
       - abort_plan
       - answers
       - baseline
-      - begin
       - bench
       - bench_rows
       - bundle
@@ -80,7 +79,7 @@ options:
       - teardown
     version_added: 0.2.0
   nodes:
-    description: The nodes whose answers are collected. Required with O(stage).
+    description: The nodes whose answers are collected. By default those of the cluster, by the settings of the role P(gb10.cluster.gb10#role).
     type: list
     elements: str
     version_added: 0.2.0

@@ -24,6 +24,10 @@ extends_documentation_fragment:
   - gb10.cluster._docker
   - gb10.cluster._look
   - gb10.cluster._look.driver
+attributes:
+  action:
+    description: Runs partly on the controller, for O(reach).
+    support: full
 options:
   sections:
     description:
@@ -87,6 +91,12 @@ options:
       - Maximum seconds to wait for O(await_up) and O(await_down). After that they are returned in their current state.
     type: int
     default: 0
+    version_added: 0.2.0
+  reach:
+    description:
+      - Return a node on which no module runs as a result with RV(reached) false and the reason, instead of an error.
+    type: bool
+    default: false
     version_added: 0.2.0
   devices:
     description:
@@ -163,6 +173,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+reached:
+  description: Whether a module runs on the node. If not, RV(ignore:msg), RV(ignore:reason) and RV(ignore:remedy) are as in M(gb10.cluster.node_state_info).
+  returned: with O(reach=true)
+  type: bool
+  version_added: 0.2.0
+  sample: true
 memory:
   description:
     - Memory in MiB, null if it could not be read. A figure that this kernel does not have is 0.
@@ -1604,6 +1620,8 @@ def main() -> None:
             "await_up": {"type": "list", "elements": "str", "default": []},
             "await_down": {"type": "list", "elements": "str", "default": []},
             "await_timeout": {"type": "int", "default": 0},
+            # The action plugin does what it means.
+            "reach": {"type": "bool", "default": False},
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},
             "paths": {"type": "list", "elements": "path", "default": []},

@@ -6,34 +6,35 @@
 
 from __future__ import annotations
 
+import collections
 import json
 
 import pytest
 
 from .lab import HEAD, WORKER, Lab, Play
 
-#: Files of the role engine, and other roles, that each stage runs; `validate` and `reach` run always, the lock around every stage that changes something,
-#: `abort_before` notes what is there before, `engine` resolves what the engine is given.
+#: Files of the role engine, and other roles, that each stage runs; `validate` runs always, the lock around every stage that changes something,
+#: `abort_before` notes what is there before, `engine_judge` resolves what the engine is given.
 LOCK = {"lock_acquire", "lock_release"}
 STAGES = {
-    "preflight": {"preflight"},
+    "preflight": {"doctor"},
     "image": {"image", *LOCK},
-    "model": {"model_begin", "model_finish", *LOCK},
-    "memory": {"memory_drop", *LOCK},
-    "ray": {"abort_before", "engine", "ray_head", "ray_worker", "ray_gate", "secrets", *LOCK},
-    "serve": {"abort_before", "engine", "vllm_server", *LOCK},
-    "proof": {"engine", "proof", "proof_record"},
-    "report": {"engine", "report"},
+    "model": {"model_look", "model_judge", *LOCK},
+    "memory": {"memory", *LOCK},
+    "ray": {"abort_before", "engine_judge", "ray_head", "ray_worker", "ray_gate", "secrets_make", *LOCK},
+    "serve": {"abort_before", "engine_judge", "vllm_server", *LOCK},
+    "proof": {"engine_judge", "proof", "proof_record"},
+    "report": {"engine_judge", "report"},
 }
 
-#: What a stage asks by itself when the one that had asked before it did not run.
+#: What is asked for the engine's arguments when no stage before has asked it.
+ARGUMENTS = {"Ask what the image holds", "Ask what the ladder recorded, and for what", "Choose the context length"}
+#: What a stage asks when the stage that usually asks before it did not run.
 ASKS_ALONE = {
-    "ray": {"Ask what the image holds"},
-    "serve": {"Ask what the image holds"},
-    "proof": {
-        "Ask what the image holds", "Read what each node has sent so far", "Ask for the sizes of the model", "Ask the engine for a completion",
-    },
-    "report": {"Ask what the image holds", "Ask about the engine", "Ask about the node container", "Ask about the image"},
+    "ray": ARGUMENTS,
+    "serve": ARGUMENTS,
+    "proof": {*ARGUMENTS, "Read what each node has sent so far", "Ask for the sizes of the model", "Ask the engine for a completion"},
+    "report": {*ARGUMENTS, "Ask about the engine", "Ask about the node container", "Ask about the image"},
 }
 
 
@@ -57,6 +58,18 @@ def converged(lab: Lab, first: Play) -> Play:
     return second
 
 
+def test_a_converged_run_costs_few_tasks_and_calls(converged):
+    """As bench/converged.py counts; the calls are those of the node with most."""
+    assert sum(event["event"] == "playbook_on_task_start" for event in converged.events) <= 35
+    calls = collections.Counter(
+        data["host"]
+        for event in converged.events
+        if event["event"] == "runner_on_ok" and (data := event["event_data"])["task_action"].startswith("gb10.cluster.") and data["host"] != "localhost"
+        if data["task_action"] not in ("gb10.cluster.judge", "gb10.cluster.inputs_info")
+    )
+    assert max(calls.values()) <= 12, calls
+
+
 def test_check_mode_on_a_converged_cluster_changes_nothing(lab, converged):
     played = lab.play(check=True)
     assert (played.rc, played.changed) == (0, {}), played.stdout
@@ -74,10 +87,12 @@ def test_secrets_are_not_in_the_job_output(lab, first, converged):
 def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
     played = lab.play(tags=stage)
     assert (played.rc, played.changed) == (0, {}), played.stdout
-    expected = [task for task in converged.tasks() if short(task[0]) in STAGES[stage] | {"validate", "reach", ""}]
+    expected = [task for task in converged.tasks() if short(task[0]) in STAGES[stage] | {"validate", ""}]
     assert len(expected) > 2
     assert [task for task in played.tasks() if task in expected] == expected
-    assert {name for _role, name in set(played.tasks()) - set(expected)} == ASKS_ALONE.get(stage, set())
+    # The preflight's look shows which nodes answer; without it they are asked.
+    alone = ASKS_ALONE.get(stage, set()) | ({"See which nodes answer"} if stage != "preflight" else set())
+    assert {name for _role, name in set(played.tasks()) - set(expected)} == alone
 
 
 def test_report_is_complete(converged):

@@ -49,6 +49,19 @@ CASES: dict[str, tuple[str, dict[str, dict[str, t.Any]], str, bool]] = {
     "a worker that was started": ("engine", of_ray({"__ray_worker_plan": {"actions": ["start"], "info": {}}}), "__engine_ray_gate_holds", False),
     "a worker that Ray lists otherwise": ("engine", of_ray({"__ray_head_result": {"info": {"nodes": NODES[:1]}}}), "__engine_ray_gate_holds", False),
     "a head that was not asked": ("engine", of_ray({"__ray_head_result": {"info": {"nodes": []}}}, []), "__engine_ray_gate_holds", False),
+    "all containers run": ("engine", of_ray({"__ray_head_result": PLANNED, "__gb10_executor": "ray"}), "__engine_containers_run", True),
+    "a worker that needs something although Ray lists it": (
+        "engine", of_ray({"__ray_head_result": {**PLANNED, "actions": ["create"]}, "__gb10_executor": "ray"}), "__engine_containers_run", False,
+    ),
+    "a worker that was not planned": ("engine", of_ray({"__ray_head_result": SKIPPED, "__gb10_executor": "ray"}), "__engine_containers_run", False),
+    "an engine without Ray": ("engine", {WORKER: {"__gb10_executor": "native"}}, "__engine_containers_run", False),
+    "images that this run judged": (
+        "engine", {WORKER: {"__image_judged": {"finished_at": 2.0}, "__lock_result": {"finished_at": 1.0}}}, "__engine_image_judged", True,
+    ),
+    "images that an earlier run judged": (
+        "engine", {WORKER: {"__image_judged": {"finished_at": 1.0}, "__lock_result": {"finished_at": 2.0}}}, "__engine_image_judged", False,
+    ),
+    "neither image nor model was looked at": ("engine", {}, "__engine_provides", False),
     "a worker that needs nothing": ("ray_worker", of_ray({"__ray_head_result": PLANNED}), "__ray_worker_is_as_wanted", True),
     "a worker that needs something": ("ray_worker", of_ray({"__ray_head_result": {"actions": ["create"]}}), "__ray_worker_is_as_wanted", False),
     "a worker that nobody planned": ("ray_worker", of_ray({"__ray_head_result": SKIPPED}), "__ray_worker_is_as_wanted", False),

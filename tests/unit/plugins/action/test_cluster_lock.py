@@ -38,7 +38,9 @@ def action(monkeypatch):
 
 def test_says_who_this_run_is(action):
     action._execute_module.return_value = {"held": True}
-    assert action.run(task_vars={"ansible_play_name": "Up"}) == {"held": True}
+    result = action.run(task_vars={"ansible_play_name": "Up"})
+    assert result.pop("finished_at") > 0 and result.pop("ansible_stats")["data"] == {"gb10_verdict": "unknown"}
+    assert result == {"held": True}
     (call,) = action._execute_module.call_args_list
     holder = call.kwargs["module_args"]["holder"]
     assert holder["pid"] == os.getppid() and holder["play"] == "Up"
@@ -157,6 +159,12 @@ def test_inventories_that_order_the_nodes_differently_never_both_get_them(cluste
 def test_one_node_needs_no_order(action):
     action._execute_module.return_value = {"held": True}
     action._task.args = {"nodes": ["spark-1"], "order": "10.0.0.1"}
+    assert action.run(task_vars={"inventory_hostname": "spark-1"})["held"]
+
+
+def test_the_lock_of_a_mode_leaves_the_verdict_as_it_is(action):
+    action._execute_module.return_value = {"held": True}
+    action._task.args = {"path": "/var/lib/gb10/mode.lock.json"}
     assert action.run(task_vars={"inventory_hostname": "spark-1"}) == {"held": True}
 
 

@@ -28,6 +28,6 @@ def test_without_the_settings_it_says_how_to_get_them(tmp_path):
 
 def test_a_password_that_cannot_be_evaluated_is_named(tmp_path):
     code, output = ask(tmp_path, ["spark-1"], ansible_ssh_private_key_passphrase="{{ no_such_thing }}", ansible_sudo_pass="s3cret")
-    assert code == 0, output
+    assert code != 0, output
     assert "ansible_ssh_private_key_passphrase: can't be evaluated: 'no_such_thing' is undefined" in " ".join(output.replace("''", "'").split())
     assert "s3cret" not in output
