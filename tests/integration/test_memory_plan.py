@@ -66,8 +66,8 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_on_record(lab: Lab, plan
     first = lab.play(**planned)
     assert first.rc == 0, first.failures
     assert FLAG not in argv(lab) and first.stat("gb10_report")["kv_cache"] == {"bytes": None, "told": ""}
-    said = lab.play("status").said
-    assert said.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
+    shown = str(lab.play("status").stat("gb10_status"))
+    assert shown.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
 
     # The same engine with another cache is another engine: nobody's is taken away unasked, and in its place the new one is admitted.
     kept = lab.play(gb10_kv_cache="recorded", **planned)

@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDER = """#!{python}
 import json, os, sys
 with open(os.environ["RECORD"], "w") as record:
-    json.dump({{"argv": sys.argv[1:], "config": os.environ.get("ANSIBLE_CONFIG", ""), "path": sys.argv[0]}}, record)
+    json.dump({{"argv": sys.argv[1:], "config": os.environ.get("ANSIBLE_CONFIG", ""), "path": sys.argv[0],
+               "shown": os.environ.get("ANSIBLE_DISPLAY_OK_HOSTS", "true")}}, record)
 sys.exit(int(os.environ.get("ENDS", "0")))
 """
 #: Takes the place of python3 where an environment is made: `-m venv DIR` makes one whose python records what pip is asked for.
@@ -148,10 +149,18 @@ def test_it_ends_as_the_play_ends(clone: Clone) -> None:
     assert clone.type("status", ENDS="4").returncode == 4
 
 
+@pytest.mark.parametrize(("verb", "shown"), [("status", "false"), ("glance", "false"), ("doctor", "false"), ("serve", "true"), ("teardown", "true")])
+def test_verbs_that_only_read_leave_out_what_went_well(clone: Clone, verb: str, shown: str) -> None:
+    clone.type(verb)
+    assert clone.ran()["shown"] == shown
+    clone.type(verb, ANSIBLE_DISPLAY_OK_HOSTS="true")
+    assert clone.ran()["shown"] == "true", "a setting of the user comes first"
+
+
 def test_without_a_verb_it_lists_them(clone: Clone) -> None:
     done = clone.type()
     assert done.returncode == 0 and "gb10 init spark1 spark2" in done.stdout
-    assert {"serve", "status", "teardown"} <= set(done.stdout.split("Verbs: ")[1].split())
+    assert {"serve", "status", "teardown", "preflight", "logs", "glance"} <= set(done.stdout.split("Verbs: ")[1].split())
 
 
 def test_a_clone_without_an_environment_gets_one_and_the_next_line_uses_it(clone: Clone) -> None:
@@ -160,7 +169,9 @@ def test_a_clone_without_an_environment_gets_one_and_the_next_line_uses_it(clone
     assert done.returncode == 0 and "550 MB" in done.stderr
     asked = (clone.record.parent / "record.json.pip").read_text(encoding="utf-8").strip()
     assert asked == f"-m pip install --quiet --disable-pip-version-check -r {clone.path}/requirements.txt"
-    assert clone.ran() == {"argv": [*HERE, "gb10.cluster.status"], "config": f"{clone.path}/ansible.cfg", "path": f"{clone.path}/.venv/bin/ansible-playbook"}
+    ran = clone.ran()
+    assert (ran["argv"], ran["config"]) == ([*HERE, "gb10.cluster.status"], f"{clone.path}/ansible.cfg")
+    assert ran["path"] == f"{clone.path}/.venv/bin/ansible-playbook"
     again = clone.type("status", ANSIBLE_CONFIG="/mine.cfg", NO_VENV="1")
     assert again.returncode == 0 and "550 MB" not in again.stderr and clone.ran()["config"] == "/mine.cfg"
 
