@@ -76,9 +76,9 @@ HERE = ["-i", "gb10-inventory"]
 @pytest.mark.parametrize(
     ("typed", "runs"),
     [
-        (["init", "spark1", "spark2"], ["-i", "spark1,spark2,", "gb10.cluster.init"]),
-        (["init", "spark1", "-K"], ["-i", "spark1,", "gb10.cluster.init", "-K"]),
-        (["doctor", "spark1", "spark2", "-u", "nvidia"], ["-i", "spark1,spark2,", "gb10.cluster.doctor", "-u", "nvidia"]),
+        (["init", "spark-1", "spark-2"], ["-i", "spark-1,spark-2,", "gb10.cluster.init"]),
+        (["init", "spark-1", "-K"], ["-i", "spark-1,", "gb10.cluster.init", "-K"]),
+        (["doctor", "spark-1", "spark-2", "-u", "nvidia"], ["-i", "spark-1,spark-2,", "gb10.cluster.doctor", "-u", "nvidia"]),
         (["doctor"], [*HERE, "gb10.cluster.doctor"]),
         (["serve", "my_tp2", "--check"], [*HERE, "gb10.cluster.serve", "-e", "gb10_profile=my_tp2", "--check"]),
         (["serve"], [*HERE, "gb10.cluster.serve"]),
@@ -112,9 +112,9 @@ def test_a_line_becomes_the_long_form(clone: Clone, typed: list[str], runs: list
         (["sreve"], "There is no verb 'sreve'."),
         (["find_cluster"], "There is no verb 'find_cluster'."),
         (["../x"], "There is no verb '../x'."),
-        (["status", "spark1"], "status does not accept 'spark1'"),
+        (["status", "spark-1"], "status does not accept 'spark-1'"),
         (["serve", "a", "b"], "serve does not accept 'a b'"),
-        (["init"], "gb10 init spark1 spark2"),
+        (["init"], "gb10 init spark-1 spark-2"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_what_to_type(clone: Clone, typed: list[str], says: str) -> None:
@@ -125,7 +125,7 @@ def test_what_cannot_be_run_is_refused_with_what_to_type(clone: Clone, typed: li
 def test_without_an_inventory_it_says_how_to_write_one(clone: Clone) -> None:
     (clone.path / "gb10-inventory").rmdir()
     done = clone.type("status")
-    assert done.returncode == 2 and "gb10 init spark1 spark2" in done.stderr and not clone.record.exists()
+    assert done.returncode == 2 and "gb10 init spark-1 spark-2" in done.stderr and not clone.record.exists()
 
 
 def test_elsewhere_the_inventory_beside_the_wrapper_is_found(clone: Clone, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_verbs_that_only_read_leave_out_what_went_well(clone: Clone, verb: str, 
 
 def test_without_a_verb_it_lists_them(clone: Clone) -> None:
     done = clone.type()
-    assert done.returncode == 0 and "gb10 init spark1 spark2" in done.stdout
+    assert done.returncode == 0 and "gb10 init spark-1 spark-2" in done.stdout
     assert {"serve", "status", "teardown", "preflight", "logs", "glance"} <= set(done.stdout.split("Verbs: ")[1].split())
 
 
