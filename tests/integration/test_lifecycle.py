@@ -83,7 +83,7 @@ def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
 def test_report_is_complete(converged):
     report = converged.stat("gb10_report")
     assert report["engine"]["live"] is True
-    # The lock has seen the engine, so that nothing is dropped and nobody asks.
+    # The lock has seen the engine, so that nothing is dropped and the engine is not asked again.
     assert list(report["stages"]) == ["preflight", "image", "model", "ray", "serve", "proof"]
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
     of_ranks = {"completion", "rank_hosts", "halted", "env", "env_same", "fabric", "secrets"}

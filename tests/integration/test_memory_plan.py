@@ -69,7 +69,7 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_on_record(lab: Lab, plan
     shown = str(lab.play("status").stat("gb10_status"))
     assert shown.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
 
-    # The same engine with another cache is another engine: nobody's is taken away unasked, and in its place the new one is admitted.
+    # The same engine with another cache is another engine: none is removed without consent, and in its place the new one is admitted.
     kept = lab.play(gb10_kv_cache="recorded", **planned)
     assert kept.rc != 0 and "gb10_allow_restart=true" in kept.failures and FLAG not in argv(lab)
     applied = lab.play(gb10_kv_cache="recorded", gb10_allow_restart=True, **planned)

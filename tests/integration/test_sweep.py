@@ -4,7 +4,7 @@
 
 """A sweep is set up once, is silent while all is well, and tells once of a companion, a node or an engine that is gone, and once of its return.
 
-Alerts go to a listener on the worker, over the network. The companion is a stand-in (tests/lab/companion) that speaks to nobody.
+Alerts go to a listener on the worker, over the network. The companion is a stand-in (tests/lab/companion) that sends nothing.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def test_a_play_at_work_is_not_disturbed(off: Swept) -> None:
 
 
 def test_an_engine_that_is_killed_is_told_once_and_one_that_is_taken_down_is_not_missed(swept: Swept) -> None:
-    """No mode is declared: what runs counts until somebody stops it."""
+    """No mode is declared: what runs counts until a person stops it."""
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
     assert lab.play("mode", gb10_mode="off", gb10_mode_forget=True, **swept.variables).rc == 0
     try:

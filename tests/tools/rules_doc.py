@@ -145,7 +145,7 @@ It prints one line per node (composed from the texts of the module and the role,
 ansible-playbook gb10.cluster.doctor -i spark-1,spark-2,
 ```
 
-judges every engine on these machines, whoever started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, plain `vllm serve`.
+judges every engine on these machines: a stack of this collection, eugr's or sparkrun's containers, a compose file, plain `vllm serve`.
 It needs no inventory file, group, profile or setting. It reads (two module calls per node, some seconds), installs nothing and changes nothing. Findings do not
 fail the play unless you ask for it (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
 

@@ -241,7 +241,7 @@ def test_an_id_that_is_made_twice_is_seen():
 
 
 def test_what_is_made_is_known_and_what_is_known_is_made():
-    """So that it can be silenced. Whoever makes a finding lists its id in a table of its own, `IDS`."""
+    """So that it can be silenced. A module that makes a finding lists its id in its table `IDS`."""
     made = set().union(*made_by_file().values())
     of_rules = {row["id"] for row in rules()}
     assert made - NEVER_STOP - finding_ids.known_ids() == set()

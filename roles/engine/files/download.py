@@ -124,7 +124,7 @@ class Partial:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> t.Iterator[None]:
-    """Hold the lock that the client takes for a file, so that nobody else loads it meanwhile."""
+    """Hold the lock that the client takes for a file, so that no other process loads it meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -254,7 +254,7 @@ def explain(wanted: dict[str, t.Any], error: BaseException) -> dict[str, str]:
     for one in chain(error):
         kind = type(one).__name__
         if isinstance(one, Damaged):
-            remedy = "Run again, it is loaded again; when that stays, ask whoever runs the hub or a proxy."
+            remedy = "Run again to load the file again; if that does not help, ask the operator of the hub or the proxy."
             return problem(str(one), where, "the sha256 that the hub names", remedy)
         if isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT):
             remedy = "Make room (the playbooks models and prune list what could go), then run again: it goes on."

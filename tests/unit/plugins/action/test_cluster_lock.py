@@ -160,7 +160,7 @@ def test_one_node_needs_no_order(action):
     assert action.run(task_vars={"inventory_hostname": "spark-1"}) == {"held": True}
 
 
-def test_a_release_waits_for_nobody(action):
+def test_a_release_does_not_wait(action):
     action._execute_module.return_value = {"held": False}
     action._task.args = {"state": "released", "nodes": ["spark-1", "spark-2"]}
     assert action.run(task_vars={"inventory_hostname": "spark-1"}) == {"held": False}

@@ -310,7 +310,7 @@ def test_a_long_list_of_strangers_is_cut(node):
 
 
 def test_a_lock_that_was_broken_ends_the_removal(node):
-    """Somebody else may work on these nodes by now."""
+    """Another run may work on these nodes by now."""
     (node.root / "state/gb10/lock.json").unlink()
     before = [candidate["name"] for candidate in call(node)["candidates"]]
     with pytest.raises(ClusterError, match=r"this run lost the cluster's lock abc on .*, it is gone") as caught:

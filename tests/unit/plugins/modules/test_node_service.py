@@ -194,7 +194,7 @@ def test_a_state_that_cannot_be_read_is_said_and_begun_again(node: Node):
         assert node.sweep()[0] == 0 and len(hook.came) == 2
 
 
-def test_a_disk_that_refuses_makes_nobody_hear_the_same_every_quarter_of_an_hour(node: Node):
+def test_a_disk_that_refuses_does_not_repeat_the_alert_every_quarter_of_an_hour(node: Node):
     spare = node.root / "run"
     spare.mkdir()
     with listening() as hook:
@@ -314,7 +314,7 @@ def test_bad_options_are_refused_before_anything_is_written(node: Node):
     assert not node.folder.exists() and list(node.units.iterdir()) == []
 
 
-def test_a_unit_of_somebody_else_and_one_that_was_edited_stay(node: Node):
+def test_a_foreign_unit_and_an_edited_one_stay(node: Node):
     (node.units / sweep_files.TIMER).write_text("[Unit]\nDescription=mine\n", encoding="utf-8")
     for options in ({}, {"state": "absent"}):
         well, said, _out = node.module(**options)

@@ -88,11 +88,11 @@ def test_a_glance_that_is_none_is_an_error_and_hides_nothing_else(node, text):
 def test_every_account_sees_it_though_root_alone_enters_the_clusters_directory(node, monkeypatch):
     show(node)
     (node / "state" / "spark-1").chmod(0o700)
-    seen_by_nobody(node, monkeypatch)
+    without_entry(node, monkeypatch)
     assert (look(node)["engines"], look(node)["errors"]) == ([{key: value for key, value in GLANCE.items() if key != "boot_id"}], [])
 
 
-def seen_by_nobody(node, monkeypatch):
+def without_entry(node, monkeypatch):
     """Have directories that root alone may enter be closed to this process, which is root."""
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and bool(os.stat(path).st_mode & 0o001))
@@ -109,7 +109,7 @@ def test_what_a_unit_of_an_older_version_shows_is_seen_where_it_writes_it(node):
 
 def test_a_unit_of_an_older_version_in_a_directory_that_was_closed_is_named_with_what_renews_it(node, monkeypatch):
     (node / "state" / "spark-1" / "glance.json").write_text("{}", encoding="utf-8")
-    seen_by_nobody(node, monkeypatch)
+    without_entry(node, monkeypatch)
     (node / "state" / "spark-1").chmod(0o700)
     assert look(node)["errors"] == []
     unit = unit_look.of_engine(str(node / "state"), "spark-1", str(node / "etc")).path
@@ -142,7 +142,8 @@ def test_a_node_that_went_away_while_it_was_read_is_named():
 
 def test_nothing_declared_and_nothing_served_is_said():
     quiet = {"mode": None, "lease": {}, "engines": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
-    assert screen(one=quiet).lines == ["Mode: none is declared", "one: memory unknown; no engine unit (the full status shows engines without one)", "  mode.json cannot be read"]
+    line = "one: memory unknown; no engine unit (the full status shows engines without one)"
+    assert screen(one=quiet).lines == ["Mode: none is declared", line, "  mode.json cannot be read"]
 
 
 def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):

@@ -575,7 +575,7 @@ def test_small_questions(api):
     assert engine_state.engine_version(api.url, 5) == "0.32.0"
 
 
-def test_nobody_answers():
+def test_no_process_answers():
     url = "http://127.0.0.1:9"
     assert engine_state.asked_health(url, 1) == "refused"
     assert engine_state.engine_version(url, 1) == ""

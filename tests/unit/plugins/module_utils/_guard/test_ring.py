@@ -380,7 +380,7 @@ def test_no_secret_reaches_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not torn and records[1]["pids"] == [7] and records[2] == sample and records[3]["k"] == [["oom", "killed: Bearer <secret>"]]
 
 
-def test_what_was_done_or_would_have_been_is_kept_for_whoever_asks(tmp_path: Path) -> None:
+def test_what_was_done_or_would_have_been_is_kept(tmp_path: Path) -> None:
     said = tmp_path / "said.json"
     disk = recorder.Disk(ring.Writer(str(tmp_path / "ring"), HEAD), str(said), lambda text: None)
     disk.put({"e": "ranks", "t": NOW, "text": "came rank"})

@@ -159,7 +159,7 @@ def test_release_takes_only_what_is_its_own():
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
-def test_who_can_only_open_the_directory_keeps_nobody_out(tmp_path, monkeypatch, kind):
+def test_an_account_that_can_only_open_the_directory_keeps_no_other_out(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(cluster_locks, "FORMER_SECONDS", 0.05)
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX if kind == "exclusive" else fcntl.LOCK_SH)
@@ -216,7 +216,7 @@ def test_what_happens_within_is_told_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("planted", ["link", "open to others", "another's", "pipe"])
-def test_a_file_that_somebody_else_can_open_is_no_lock(tmp_path, monkeypatch, planted):
+def test_a_file_that_another_account_can_open_is_not_a_lock(tmp_path, monkeypatch, planted):
     path = tmp_path / cluster_locks.ALONE
     if planted == "link":
         (tmp_path / "target").touch(0o600)
@@ -237,7 +237,7 @@ def test_a_file_that_somebody_else_can_open_is_no_lock(tmp_path, monkeypatch, pl
 
 
 def test_a_lock_file_that_went_while_it_was_opened_is_opened_again(tmp_path, monkeypatch):
-    """Whoever was in removes it at the end."""
+    """The holder removes it at the end."""
     path, opened = str(tmp_path / "x"), []
     real = files.open_lock
 

@@ -119,7 +119,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("number", [8, blocks.UNPROVEN + 50])
-def test_who_proves_nothing_keeps_nobody_out(serving: int, number: int) -> None:
+def test_a_client_without_proof_keeps_no_other_out(serving: int, number: int) -> None:
     others = [socket.create_connection(("127.0.0.1", serving)) for _number in range(number)]
     for _round in range(3):
         connections = [connect(serving) for _number in range(2)]

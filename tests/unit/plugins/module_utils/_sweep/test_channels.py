@@ -61,7 +61,7 @@ def test_a_webhook_that_refuses_was_not_told_and_a_redirect_is_not_followed(tmp_
     assert len(server.came) == 1 and elsewhere.came == []
 
 
-def test_nobody_there_and_nobody_who_answers_are_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_and_a_silent_listener_are_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(channels, "SEND_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
@@ -78,7 +78,7 @@ def test_no_part_of_a_secret_is_told_where_an_answer_is_cut(tmp_path: Path):
 
 
 @pytest.mark.parametrize("channel", [{"type": "webhook"}, {"type": "telegram", "chat_id": "1", "api_url": "http://10.255.255.1"}])
-def test_a_secret_does_not_leave_the_node_in_clear_unless_somebody_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: dict[str, t.Any]):
+def test_a_secret_does_not_leave_the_node_in_clear_without_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: dict[str, t.Any]):
     asked: list[str] = []
 
     def ask(url: str, *_words: t.Any, **_options: t.Any) -> channels._http.Answer:
@@ -144,7 +144,7 @@ def test_a_bot_that_does_not_say_ok_did_not_write(tmp_path: Path, status: int, b
     assert said == f"status {status}: {body.decode()}"
 
 
-def test_a_bot_that_nobody_answers_does_not_show_its_token(tmp_path: Path):
+def test_a_bot_without_an_answer_does_not_show_its_token(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for base in (f"http://127.0.0.1:{port}", "http://127.0.0.1:1/x y"):

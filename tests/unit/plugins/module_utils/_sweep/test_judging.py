@@ -71,7 +71,7 @@ def firing(what: judging.Seen, before: judging.State | None = None, now: float =
 # --- new, lasting, changed, over ----------------------------------------------------------------------------------------
 
 
-def test_all_is_well_and_nobody_hears_of_it():
+def test_no_message_while_all_is_well():
     assert sweep(seen(engines=[engine(health.SERVING)], asked=[{**SPEECH, "well": True}]), None, NOW)[0] == {}
 
 
@@ -172,7 +172,7 @@ def test_a_clock_that_leaps_ahead_repeats_at_most():
     assert sweep(seen(asked=[SPEECH]), state, NOW + 9000 * HOUR)[0] == both(STILL)
 
 
-# --- somebody is at work ------------------------------------------------------------------------------------------------
+# --- a play is at work ------------------------------------------------------------------------------------------------
 
 
 def switching(minutes: float) -> dict[str, t.Any]:
@@ -183,7 +183,7 @@ LOCK = {"name": "of cluster gb10", "id": "9f 2026-11-24T05:50:00Z", "who": "me@d
 
 
 @pytest.mark.parametrize("work", [{"mode": switching(20)}, {"locks": [LOCK]}], ids=["mode", "lock"])
-def test_while_somebody_works_nothing_is_told_and_nothing_is_over(work: dict[str, t.Any]):
+def test_while_a_play_works_nothing_is_sent_and_nothing_ends(work: dict[str, t.Any]):
     judged = judging.judge(seen(asked=[SPEECH], **work), DECLARED, None, NOW)
     assert judged.messages == {} and judged.quiet and judged.after["problems"] == []
     _kinds, told = sweep(seen(asked=[SPEECH]), None, NOW - QUARTER)
@@ -284,7 +284,7 @@ def test_a_unit_that_starts_its_engine_is_waited_for_and_one_that_refused_says_w
     assert "refused" in one.text and "the node did not shut down cleanly" in one.text
 
 
-def test_what_the_mode_has_is_missed_whoever_stopped_it():
+def test_what_the_mode_has_is_missed_no_matter_who_stopped_it():
     stopped = engine(unit=NO_UNIT, engine={"seconds": 9.0, "stopped_by": "teardown", "last_end": "run 1 was stopped by teardown"})
     (one,) = judging.judge(seen(engines=[stopped]), DECLARED, None, NOW).firing
     assert "was stopped by teardown" in one.text
@@ -297,7 +297,7 @@ def test_what_the_mode_has_is_missed_whoever_stopped_it():
     [(NO_UNIT, "", True), (NO_UNIT, "teardown", False), ({**UNIT, "state": "stopped"}, "", False),
      ({**UNIT, "state": "failed", "reason": "it ended"}, "", True)],
 )
-def test_without_a_mode_an_engine_is_missed_that_nobody_stopped(unit: dict[str, t.Any], stopped_by: str, told: bool):
+def test_without_a_mode_an_engine_is_missed_unless_it_was_stopped(unit: dict[str, t.Any], stopped_by: str, told: bool):
     ended = engine(of_mode=False, unit=unit, engine={"seconds": 9.0, "stopped_by": stopped_by, "last_end": "run 1 ended"})
     assert bool(firing(seen(mode=None, engines=[ended]))) is told
 

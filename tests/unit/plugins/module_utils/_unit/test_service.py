@@ -246,7 +246,7 @@ def test_no_secret_is_told_noted_shown_or_said(secret, tmp_path, monkeypatch, ca
     assert json.loads((tmp_path / "gb10" / glance.FORMER).read_text())["reason"] == shown
 
 
-def test_a_fault_that_nobody_catches_is_said_without_secrets(tmp_path):
+def test_an_uncaught_fault_is_logged_without_secrets(tmp_path):
     """As the unit's program ends with one: Python itself would print it."""
     code = f"from {journal.__name__} import say_faults\nsay_faults()\nraise KeyError('Bearer abcdefghijklmnop')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": COLLECTIONS})

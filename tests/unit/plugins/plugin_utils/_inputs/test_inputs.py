@@ -286,7 +286,7 @@ def test_a_credential_is_shown_by_no_finding():
     assert "s3cr3t" not in str(judged({"gb10_env": {"A": "https://me:s3cr3t@x", "s3_token": "s3cr3t"}, "gb10_build_pip_env": {"P": "https://s3cr3t@x"}}))
 
 
-def test_code_of_a_repository_that_nobody_listed_runs_nowhere():
+def test_code_of_an_unlisted_repository_runs_nowhere():
     given = {"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": True}}
     (found,) = [one for one in judged(given) if one["id"] == "input.offline"]
     assert found["verdict"] == "block" and "runs code from there, which no commit pins" in found["message"] and "with its revision" in found["remedy"]
@@ -779,7 +779,7 @@ def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, 
     assert "plant" not in str(found)
 
 
-def test_a_key_that_nobody_reads_is_reported(tmp_path):
+def test_an_unknown_key_is_reported(tmp_path):
     path = tmp_path / "key"
     path.write_text("hf_planted")
     path.chmod(0o600)

@@ -57,7 +57,7 @@ def test_shipped_profiles_are_valid(path: Path):
 
 
 @pytest.mark.parametrize("path", [*SHIPPED, *LAB], ids=lambda path: path.stem)
-def test_every_profile_says_who_ran_it_or_that_nobody_did(path: Path):
+def test_every_profile_names_who_ran_it_or_is_untested(path: Path):
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     for part in (raw, *filter(None, raw.get("switches", {}).values())):
         assert part.get("evidence"), "list who measured what, or write `untested`"
@@ -131,7 +131,7 @@ def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
         return
     newer = [item for item in profile["evidence"] if item["image"] == "nvcr.io/nvidia/vllm:26.10-py3"]
     assert len(newer) == profile["image"]["base"].startswith("nvcr.io/"), "an image of NVIDIA's has a successor"
-    assert all(item["vllm"] == "==0.31.0" and ("nobody is known" in item["figures"] or "outside" in item["figures"]) for item in newer)
+    assert all(item["vllm"] == "==0.31.0" and ("not known to have been served" in item["figures"] or "outside" in item["figures"]) for item in newer)
     assert all(item["vllm"] for item in profile["evidence"] if item["image"].startswith(profile["image"]["base"])), "a row of the base says which vLLM"
 
 
@@ -565,7 +565,7 @@ def test_a_variant_says_only_what_differs(tmp_path):
     assert problems == []
     assert (profile["id"], profile["model"]["repo"], profile["parallel"]["tensor"]) == ("other", "org/small", 1)
     assert profile["env"]["shared"] == {"A": "1", "B": "2"} and list(profile["repositories"]) == ["drafter"]
-    # An argument's value is replaced as a whole, and what nobody measured of this variant is untested.
+    # An argument's value is replaced as a whole, and a variant without measurements is untested.
     assert profile["serve"]["speculative_config"] == {"method": "mtp", "model": "repository:drafter"} and "tokenizer" not in profile["serve"]
     assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested" and profile["speed"]["one"] is None
 
@@ -609,7 +609,7 @@ def test_what_cannot_be_extended_is_named(tmp_path, extends, words):
 
 @pytest.mark.parametrize("nodes", range(1, 9))
 def test_ranks_of_one_to_eight_nodes_have_their_arguments(nodes):
-    """Three to eight nodes are known by their arguments alone: nobody has run them."""
+    """Three to eight nodes are known by their arguments alone: they were not run."""
     profile, problems = validation.validate({**MINIMAL, "executor": "native", "parallel": {"tensor": nodes, "expert": True}})
     assert problems == []
     arguments = derived.serve_arguments(profile)

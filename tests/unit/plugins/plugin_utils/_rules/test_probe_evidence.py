@@ -131,7 +131,7 @@ def test_no_common_subnet_is_no_links():
     assert parts["spark-1"]["links"] == [] == parts["spark-2"]["links"]
 
 
-def test_one_node_has_nobody_to_probe():
+def test_one_node_has_no_peer_to_probe():
     assert probe_evidence.plan(cluster(1)) == []
     assert probe_evidence.lines({"spark-1": {"sent": []}}) == ["nothing was measured: it takes two nodes"]
 

@@ -158,7 +158,7 @@ def test_others_on_its_port_keep_it_from_being_started():
     assert in_the_way(SPEECH, listeners=[held], rows=[there(SPEECH)]) == []
 
 
-def test_an_image_that_nobody_pulls_has_to_be_there():
+def test_an_image_that_is_not_pulled_has_to_be_there():
     assert in_the_way(SPEECH, images={SPEECH["image"]: None}) == []
     (found,) = in_the_way(SPEECH, offline=True, images={SPEECH["image"]: None})
     assert found == ("companion.image", f"image {SPEECH['image']} of the companion asr is not on spark-1")

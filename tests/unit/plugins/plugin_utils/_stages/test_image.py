@@ -99,7 +99,7 @@ def test_the_cuda_of_the_image_against_the_libcuda_that_a_container_gets(gpu, ve
     assert bool(found["remedy"]) is (verdict != "pass")
 
 
-def test_a_gpu_that_nobody_asked_for_is_not_judged():
+def test_an_unrequested_gpu_is_not_judged():
     found = {one["id"] for one in image.images({"spark-1": contract(gpu=None)}, PROFILE)}
     assert not found & {"image.gpu", "image.cuda"} and "image.entrypoint" in found
 

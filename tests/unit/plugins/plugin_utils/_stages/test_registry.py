@@ -64,7 +64,7 @@ def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
         ("ray", (True, False), "http://10.0.0.1:8000/v1"),
         ("ray", (False, False), ""),
         ("native", (True, True), "http://10.0.0.1:8000/v1"),
-        # An engine that lost a rank answers nobody, whatever its head says.
+        # An engine that lost a rank answers no request, whatever its head reports.
         ("native", (True, False), ""),
         ("native", (False, False), ""),
     ],
@@ -121,7 +121,8 @@ def well_pair() -> dict[str, dict[str, t.Any]]:
         answers[node]["container"] = {
             **answers[node]["container"], "container": named, "services": SERVICES, "last_start": START, "caches": [cache], "ray_version": "2.60.0",
             "python_version": "3.12.3", "nodes": [{"address": "192.168.100.11"}, {"address": "192.168.100.12"}], "ladder": {"climbs": [CLIMB]},
-            "protection": {"measures": ["holds", "swap"], "changes": 3}, "last_proof": {"run_id": "r", "failed": [], "recorded_at": NOW.isoformat(), "error": ""},
+            "protection": {"measures": ["holds", "swap"], "changes": 3},
+            "last_proof": {"run_id": "r", "failed": [], "recorded_at": NOW.isoformat(), "error": ""},
         }  # fmt: skip
     answers["spark-1"]["engine"]["routes"] = {"asked": 58, "listed": True, "unknown": [], "open": []}
     answers["spark-1"]["engine"]["engine"] = {**ENGINE, "guarded": True, "log_path": "/var/log/gb10/gb10/engine/20261121T185346Z-9cc6.log"}
@@ -720,8 +721,8 @@ def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_
         "context": PROFILE["serve"]["max_model_len"], "recorded_at": "2026-11-23T18:20:41Z", "before_mb": 118800, "lowest_mb": 30000, "steady_mb": 30000,
     }  # fmt: skip
     answers = answers_of(2, starts=[start])
-    nobody = registry.stage("cache").judge(answers, run(profile=PROFILE))
-    assert nobody.returns == {"arguments": {}, "told": ""} and nobody.findings == []
+    unasked = registry.stage("cache").judge(answers, run(profile=PROFILE))
+    assert unasked.returns == {"arguments": {}, "told": ""} and unasked.findings == []
     for answer in answers.values():
         answer["kv_cache"] = "recorded"
     outcome = registry.stage("cache").judge(answers, run(profile=PROFILE))
