@@ -266,6 +266,7 @@ def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Proble
     where, sizes = f"profile {profile['id']}", profile["parallel"]
     ranks, gpus = sizes["tensor"] * sizes["pipeline"] * sizes["data"], len(nodes) * ray_gpus
     heads = profile["memory"]["config"].get("num_attention_heads")
+    alone = f"-e gb10_single={nodes[0]} (or another node) serves it on one node; or " if len(nodes) > 1 and ranks == ray_gpus else ""
     return only_if(
         (
             len(nodes) > TRIED,
@@ -286,7 +287,7 @@ def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Proble
                 where,
                 f"asks for {ranks} ranks (tensor {sizes['tensor']} x pipeline {sizes['pipeline']} x data {sizes['data']}), "
                 f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus})",
-                remedy="add or remove workers, or choose another profile",
+                remedy=f"{alone}add or remove workers, or choose another profile",
                 measured=gpus,
                 needed=ranks,
             ),

@@ -645,6 +645,13 @@ def test_without_ray_data_ranks_are_not_spread():
     assert "executor native spreads tensor and pipeline ranks, but data is 2" in str(problem)
 
 
+@pytest.mark.parametrize(("ranks", "named"), [(1, True), (4, False)])
+def test_a_profile_of_one_node_on_two_names_the_setting_for_one_of_them(ranks, named):
+    profile = {"id": "mine", "executor": "ray", "parallel": {"tensor": ranks, "pipeline": 1, "data": 1}, "memory": {"config": {}}}
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1)
+    assert problem.id == "input.parallel" and ("-e gb10_single=spark-1" in problem.remedy) is named
+
+
 def test_a_fault_of_all_hosts_is_reported_once():
     (finding,) = together({"gb10_api_port": 80})
     assert (finding["id"], finding["node"]) == ("input.port", "cluster")
