@@ -32,16 +32,12 @@ READS = {
 
 
 class Line(t.NamedTuple):
-    """A fact about a node. ``short`` is shown without -v, empty for a detail; what is ``wrong`` is shown first."""
+    """A fact about a node. What is ``wrong`` is shown first, and a ``detail`` only with -v; ``short`` is shown in place of the text without it."""
 
     text: str
-    short: str = ""
     wrong: bool = False
-
-
-def _shown(text: str, wrong: bool = False) -> Line:
-    """Return a line that is always shown whole."""
-    return Line(text, text, wrong)
+    detail: bool = False
+    short: str = ""
 
 
 def api_url(engine: dict[str, t.Any], address: str) -> str:
@@ -108,17 +104,17 @@ def _serving(answers: Answers) -> Line:
     if found is None:
         last = f"; the last one, {info['last_end']}" if info.get("last_end") else ""
         why = info.get("last_lines") and why_ended(answers)
-        return _shown(". ".join(text for text in (f"engine: none{last}", why) if text), wrong=bool(last and answer["container"]["exists"]))
+        return Line(". ".join(text for text in (f"engine: none{last}", why) if text), wrong=bool(last and answer["container"]["exists"]))
     url, log = api_url(info["engine"], answer["reached"]), f"log {info['engine']['log_path']}"
     requests = "an unknown number of requests" if info["requests_running"] is None else f"{info['requests_running']} request(s)"
     if found.state == health.STARTING:
         stage = f"{info['stage']} {info['shards']}".strip()
-        return _shown(f"engine: {url} does not answer yet ({stage or 'starting'}), {log}")
+        return Line(f"engine: {url} does not answer yet ({stage or 'starting'}), {log}")
     if found.state == health.SERVING:
-        return _shown(f"engine: {url}, a token in {info['completion']['seconds']} s, {requests} running or waiting, {log}")
+        return Line(f"engine: {url}, a token in {info['completion']['seconds']} s, {requests} running or waiting, {log}")
     token = "" if info["completion"] else f" gave no token in {answer['probe_seconds']} s"
     again = ". Remedy: Run the play again; an engine that lacks a rank is started again without being asked" if found.state == health.DEAD else ""
-    return _shown(f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}{again}", wrong=found.state != health.BUSY)
+    return Line(f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}{again}", wrong=found.state != health.BUSY)
 
 
 def _cache_text(one: dict[str, t.Any]) -> str:
@@ -167,53 +163,51 @@ def _container_lines(node: str, answers: Answers) -> t.Iterator[Line]:
     answer = answers[node]
     info, found = answer["container"], answer["container"]["container"]
     text = f"{found['name']} {found['state']} since {found['created']} from {found['image']}" if info["exists"] else f"no container of {answer['cluster']}"
-    yield _shown(text, wrong=info["exists"] and found["state"] != "running")
+    yield Line(text, wrong=info["exists"] and found["state"] != "running")
     if info["executor"] == "native":
         run = answer["engine"]["engine"]
         ended = answer["engine"].get("last_end") or "none was started"
         state = f"live, run {run['run_id']}, log {run['log_path']}" if _live(answer) else f"not live; {ended}"
-        yield _shown(f"rank {list(answers).index(node)} of executor native: {state}")
+        yield Line(f"rank {list(answers).index(node)} of executor native: {state}")
     else:
-        yield _shown(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
+        yield Line(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
         if node == answer["head"]:
-            yield _shown(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
+            yield Line(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
 
 
 def _trouble_lines(node: str, answers: Answers) -> t.Iterator[Line]:
     """Yield what keeps a node's engine or its fabric from working, and what other accounts may enter."""
     engine, info = answers[node]["engine"], answers[node]["container"]
     if stopped := health.texts({node: engine["processes"]}, "stopped").get(node):
-        yield _shown(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on", wrong=True)
+        yield Line(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on", wrong=True)
     nodes = {other["address"]: name for name, other in answers.items()}
     if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], nodes)):
-        yield _shown(f"{trouble}. Remedy: {trouble.remedy}", wrong=True)
+        yield Line(f"{trouble}. Remedy: {trouble.remedy}", wrong=True)
     for one in info.get("open_directories") or []:
         text = f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}"
-        yield _shown(text, wrong=True)
+        yield Line(text, wrong=True)
 
 
 def _kept_lines(info: dict[str, t.Any]) -> t.Iterator[Line]:
     """Yield what a node keeps of its engines, and its units."""
     if info.get("caches"):
-        yield Line(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
-    if kept := protect.text(info.get("protection") or {}):
-        yield Line(kept)
+        yield Line(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}", detail=True)
     for text, well in units.lines(info.get("services") or {}):
-        yield Line(text, text.partition(", ")[0] if well else text, not well)
-    if started := _start_text(info.get("last_start") or {}):
-        yield Line(started)
-    yield from map(Line, recorded.status_lines(info.get("ladder") or {}))
+        yield Line(text, wrong=not well, short=text.partition(", ")[0])
+    kept = {word: info.get(word) or {} for word in ("protection", "last_start", "ladder")}
+    texts = [protect.text(kept["protection"])], [_start_text(kept["last_start"])], recorded.status_lines(kept["ladder"])
+    yield from (Line(text, wrong=bool(one.get("error")), detail=True) for one, lines in zip(kept.values(), texts) for text in lines if text)
 
 
 def _running_lines(answer: dict[str, t.Any]) -> t.Iterator[Line]:
     """Yield the copies and companions of a node."""
     if answered(answer.get("copy")):
-        yield from map(_shown, _copy_lines(answer["copy"]))
+        yield from map(Line, _copy_lines(answer["copy"]))
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
-        yield _shown(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
+        yield Line(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
     if answered(answer.get("companions")):
         beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
-        yield from (_shown(f"companion {line}") for line in beside)
+        yield from (Line(f"companion {line}") for line in beside)
 
 
 def _head_lines(node: str, answers: Answers) -> t.Iterator[Line]:
@@ -221,14 +215,14 @@ def _head_lines(node: str, answers: Answers) -> t.Iterator[Line]:
     answer = answers[node]
     engine, (word, proven) = answer["engine"], proof_of(answer)
     if proven:
-        yield _shown(proven, wrong=word != "proven")
+        yield Line(proven, wrong=word != "proven")
     yield _serving(answers)
     if engine.get("routes"):
         findings = proof.auth(node, engine["routes"], engine["engine"]["guarded"])
-        yield from (Line(one["message"], "" if one["verdict"] == "pass" else one["message"], one["verdict"] != "pass") for one in findings)
+        yield from (Line(one["message"], wrong=one["verdict"] != "pass", detail=True) for one in findings)
     dead = dead_nodes(answers)
     if dead and answer["container"]["executor"] == "native":
-        yield _shown(f"the engine is dead: no rank lives on {', '.join(dead)}. Run the play again: it starts all ranks again, without being asked.", wrong=True)
+        yield Line(f"the engine is dead: no rank lives on {', '.join(dead)}. Run the play again: it starts all ranks again, without being asked.", wrong=True)
 
 
 def node_lines(node: str, answers: Answers) -> list[Line]:
@@ -236,7 +230,7 @@ def node_lines(node: str, answers: Answers) -> list[Line]:
     answer = answers[node]
     info, engine = answer["container"], answer["engine"] or {}
     if not answered(info) or engine.get("failed") or engine.get("unreachable"):
-        return [_shown(f"not reached: {engine['msg']}" if answered(info) and engine.get("msg") else "not reached", wrong=True)]
+        return [Line(f"not reached: {engine['msg']}" if answered(info) and engine.get("msg") else "not reached", wrong=True)]
     about = [*_container_lines(node, answers), *_trouble_lines(node, answers), *_kept_lines(info), *_running_lines(answer)]
     return [*about, *(_head_lines(node, answers) if node == answer["head"] else ())]
 
@@ -244,9 +238,8 @@ def node_lines(node: str, answers: Answers) -> list[Line]:
 def screen(found: t.Mapping[str, t.Sequence[Line]]) -> list[str]:
     """Return what is shown without -v: first what is wrong, then what runs on each node."""
     wrong = [f"{node}: {line.text}" for node, lines in found.items() for line in lines if line.wrong]
-    texts = {node: [line.short for line in lines if line.short and not line.wrong] for node, lines in found.items()}
-    texts = {node: about for node, about in texts.items() if about}
-    packed = [table.packed([f"{node}: {first}", *more]) for node, (first, *more) in texts.items()]
+    texts = {node: [line.short or line.text for line in lines if not line.wrong and not line.detail] for node, lines in found.items()}
+    packed = [table.packed([f"{node}: {about[0]}", *about[1:]]) for node, about in texts.items() if about]
     return [*wrong, *(line for first, *more in packed for line in (first, *(f"  {text}" for text in more)))]
 
 

@@ -189,6 +189,8 @@ def test_status_says_what_the_newest_start_took_on_each_node() -> None:
     said = status.judge(answers, run()).stats["gb10_status"]
     assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
     assert "starts on record: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
+    first, *rest = status.judge(answers, run()).lines
+    assert "starts.json is not JSON" in first and "last proven start" not in "".join(rest), "an error is shown, a detail only with -v"
 
 
 @pytest.mark.parametrize(
