@@ -255,7 +255,7 @@ def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None)
             lab.run(host, "rm", "-f", MEMINFO)
 
 
-def test_while_they_serve_it_is_only_told(lab: Lab, no_cluster: None, unguarded: None) -> None:
+def test_while_they_serve_it_is_only_reported(lab: Lab, no_cluster: None, unguarded: None) -> None:
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0

@@ -58,7 +58,7 @@ def argv(lab: Lab) -> list[str]:
     return lab.json(HEAD, RUN)["argv"]
 
 
-def test_a_size_of_the_cache_is_applied_once_a_start_is_on_record(lab: Lab, planned: dict[str, t.Any]) -> None:
+def test_a_size_of_the_cache_is_applied_once_a_start_is_recorded(lab: Lab, planned: dict[str, t.Any]) -> None:
     refused = lab.play(gb10_kv_cache="recorded", **planned)
     assert refused.rc != 0 and "no start of this image, profile and driver with 2048 tokens is on record" in refused.said
     assert "-e gb10_kv_cache=profile" in refused.said and not lab.containers(HEAD) and ("image", "Ask what the image holds") not in refused.tasks()

@@ -102,7 +102,7 @@ def test_a_service_that_does_not_come_up_gives_way_to_the_pair_before(modes: Mod
     modes.said("cluster")
 
 
-def test_a_pair_that_does_not_come_up_is_on_record_on_both_nodes_and_gives_way_when_asked(modes: Modes) -> None:
+def test_a_pair_that_does_not_come_up_is_recorded_on_both_nodes_and_gives_way_when_asked(modes: Modes) -> None:
     """A task that fails on one node takes the others out of all plays that follow, unless they are put back."""
     modes.change("singles")
     broken = Broken(modes, "lab_broken_tp2", "lab_tiny_tp2", lambda path: {"hosts": {host: {"gb10_profile": path} for host in (HEAD, WORKER)}})

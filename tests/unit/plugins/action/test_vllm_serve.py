@@ -355,7 +355,7 @@ def test_a_connection_that_comes_back_is_not_a_failure(play):
     assert play.shown.count("reset") == 2
 
 
-def test_the_least_memory_that_was_seen_is_told(play):
+def test_the_least_memory_that_was_seen_is_reported(play):
     result = play.run(STARTED, snapshot(memory_available_mb=90000), snapshot(memory_available_mb=20110), snapshot(**TOKEN, memory_available_mb=21000))
     assert not result["failed"] and result["lowest_available_mb"] == 20110
 

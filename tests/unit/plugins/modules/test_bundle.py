@@ -283,7 +283,7 @@ def test_a_file_of_the_same_name_and_other_content_stays(pair: Pair) -> None:
     assert error.reason == "other content" and str(theirs) in str(error) and theirs.read_bytes() == b"theirs"
 
 
-def test_another_image_of_the_name_keeps_it_until_it_is_told_to_give_it(pair: Pair) -> None:
+def test_another_image_of_the_name_keeps_it_without_consent(pair: Pair) -> None:
     pair.export()
     theirs = pair.two.build(NODE, None, {"opt/theirs": b"1"})
     with pytest.raises(ClusterError, match="gb10/engine:ray") as caught:

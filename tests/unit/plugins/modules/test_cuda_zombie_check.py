@@ -389,7 +389,7 @@ def test_a_healthy_node_is_sampled_once_and_asks_docker_nothing(machine, monkeyp
 
 
 @pytest.mark.parametrize(("ago", "noted_gib", "watched"), [(10, None, True), (10, 130, True), (10, 116, False), (500, None, False)])
-def test_a_stop_of_ours_is_a_reason_until_memory_is_back(machine, ago, noted_gib, watched):
+def test_an_own_stop_is_a_reason_until_memory_is_back(machine, ago, noted_gib, watched):
     (machine.state / "gb10/run").mkdir(parents=True)
     (machine.state / "gb10/run/exit.json").write_text(json.dumps({"ended_at": time.time() - ago}))
     if noted_gib:
@@ -438,7 +438,7 @@ def test_failed_allocations_are_a_suspicion_where_memory_may_be_missing(table, v
     assert (found["id"], found["verdict"]) == ("cuda_zombie.suspect", verdict)
 
 
-def test_a_log_that_cannot_be_read_is_told(machine):
+def test_a_log_that_cannot_be_read_is_reported(machine):
     machine.answers(xml())
     result = call(machine, kernel_log="/nonexistent/log")
     assert result["verdict"] == "warn" and ids(result) == ["cuda_zombie.kernel_log"] and result["kernel_log"]["failures"] is None

@@ -176,7 +176,7 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed(pair: Pair, monk
     assert error.reason == "refused" and "does not know the secret itself" in str(error)
 
 
-def test_a_source_that_gives_out_as_much_as_it_can_says_so(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_serves_as_much_as_it_can_reports_it(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks.threading.Semaphore, "acquire", lambda *_given, **_more: False)
     assert refused(pair).reason == "busy"
 
@@ -533,7 +533,7 @@ def serve(pair: Pair, check: bool = False, **params):
     return pair.call(check, state="served", hf_home=str(pair.path / "one"), repositories=asked, clients=["10.0.0.2"], port=20300, **params)
 
 
-def test_what_is_given_out_is_listed_and_check_mode_starts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_served_is_listed_and_check_mode_starts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     monkeypatch.setattr(copy_source, "start", lambda *given: started.append(given) or "/run/secret")
     assert serve(pair, check=True)["secret_file"] == "" and started == []
@@ -547,7 +547,7 @@ def test_what_is_given_out_is_listed_and_check_mode_starts_nothing(pair: Pair, m
     assert result["secret_file"] == "/run/secret" and (listing["repo"], listing["revision"], listing["ref"]) == (REPO, COMMIT, "")
 
 
-def test_a_model_that_is_absent_is_not_given_out(pair: Pair) -> None:
+def test_a_model_that_is_absent_is_not_served(pair: Pair) -> None:
     with pytest.raises(ClusterError, match="nothing to copy"):
         pair.call(state="served", repositories=[{"repo": "org/none", "revision": "main"}], clients=["10.0.0.2"])
 

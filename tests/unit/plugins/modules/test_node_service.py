@@ -169,7 +169,7 @@ def test_silent_then_one_alert_then_silent_then_well_again(node: Node):
     assert "planted" not in (node.folder / sweep_files.CONFIG).read_text(encoding="utf-8")
 
 
-def test_a_channel_that_is_down_is_said_and_told_when_it_is_back(node: Node):
+def test_a_channel_that_is_down_is_named_and_notified_when_it_is_back(node: Node):
     with listening() as hook:
         node.install(f"{hook.url}/planted-hook", memory_floor_gib=1000)
         hook.status = 500
@@ -221,7 +221,7 @@ def test_a_lock_keeps_it_silent(node: Node):
         assert set(hook.came[0][2]["problems"]) == {"memory", "lock of cluster gb10"}
 
 
-def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_told(node: Node):
+def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_reported(node: Node):
     modes.write(str(node.state), {**OFF, "mode": "singles", "clusters": {"spark-1": {"profile": "x", "source": "x", "nodes": ["spark-1"]}}})
     with listening() as hook, listening() as other:
         port = int(other.url.rsplit(":", 1)[1])
@@ -234,7 +234,7 @@ def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_told(node: Node
     assert "node spark-3" not in problems, "it takes connections: it may only be busy"
 
 
-def test_a_mode_that_is_broken_is_told(node: Node):
+def test_a_mode_that_is_broken_is_reported(node: Node):
     (node.state / "mode.json").write_text("{", encoding="utf-8")
     with listening() as hook:
         node.install(hook.url)

@@ -743,7 +743,7 @@ def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, 
 
 
 @pytest.mark.parametrize("labels", [{"io.gb10.owner": "gb10.cluster"}, {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}])
-def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
+def test_an_own_container_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
     node(Engine([container(labels=labels)]))
     result = ray_cluster.work(Module(**places(tmp_path), wait=False))
     assert result["reason"] == "container of ours has labels that do not say how it was created"

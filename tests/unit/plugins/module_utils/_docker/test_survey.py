@@ -192,7 +192,7 @@ def test_one_refusal_does_not_keep_the_others_from_being_asked():
 @pytest.mark.parametrize(
     "answer", [None, [], {}, {"HostConfig": None, "Config": {}}, {"HostConfig": {"DeviceRequests": [3]}, "Config": {}}, {"HostConfig": {}}]
 )
-def test_a_container_described_in_another_shape_is_unknown_and_still_told(answer):
+def test_a_container_described_in_another_shape_is_unknown_and_still_reported(answer):
     found, errors = foreign([entry("a")], lambda _id: answer)
     assert [(container["name"], container["gpu"]) for container in found] == [("a", None)]
     assert len(errors) == (0 if answer is None else 1)

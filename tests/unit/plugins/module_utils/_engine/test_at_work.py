@@ -71,7 +71,7 @@ def test_two_looks_show_how_much_of_a_core_each_used():
     assert [one["cpu_percent"] for one in after] == [50.0, None, None]
 
 
-def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
+def test_a_live_engine_of_any_own_cluster_is_found_by_its_state(tmp_path):
     proc, state = tmp_path / "proc", tmp_path / "state"
     process(proc, 4711, ["renamed"], "4711 (x) S 1 " + "0 " * 17 + "555 " + "0 " * 30)
     # What its container mounts at /opt/gb10/run is the cluster's own directory of notes.

@@ -125,7 +125,7 @@ def test_ranks_that_are_gone_are_not_killed() -> None:
     assert [order.what for order in orders][:1] == [TERM] and KILL not in [order.what for order in orders]
 
 
-def test_without_a_level_or_consent_it_is_told_once() -> None:
+def test_without_a_level_or_consent_it_is_reported_once() -> None:
     samples = sampled(FAST)
     assert whats(played(samples, None)) == [WOULD]
     assert whats(played(samples, None, SERVING, "always")) == [WOULD]

@@ -136,7 +136,7 @@ def test_what_no_ray_fits_is_refused_by_names(call):
     assert "choose another image.base" in caught.value.remedy and caught.value.details["raw"] == second
 
 
-def test_an_index_that_ends_the_second_attempt_is_told_of(call):
+def test_an_index_that_ends_the_second_attempt_is_reported(call):
     with pytest.raises(ClusterError, match=f"cannot be added to e:1: {WHY}; ERROR: connection refused") as caught:
         call(answered(None, CONFLICT, "ERROR: connection\nrefused"))
     assert "gb10_build_ca_file" in caught.value.remedy

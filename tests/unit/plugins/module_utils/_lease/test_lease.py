@@ -168,7 +168,7 @@ def test_memory_that_is_not_back_starts_nothing_and_says_leak(node):
 
 
 @pytest.mark.parametrize(("fails", "asked"), [(ENDING[1], [*ENDING, BACK[-1]]), (BACK[1], ENDING + BACK)])
-def test_what_fails_is_on_record_and_the_next_run_goes_on(node, fails, asked):
+def test_what_fails_is_recorded_and_the_next_run_continues(node, fails, asked):
     lease(node)
     found = Node(node, fails=[fails])
     assert found.keeper.look() and found.asked == asked

@@ -248,7 +248,7 @@ def judge_logs(root, runs=(), days=14):
     return [os.path.relpath(one.name, root) for one in result.candidates], [os.path.relpath(one.name, root) for one in result.left]
 
 
-def test_old_logs_of_ours_may_go_and_nothing_else(logs):
+def test_old_own_logs_may_go_and_nothing_else(logs):
     candidates, left = judge_logs(logs)
     assert sorted(candidates) == ["containers/gb10-gb10-worker-0123456789ab.log", f"engine/{OLD}.log", f"engine/{OLD}.log.1"]
     assert sorted(left) == [f"{OLD}.log", "containers/gb10-other-head-0123456789ab.log", "engine/notes.txt"]

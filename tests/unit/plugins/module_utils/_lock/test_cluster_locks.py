@@ -208,7 +208,7 @@ def test_two_runs_do_not_decide_at_the_same_moment(tmp_path):
         pass
 
 
-def test_what_happens_within_is_told_as_it_is(tmp_path):
+def test_errors_within_are_passed_on_unchanged(tmp_path):
     with pytest.raises(BlockingIOError), cluster_locks.exclusive(str(tmp_path)):
         raise BlockingIOError
     with cluster_locks.exclusive(str(tmp_path)):

@@ -457,7 +457,7 @@ def test_the_check_at_the_start_wants_the_share_free(free, verdict, borne):
         ]) and (found["verdict"] == plan.NO) >= (expected == plan.NO)  # fmt: skip
 
 
-def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_on_record():
+def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_recorded():
     small = {**DENSE, "checkpoint_gb": 8}
 
     def said(share, on=None, recorded=False):

@@ -135,7 +135,7 @@ def test_a_guard_of_an_older_version_is_named_and_renewed(node):
     assert node.bring()["guard"]["older"] is False
 
 
-def test_what_it_did_or_would_have_is_told_for_a_day(node, monkeypatch):
+def test_what_it_did_or_would_have_is_reported_for_a_day(node, monkeypatch):
     node.bring()
     (node.folder / guard_files.SAID).write_text(json.dumps({"t": 1795444512.0, "text": "7.0 GiB available; nothing is done"}), encoding="utf-8")
     for seconds, told in ((-86401, False), (-86399, True), (0, True), (86399, True), (86401, False)):

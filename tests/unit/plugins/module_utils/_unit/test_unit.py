@@ -93,7 +93,7 @@ def test_a_record_comes_back_as_it_was_and_another_file_is_not_one(tmp_path):
     assert record.read(str(tmp_path)) is None
 
 
-def test_a_link_is_no_power_cycle_of_ours(tmp_path):
+def test_a_link_is_not_an_allowed_power_cycle(tmp_path):
     (tmp_path / "there").touch()
     (tmp_path / "link").symlink_to(tmp_path / "there")
     assert record.is_power_cycled(str(tmp_path / "there")) is (os.getuid() == 0)

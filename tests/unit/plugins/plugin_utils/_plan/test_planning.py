@@ -188,7 +188,7 @@ def test_a_name_is_of_one_model_however_its_weights_are_stored():
 
 
 @pytest.mark.parametrize("model", ["repository:drafter", "z-lab/Qwen3.8-27B-DFlash2"])
-def test_a_drafter_on_record_has_its_size(model):
+def test_a_drafter_recorded_has_its_size(model):
     profile = profiles.load("qwen3_8_27b_nvfp4_one")
     unsized = {"repositories": {"drafter": {**profile["repositories"]["drafter"], "size_gb": None}}}
     serve = {"speculative_config": {**profile["serve"]["speculative_config"], "model": model}}
@@ -227,7 +227,7 @@ def test_nodes_of_the_inventory_count_where_it_says_their_memory():
     assert [one["total_gib"] for one in given["nodes"]] == [60.8, 60.9] and given["class_gb"] is None
 
 
-def test_a_shipped_profile_with_a_recipe_on_record_says_so():
+def test_a_shipped_profile_with_a_recipe_recorded_says_so():
     said = {}
     for name in profiles.known():
         found = planning.memory_plan(profiles.load(name))
@@ -371,7 +371,7 @@ def test_a_plan_that_does_not_fit_stops_and_says_what_would():
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded):
+def test_a_size_of_the_cache_is_proposed_once_a_start_is_recorded(recorded):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]
     rows = [one for one in wording.lines(found) if "kv-cache-memory-bytes" in one]
@@ -391,7 +391,7 @@ def test_a_digest_is_of_what_memory_follows_from():
     assert planning.digest({**profile, "executor": "native"}) != plain
 
 
-def test_a_start_is_told_from_another_by_all_that_its_memory_follows_from():
+def test_a_start_is_distinguished_by_all_that_its_memory_follows_from():
     profile = profiles.load(NEMOTRON)
     plain = planning.expected(profile)["start_digest"]
     assert plain == planning.expected({**profile, "id": "other", "checks": []}, {"lora-modules": None}, [{"name": "x", "gib": 4}])["start_digest"]

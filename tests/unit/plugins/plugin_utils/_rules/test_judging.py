@@ -1001,7 +1001,7 @@ def test_what_is_tight_warns_and_names_why():
     assert found.startswith("tight: ") and "8 are wanted until a start is on record" in found
 
 
-def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a_start_is_on_record():
+def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a_start_is_recorded():
     for arguments, words in (({"gpu_memory_utilization": 0.9}, "0.0 +/- 3.6 left"), ({"gpu_memory_utilization": None}, "is left to the engine")):
         plain = judged(asked(serve_arguments=arguments), second(serve_arguments=arguments))
         assert of_plan(plain) == [("spark-1", "block"), ("spark-2", "block")]
@@ -1106,7 +1106,7 @@ def test_a_companion_that_could_not_be_seen_is_unknown_where_it_counts() -> None
     assert ids(judged(asked(node(**blind)))) == set()
 
 
-def test_the_size_of_the_cache_is_applied_where_every_node_has_a_start_on_record() -> None:
+def test_the_size_of_the_cache_is_applied_where_every_node_has_a_recorded_start() -> None:
     wish: dict[str, t.Any] = {"kv_cache": "recorded"}
     usual = {"steady_mb": 30000, "lowest_mb": 30000}
     start = {"starts": [recorded(**usual)]}
@@ -1164,7 +1164,7 @@ def test_what_a_start_took_counts_where_it_is_more_than_the_plan():
     assert not of_plan(judged(asked(node(starts=[recorded(**other) for other in others]))))
 
 
-def test_a_cache_in_bytes_is_tight_until_a_start_is_on_record():
+def test_a_cache_in_bytes_is_tight_until_a_start_is_recorded():
     arguments = {"kv_cache_memory_bytes": "8G"}
     starts = {"starts": [recorded(steady_mb=60000, lowest_mb=60000)]}
     record = judged(asked(node(**starts), serve_arguments=arguments), second(serve_arguments=arguments))

@@ -72,7 +72,7 @@ def test_two_sparks_with_two_twins():
     assert not any("peer_address" in link or "network" in link for link in listening["links"])
 
 
-def test_without_the_tool_or_a_gid_it_is_tcp_and_told_why():
+def test_without_the_tool_or_a_gid_it_is_tcp_with_the_reason():
     nodes = cluster()
     nodes["spark-2"]["rdma"] = False
     (parts,) = probe_evidence.plan(nodes)

@@ -125,7 +125,7 @@ def test_a_ray_that_ignores_the_token_is_refused_where_it_is_used(version, execu
     assert found["verdict"] == verdict and ("ignores the token" in found["message"]) is (verdict == "block")
 
 
-def test_a_ray_in_the_place_of_another_is_told_of():
+def test_a_ray_in_the_place_of_another_is_reported():
     wanted = {"version": "2.60.0", "why": "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"}
     answer = contract(contract__versions={"vllm": "0.21.0+2325b6f0", "ray": "2.52.1"}, base={"ray_wanted": wanted})
     found = image._ray("spark-1", answer, {**PROFILE, "evidence": "untested"})

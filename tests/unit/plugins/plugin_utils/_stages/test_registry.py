@@ -366,7 +366,7 @@ def test_a_teardown_without_a_lost_node_is_no_whole_one() -> None:
 
 
 @pytest.mark.parametrize(("ignore", "verdict"), [(False, "block"), ("no", "block"), (True, "warn"), ("true", "warn")])
-def test_a_lost_node_stops_a_teardown_unless_it_is_told_to_go_on(ignore: object, verdict: str) -> None:
+def test_a_lost_node_stops_a_teardown_without_consent(ignore: object, verdict: str) -> None:
     gone = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\nno route"}
     reached = {"spark-1": {"reached": {"ping": "pong"}}, "spark-2": {"reached": gone}}
     outcome = registry.stage("reach").judge(reached, run(ignore=ignore))
