@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
-from .lab import HEAD, WORKER, Lab, Play
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
 
 #: Files of the role engine, and other roles, that each stage runs; `validate` and `reach` run always, the lock around every stage that changes something,
 #: `abort_before` notes what is there before, `engine` resolves what the engine is given.
@@ -182,6 +183,14 @@ def test_a_serve_argument_restarts_the_engine_alone(lab, converged):
     after = ids(lab)
     assert (after["head"], after["worker"]) == (before["head"], before["worker"])
     assert after["engine"] != before["engine"]
+
+
+def test_status_fits_on_a_screen(converged):
+    """As typed: the command, Ansible's plays and recap, and what runs on each node."""
+    done = subprocess.run([ROOT / "gb10", "status", "-i", INVENTORY], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    shown = (done.stderr + done.stdout).splitlines()
+    assert done.returncode == 0 and len(shown) <= 18, "\n".join(shown)
+    assert "TASK [" not in done.stdout and any(line.startswith(f"{HEAD}: gb10-gb10-head running since ") for line in shown), done.stdout
 
 
 def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):
