@@ -540,7 +540,7 @@ def plan(state: str, engine: dict[str, t.Any], wanted_digest: str, unguarded: bo
             return Plan(True, False, f"run {engine['starting']} is being started")
         return Plan(False, False, "no engine runs")
     if live and engine["stopping"]:
-        return Plan(True, True, f"the live engine was asked to stop by {engine['stopped_by'] or 'somebody'}")
+        return Plan(True, True, f"the live engine was asked to stop by {engine['stopped_by'] or 'an unknown process'}")
     if live and engine["digest"] == wanted_digest and unguarded:
         return Plan(True, True, "the live engine was started without the guard of its API")
     if live and engine["digest"] == wanted_digest:
@@ -716,7 +716,7 @@ def drained(params: dict[str, t.Any], engine: dict[str, t.Any], requests: Reques
 
 
 def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any], container: dict[str, t.Any], check_mode: bool) -> None:
-    """Raise :class:`ClusterError` when a live engine has requests that nobody said may be lost, or may have. One that somebody else stops is not asked."""
+    """Raise :class:`ClusterError` when a live engine has requests without consent to lose them, or may have. One that another run stops is not asked."""
     if params["interrupt_requests"] or not engine["live"] or engine["stopping"]:
         return
     unready = engine["run_id"] in params["unready_runs"]
@@ -729,7 +729,7 @@ def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any
 
 
 def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
-    """Raise :class:`ClusterError` when a start would take a live engine away that nobody gave, or would meet another start."""
+    """Raise :class:`ClusterError` when a start would take a live engine away without consent, or would meet another start."""
     if engine["starting"] and engine["launcher"]:
         raise ClusterError(
             f"another start works on this engine (run {engine['starting']})",

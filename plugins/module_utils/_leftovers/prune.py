@@ -109,7 +109,7 @@ def ended_at(inspected: dict[str, t.Any]) -> float:
 def why_container(inspected: dict[str, t.Any], cluster: str, age: int, companions: t.Collection[str] | None = None) -> str:
     """Return why a container may be removed, empty when it may not: it must carry our labels, belong to this cluster, and not run.
 
-    ``companions`` are the names of those that are declared as containers; None where nobody said which, and then all of them stay.
+    ``companions`` are the names of those that are declared as containers; None if they are unknown, and then all of them stay.
     """
     labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
     if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
@@ -148,7 +148,7 @@ def containers(
 
 
 def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float) -> list[Candidate]:
-    """Return the containers of this cluster that still download a model. Whoever holds the cluster's lock knows that no play waits for one."""
+    """Return the containers of this cluster that still download a model. The holder of the cluster's lock knows that no play waits for one."""
     found = []
     for one in inspected:
         labels, state = one["Config"].get("Labels") or {}, one["State"]

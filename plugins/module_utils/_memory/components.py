@@ -78,7 +78,7 @@ CONSTANTS = {
         8.0,
         0.0,
         "MemAvailable was seen to fall from 29 to 6 GiB within 10 s after 550 s of loading (vllm-project/vllm#56824), so the reserve alone is no margin for "
-        "what nobody started before",
+        "what was not started before",
     ),
     "cuda_end": Constant(
         102.0,

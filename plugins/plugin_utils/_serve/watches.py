@@ -96,7 +96,7 @@ class RankWatch:
             return None
         return ClusterError(
             f"ended on {self._node} while the engine started: {'; '.join(sorted(one['text'] for one in gone))}",
-            remedy=f"When no line says why, somebody or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
+            remedy=f"When no line says why, a person or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
             reason=CORE_ENDED if any(one["kind"] == classify.ENGINE_CORE for one in gone) else RANK_ENDED,
         )
 

@@ -232,7 +232,7 @@ def test_no_key_is_asked_for_where_the_engine_wants_none(action):
     ("seen", "why"),
     [
         ({"key_withheld": "the API's key was not sent: thief (pid 7) listens"}, "thief (pid 7) listens"),
-        ({"key_withheld": None}, "nobody answers at the port of the API"),
+        ({"key_withheld": None}, "no process answers at the port of the API"),
         ({"failed": True, "msg": "no permission"}, "no permission"),
     ],
 )

@@ -190,7 +190,7 @@ BAD = [
     ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: is 'spark-1'; expected the node's IP address on the ConnectX-7 link"),
     ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: is '0.0.0.0'; expected the node's IP address"),
     # consent and secrets
-    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false; expected true: without it nobody wants this run."),
+    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false; expected true: without it the run is not confirmed."),
     ({"gb10_confirmed": "false"}, "input.confirm", "gb10_confirmed: is false"),
     ({"gb10_hf_token_file": "token"}, "input.path", "gb10_hf_token_file: is 'token'; expected the absolute path of a file on the controller."),
     ({"gb10_hf_token_file": "/no/such/token"}, "input.secret_file", "gb10_hf_token_file: /no/such/token can't be used: No such file or directory."),
