@@ -294,7 +294,7 @@ def test_advice_stays_out_of_subnets_that_are_taken():
     assert plan["advice"] == [] and "correct the addresses, then" in said(plan, "address")
 
 
-def test_an_address_of_a_foreign_network_is_left_alone():
+def test_an_address_of_somebody_elses_network_is_left_alone():
     storage = [spark(n, {FIRST: f"192.168.100.1{n}/24", SECOND: f"192.168.101.1{n}/24", THIRD: f"10.{n}.0.5/24"}) for n in (1, 2)]
     plan = planned(*storage)
     assert problems(plan) == [] and plan["advice"] == []
@@ -351,7 +351,7 @@ def test_three_nodes_on_a_switch(tmp_path):
     plan = planned(spark(1), spark(2), spark(3))
     assert problems(plan) == [("init.profile", "cluster", "warn")]
     assert "gb10_profile" not in loaded(plan)["spark1"]
-    assert judged(plan) == [("input.nodes", "warn"), ("input.parallel", "block")], "only the profile is left to choose, and three are untested"
+    assert judged(plan) == [("input.nodes", "warn"), ("input.parallel", "block")], "only the profile is left to choose, and nobody tried three"
     chosen = own_profile(tmp_path, pipeline=3)
     plan = planned(spark(1), spark(2), spark(3), chosen=chosen)
     assert problems(plan) == []
@@ -521,7 +521,7 @@ def blind(node: Node, section: str, value: t.Any, error: str = "it may not be re
 
 
 @pytest.mark.parametrize(("section", "value"), [("memory", None), ("interfaces", []), ("fabric", [])])
-def test_what_the_inventory_needs_and_was_not_seen_is_unknown(section, value):
+def test_what_the_inventory_needs_and_nobody_saw_is_unknown(section, value):
     plan = planned(spark(1), blind(spark(2), section, value))
     assert ("init.seen", "spark2", "unknown") in problems(plan)
     assert plan["files"] == []
@@ -641,7 +641,7 @@ def test_only_files_that_are_missing_are_written():
     assert table.worst(half["findings"]) == "pass"
 
 
-def test_nothing_is_written_next_to_a_foreign_file():
+def test_nothing_is_written_beside_a_file_of_somebody():
     plan = planned(spark(1, {FIRST: "192.168.100.11/24", SECOND: ""}), spark(2, {FIRST: "192.168.100.12/24", SECOND: ""}))
     kept = inventory.writes(plan, {"hosts.yml": "0" * 40})
     assert kept["files"] == [] and table.worst(kept["findings"]) == "block"

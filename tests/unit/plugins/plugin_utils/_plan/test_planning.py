@@ -155,7 +155,7 @@ def test_a_value_that_the_engine_would_not_read_is_unknown_and_named(name, value
         ("==0.20.1", 0.92), (">=0.1.dev21553,<0.2", 0.92), (">=0.17.0, <0.20", 0.9),
     ],
 )  # fmt: skip
-def test_the_unset_share_is_that_of_the_vllm_which_the_profile_allows(requires, share):
+def test_the_share_that_nobody_says_is_that_of_the_vllm_which_the_profile_allows(requires, share):
     profile = {**profiles.load("gpt_oss_120b_one"), "requires": {"vllm": requires} if requires else {}}
     found = planning.memory_plan(profile, serve={"gpu_memory_utilization": None})
     assert planning.default_share(profile) == share and found["nodes"][0]["at_start"]["wanted_gib"] == round(share * 121.69, 2)
@@ -184,11 +184,11 @@ def test_a_name_is_of_one_model_however_its_weights_are_stored():
     assert all(len(found) == 1 for found in shapes.values()), shapes
     stored = ["-FP8", "-FP8-dynamic", "-NVFP4", "-NVFP4-GB10", "-NVFP4A16", "-AWQ", "-AWQ-4bit", "-GPTQ-Int4", "-W4A16", "-EXL3-TR3-4bpw", ""]
     stored += ["-int4-AutoRound", "_fp8"]
-    assert {planning.model_of(f"someone/Qwen3.6-27B{end}") for end in stored} == {"qwen3.6-27b"}
+    assert {planning.model_of(f"somebody/Qwen3.6-27B{end}") for end in stored} == {"qwen3.6-27b"}
 
 
 @pytest.mark.parametrize("model", ["repository:drafter", "z-lab/Qwen3.8-27B-DFlash2"])
-def test_a_drafter_recorded_has_its_size(model):
+def test_a_drafter_on_record_has_its_size(model):
     profile = profiles.load("qwen3_8_27b_nvfp4_one")
     unsized = {"repositories": {"drafter": {**profile["repositories"]["drafter"], "size_gb": None}}}
     serve = {"speculative_config": {**profile["serve"]["speculative_config"], "model": model}}
@@ -227,13 +227,13 @@ def test_nodes_of_the_inventory_count_where_it_says_their_memory():
     assert [one["total_gib"] for one in given["nodes"]] == [60.8, 60.9] and given["class_gb"] is None
 
 
-def test_a_shipped_profile_with_a_recipe_recorded_says_so():
+def test_a_shipped_profile_with_a_recipe_on_record_says_so():
     said = {}
     for name in profiles.known():
         found = planning.memory_plan(profiles.load(name))
         if found["verdict"] == plan.TIGHT:
             said[name] = "it is reported to run: https://" in " ".join(found["reasons"])
-    assert said.pop("qwen3_30b_a3b_thinking_fp8_tp2") is False, "that was not reported"
+    assert said.pop("qwen3_30b_a3b_thinking_fp8_tp2") is False, "nobody reported that"
     assert len(said) == 7 and all(said.values()), said
 
 
@@ -318,7 +318,7 @@ def test_nemotron_grows_by_a_gib_and_the_report_stands_beside_it():
 
 
 def test_a_profile_of_an_unknown_model_is_unknown_and_says_what_it_lacks():
-    profile = {**profiles.load(NEMOTRON), "model": {"repo": "someone/something"}, "memory": {"class_gb": 128, "weights_gb": None, "config": {}}}
+    profile = {**profiles.load(NEMOTRON), "model": {"repo": "somebody/something"}, "memory": {"class_gb": 128, "weights_gb": None, "config": {}}}
     found = planning.memory_plan(profile)
     assert found["verdict"] == plan.UNKNOWN and "memory.config.hidden_size" in found["missing"]
     rows = wording.findings(found)
@@ -329,7 +329,7 @@ def test_a_profile_of_an_unknown_model_is_unknown_and_says_what_it_lacks():
 
 
 def test_a_config_json_takes_the_place_of_the_table():
-    profile = {**profiles.load(NEMOTRON), "model": {"repo": "someone/something"}, "memory": {"class_gb": 128, "weights_gb": 40.0, "config": {}}}
+    profile = {**profiles.load(NEMOTRON), "model": {"repo": "somebody/something"}, "memory": {"class_gb": 128, "weights_gb": 40.0, "config": {}}}
     config = {"architectures": ["X"], "num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000}
     found = planning.memory_plan(profile, config=config)
     assert found["verdict"] == plan.FITS and "config.json" in found["facts"]["source"] and found["facts"]["head_dim"] == 128
@@ -371,7 +371,7 @@ def test_a_plan_that_does_not_fit_stops_and_says_what_would():
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_size_of_the_cache_is_proposed_once_a_start_is_recorded(recorded):
+def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]
     rows = [one for one in wording.lines(found) if "kv-cache-memory-bytes" in one]
@@ -391,7 +391,7 @@ def test_a_digest_is_of_what_memory_follows_from():
     assert planning.digest({**profile, "executor": "native"}) != plain
 
 
-def test_a_start_is_distinguished_by_all_that_its_memory_follows_from():
+def test_a_start_is_told_from_another_by_all_that_its_memory_follows_from():
     profile = profiles.load(NEMOTRON)
     plain = planning.expected(profile)["start_digest"]
     assert plain == planning.expected({**profile, "id": "other", "checks": []}, {"lora-modules": None}, [{"name": "x", "gib": 4}])["start_digest"]

@@ -112,7 +112,7 @@ def test_a_live_engine_with_another_model_goes_and_a_dead_one_is_the_bring_ups()
     assert not half["down_pair"] and half["changes"]
 
 
-def test_a_foreign_cluster_refuses_the_change():
+def test_a_cluster_of_somebody_else_refuses_the_change():
     found = plan_of(answers("off", {"spark-2": {"judges": there()}}))
     (foreign,) = [one for one in found.findings if one["id"] == "mode.foreign"]
     assert (foreign["node"], foreign["verdict"]) == ("spark-2", "block") and "gb10_cluster_name=judges" in foreign["remedy"]
@@ -344,7 +344,7 @@ def leased_look(**more):
     return {"mode": RECORD, "clusters": {}, "lease": {**HELD, **more}}
 
 
-def test_a_foreign_lease_is_refused_with_its_holder_and_how_to_continue():
+def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
     found = plan_of(answers("off", look=leased_look()))
     assert [(one["id"], one["node"]) for one in found.findings] == [("mode.leased", "spark-1"), ("mode.leased", "spark-2")]
     assert "ada@workbench, process 4711, for judge.sh, since 2026-11-24T01:00:00Z" in found.findings[0]["message"]

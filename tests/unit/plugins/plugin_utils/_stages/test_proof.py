@@ -220,7 +220,7 @@ def test_routes_that_answer_without_the_key(routes, guarded, verdict, words):
     assert bool(found["remedy"]) is (verdict != "pass")
 
 
-def test_unasked_routes_are_unknown():
+def test_routes_that_nobody_asked_are_unknown():
     (found,) = proof.auth("spark-1", None, True)
     assert found["verdict"] == "unknown"
 
