@@ -139,7 +139,7 @@ def test_a_copy_that_is_killed_goes_on_and_a_flipped_byte_is_found(lab: Lab, big
     assert f"{WORKER}: copying " in cut.said
     assert not lab.run(WORKER, "ls", f"{BASE}/snapshots", check=False) and leavings(lab, HEAD) == ""
     status = lab.play("status")
-    assert f"of a copy that did not end in {STAGE}" in status.said
+    assert f"of an unfinished copy in {STAGE}" in status.said
 
     done = model(lab, big)
     assert done.rc == 0, done.failures

@@ -38,7 +38,7 @@ def lease_text(lease: t.Mapping[str, t.Any]) -> str:
     if not lease:
         return ""
     if lease["state"] == record.LIVE:
-        return f"leased to {record.of(lease)}; ends by itself in {lease['left_seconds']} s unless it is renewed"
+        return f"leased to {record.of(lease)}; expires in {lease['left_seconds']} s unless it is renewed"
     return f"lease of {record.of(lease)}: {lease['state']}: {lease['reason']}"
 
 

@@ -56,9 +56,9 @@ def dead_nodes(answers: Answers) -> list[str]:
 
     With Ray the head alone is asked for an engine, and Ray watches its ranks.
     """
-    native = {node: answered(answer["container"]) and answer["container"]["executor"] == "native" for node, answer in answers.items()}
-    live = {node: native[node] and _live(answer) for node, answer in answers.items()}
-    return [node for node in answers if not live[node]] if any(live.values()) else []
+    native = [node for node, answer in answers.items() if answered(answer["container"]) and answer["container"]["executor"] == "native"]
+    live = [node for node in native if _live(answers[node])]
+    return [node for node in answers if node not in live] if live else []
 
 
 def health_of(answers: Answers) -> health.Health | None:
@@ -86,7 +86,7 @@ def endpoint(answers: Answers) -> str:
 
 
 def why_ended(answers: Answers) -> str:
-    """Return which node failed first, and why, by the log of an engine that ended by itself; empty when the log does not say."""
+    """Return which node failed first, and why, by the log of an engine that ended; empty when the log does not show it."""
     nodes = list(answers)
     info = answers[nodes[0]]["engine"]
     deaths, said = events.Deaths(), Diagnosis()
@@ -117,17 +117,12 @@ def _serving(answers: Answers) -> Line:
     return Line(f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}{again}", wrong=found.state != health.BUSY)
 
 
-def _cache_text(one: dict[str, t.Any]) -> str:
-    """Return how much an engine's compiler left, and where."""
-    return f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}"
-
-
 def _start_text(found: dict[str, t.Any]) -> str:
-    """Return the newest start on record in a line, empty without one."""
+    """Return the newest recorded start in a line, empty without one."""
     if not found:
         return ""
     if found["error"]:
-        return f"starts on record: {found['error']}"
+        return f"recorded starts: {found['error']}"
     took, left = (found[word] / 1024 for word in ("took_mb", "left_mb"))
     return f"last proven start: {found['profile']} with {found['context']} tokens took {took:.1f} GiB and left {left:.1f}, {found['recorded_at'][:10]}"
 
@@ -141,11 +136,11 @@ def proof_of(answer: dict[str, t.Any]) -> tuple[str, str]:
     run_id, found = answer["engine"]["engine"]["run_id"], (answer["container"] or {}).get("last_proof") or {}
     again = "the tag proof of the bring-up asks it"
     if not answered(answer["container"]):
-        return "unknown", "whether it was proven is not known: its record was not read"
+        return "unknown", "whether it was proven is unknown: its record was not read"
     if found.get("error"):
-        return "unknown", f"whether it was proven is not known: {found['error']}"
+        return "unknown", f"whether it was proven is unknown: {found['error']}"
     if not found or found["run_id"] != run_id:
-        return "unproven", f"unproven: no proof of run {run_id} is on record; {again}"
+        return "unproven", f"unproven: there is no recorded proof of run {run_id}; {again}"
     if found["failed"]:
         return "unproven", f"unproven: it failed {', '.join(found['failed'])} at {found['recorded_at']}; {again} again"
     return "proven", f"proven: {found['recorded_at']}"
@@ -153,8 +148,9 @@ def proof_of(answer: dict[str, t.Any]) -> tuple[str, str]:
 
 def _copy_lines(copy: dict[str, t.Any]) -> list[str]:
     """Return what there is of a model's copy to another node, or from one."""
-    running = [f"gives a model out to other nodes: {', '.join(copy['running'])}; it ends by itself, or with the playbook teardown"] if copy["running"] else []
-    partial = [f"{size_text(size)} of a copy that did not end in {path}; the next one goes on with it" for path, size in copy["partial"].items()]
+    names = ", ".join(copy["running"])
+    running = [f"serves a model to other nodes: {names}; this ends with the copy, or with the playbook teardown"] if names else []
+    partial = [f"{size_text(size)} of an unfinished copy in {path}; the next copy continues it" for path, size in copy["partial"].items()]
     return [*running, *partial]
 
 
@@ -180,8 +176,7 @@ def _trouble_lines(node: str, answers: Answers) -> t.Iterator[Line]:
     engine, info = answers[node]["engine"], answers[node]["container"]
     if stopped := health.texts({node: engine["processes"]}, "stopped").get(node):
         yield Line(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on", wrong=True)
-    nodes = {other["address"]: name for name, other in answers.items()}
-    if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], nodes)):
+    if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], {other["address"]: name for name, other in answers.items()})):
         yield Line(f"{trouble}. Remedy: {trouble.remedy}", wrong=True)
     for one in info.get("open_directories") or []:
         text = f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}"
@@ -190,8 +185,9 @@ def _trouble_lines(node: str, answers: Answers) -> t.Iterator[Line]:
 
 def _kept_lines(info: dict[str, t.Any]) -> t.Iterator[Line]:
     """Yield what a node keeps of its engines, and its units."""
-    if info.get("caches"):
-        yield Line(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}", detail=True)
+    caches = [f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}" for one in info.get("caches") or []]
+    if caches:
+        yield Line(f"compiled for its images: {', '.join(caches)}", detail=True)
     for text, well in units.lines(info.get("services") or {}):
         yield Line(text, wrong=not well, short=text.partition(", ")[0])
     kept = {word: info.get(word) or {} for word in ("protection", "last_start", "ladder")}
@@ -204,10 +200,10 @@ def _running_lines(answer: dict[str, t.Any]) -> t.Iterator[Line]:
     if answered(answer.get("copy")):
         yield from map(Line, _copy_lines(answer["copy"]))
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
-        yield Line(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
+        yield Line(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; this ends with the copy, or with the playbook teardown")
     if answered(answer.get("companions")):
-        beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
-        yield from (Line(f"companion {line}") for line in beside)
+        seen = answer["companions"]["companions"] or []
+        yield from (Line(f"companion {line}") for line in companions.lines(answer.get("declared") or [], seen, answer.get("mode") or ""))
 
 
 def _head_lines(node: str, answers: Answers) -> t.Iterator[Line]:

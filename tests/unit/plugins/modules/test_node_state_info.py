@@ -151,7 +151,7 @@ def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):
     lease = {"holder": holder, "program": "judge.sh", "began_at": "2026-11-24T02:00:00Z", "state": "live", "reason": ""}
     assert look(node)["lease"] == {}
     said = screen(one={**look(node), "lease": {**lease, "left_seconds": 270}}).lines
-    leased = "leased to ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z; ends by itself in 270 s unless it is renewed"
+    leased = "leased to ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z; expires in 270 s unless it is renewed"
     assert leased in "\n".join(said)
     over = screen(one={**look(node), "lease": {**lease, "state": "ended", "reason": "nobody renewed it", "left_seconds": 0}}).lines
     assert "lease of ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z: ended: nobody renewed it" in "\n".join(over)

@@ -63,7 +63,7 @@ def test_reserved_arguments_are_refused_with_a_remedy(name):
 
 
 @pytest.mark.parametrize(("name", "value"), [("config", "/opt/x.yml"), ("grpc", True), ("grpc-port", 0)])
-def test_what_cannot_be_judged_is_not_an_argument(name, value):
+def test_what_nobody_could_judge_is_no_argument(name, value):
     with pytest.raises(ClusterError, match=f"serve argument {name} ") as caught:
         serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {name: value})
     assert caught.value.remedy
@@ -107,7 +107,7 @@ def test_the_other_ranks_have_no_api():
     assert argv == ["vllm", "serve", "m", *meeting, "--dtype", "bfloat16", "--served-model-name", "m"]
 
 
-def test_one_node_has_no_peers():
+def test_one_node_meets_nobody():
     alone = serve_arguments.Place(0, 1, "", 29501)
     assert serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {}, alone) == serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {})
 

@@ -192,7 +192,7 @@ def test_one_refusal_does_not_keep_the_others_from_being_asked():
 @pytest.mark.parametrize(
     "answer", [None, [], {}, {"HostConfig": None, "Config": {}}, {"HostConfig": {"DeviceRequests": [3]}, "Config": {}}, {"HostConfig": {}}]
 )
-def test_a_container_described_in_another_shape_is_unknown_and_still_reported(answer):
+def test_a_container_described_in_another_shape_is_unknown_and_still_told(answer):
     found, errors = foreign([entry("a")], lambda _id: answer)
     assert [(container["name"], container["gpu"]) for container in found] == [("a", None)]
     assert len(errors) == (0 if answer is None else 1)
@@ -220,7 +220,7 @@ def test_names_of_containers():
     ("name", "labels", "told"),
     [
         ("gb10-gb10-head", {"io.gb10.cluster": "gb10", "io.gb10.role": "head"}, ("gb10", "head")),
-        # As ray_cluster takes it over: it was made by hand, or by an interrupted play.
+        # As ray_cluster takes it over: somebody made it by hand, or an interrupted play did.
         ("gb10-gb10-worker", {}, ("gb10", "worker")),
         ("gb10-two-words-head", {"io.gb10.role": ""}, ("two-words", "head")),
         ("gb10-gb10-head", {"io.gb10.cluster": "judges"}, ("judges", "head")),

@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
 
 KEY = "planted-k3y"
 HOST, INSIDE, USERS = "pid:[1]", "pid:[77]", "user:[5]"
-#: Listens on its argument's port next to any other listener, and prints so. It answers nothing.
+#: Listens on its argument's port beside whoever else does, and says so. It answers nothing.
 LISTENER = """
 import socket, sys
 server = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
@@ -84,7 +84,7 @@ def refused(key, port, address="127.0.0.1"):
     return str(caught.value)
 
 
-def test_only_the_engines_container_gets_it(proc):
+def test_the_engines_container_gets_it_and_nobody_reads_it_otherwise(proc):
     with process() as (pid, port):
         # The engine's own process is another one of its container.
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
@@ -94,7 +94,7 @@ def test_only_the_engines_container_gets_it(proc):
 
 
 def test_a_connection_that_was_taken_is_judged_by_who_took_it(proc):
-    """The listener is the engine's, and the process with the accepted socket is not: only that end reads what is sent."""
+    """The listener is the engine's, and whoever holds the accepted socket is not: only that end reads what is sent."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
@@ -131,7 +131,7 @@ def test_who_listens_beside_the_engine_could_take_the_connection(proc, other):
             assert f"(pid {thief})" in refused(key, port)
 
 
-def test_a_socket_that_is_shared_is_not_the_engines_alone(proc):
+def test_a_socket_that_somebody_else_holds_as_well_is_not_the_engines_alone(proc):
     with process() as (pid, port):
         key = ApiKey(KEY, proc.add(pid), str(proc.root))
         assert sent(key, port)
@@ -160,7 +160,7 @@ def test_where_the_owner_may_not_be_seen_it_is_not_sent(proc, monkeypatch):
         assert "Permission denied" in refused(key, port)
 
 
-def test_an_engine_that_is_gone_or_in_no_container_gets_no_key(proc):
+def test_an_engine_that_is_gone_or_in_no_container_has_nobody_to_send_it_to(proc):
     with process() as (pid, port):
         proc.add(pid, HOST)
         for engine in (None, 4_000_000):
@@ -176,7 +176,7 @@ def test_what_an_account_made_to_look_like_a_container_does_not_get_it(proc):
         assert "a namespace of users of its own" in refused(ApiKey(KEY, pid, str(proc.root)), port)
 
 
-def test_without_a_key_no_process_is_read(proc):
+def test_without_a_key_nobody_is_looked_at(proc):
     with process() as (_pid, port):
         key = ApiKey("", None, str(proc.root))
         assert not key and sent(key, port) == {} and key.why_withheld(f"http://127.0.0.1:{port}", 5) == ""
@@ -240,7 +240,7 @@ def thief():
 
 @pytest.fixture
 def engine(thief, tmp_path):
-    """An engine that lives, as a look at the node describes it, while another process has its port."""
+    """An engine that lives, as a look at the node describes it, while somebody else has its port."""
     (tmp_path / "gb10").mkdir()
     (tmp_path / "gb10/api_key").write_text(f"{KEY}\n")
     return {"pid": os.getpid(), "api_address": "127.0.0.1", "api_port": thief.port, "run_id": "r1", "argv": [], "log_path": "/nowhere"}

@@ -166,7 +166,7 @@ def test_a_stop_counts_for_the_runs_that_it_names(node, run_ids, by):
     assert engine_state.engine_state(paths, str(proc))["stopped_by"] == by
 
 
-def test_a_stop_that_the_container_notes_is_not_the_collections(node):
+def test_a_stop_that_the_container_notes_is_not_one_of_ours(node):
     paths, proc, run = node
     note(run, "run", RUN)
     note(run, "stop", {"run_ids": [RUN["run_id"]], "by": "user ada with vllm_serve", "at": 1.0})
@@ -575,7 +575,7 @@ def test_small_questions(api):
     assert engine_state.engine_version(api.url, 5) == "0.32.0"
 
 
-def test_no_process_answers():
+def test_nobody_answers():
     url = "http://127.0.0.1:9"
     assert engine_state.asked_health(url, 1) == "refused"
     assert engine_state.engine_version(url, 1) == ""

@@ -120,7 +120,7 @@ def test_nor_is_a_node_where_nothing_ran_yet(tmp_path):
 
 @pytest.mark.parametrize("number", range(len(planted.NOTES) + 3))
 @pytest.mark.parametrize("plant", KINDS)
-def test_each_is_named_with_its_owner_and_a_remedy(node, plant, number):
+def test_each_is_named_with_whoever_did_it_and_the_way_out(node, plant, number):
     path = every_path(node)[number]
     put(path, plant, outside(node))
     with pytest.raises(Tampered, match=f"{path} was tampered with: ") as caught:
@@ -139,7 +139,7 @@ def test_with_all_of_it_replaced_a_teardown_leaves_what_the_next_start_needs(nod
         planted.check(node)
     planted.clear(node)
     assert planted.found(node) == [] and outside(node).read_text() == SECRET
-    # A person's file, and what the host keeps, must not be removed.
+    # A person's file, and what the host keeps, are nobody's to remove.
     kept = {f"{node.log}/engine", f"{node.log}/engine/of-a-person.txt", f"{node.log}/containers", f"{node.log}/containers/gb10-gb10-head-1f0c.log"}
     caches = {f"{node.cache}/{IMAGE}", *(f"{node.cache}/{IMAGE}/triton{end}" for end in ("", "/ab", "/ab/kernel.so", "/ab/kernel.so/below"))}
     assert kept <= set(left(node)) <= kept | caches

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._samples import memory_return
 
-STRANGER = 65534
+NOBODY = 65534
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
 
@@ -56,7 +56,7 @@ def of_an_older_version(tmp_path):
     ],
     ids=["container", "memory", "records"],
 )
-def test_a_clusters_directory_is_created_closed(tmp_path, open_umask, write):
+def test_whoever_makes_a_clusters_directory_makes_it_closed(tmp_path, open_umask, write):
     write(str(tmp_path / "state" / "gb10" / "memory.json"))
     assert mode_of(tmp_path / "state" / "gb10") == 0o700
     assert mode_of(tmp_path / "state") == 0o755
@@ -70,7 +70,7 @@ def test_a_directory_is_never_open_while_it_is_made(tmp_path, open_umask, monkey
 
 def reached(path):
     """Whether an account without rights runs it by its path."""
-    program = f"import os, sys; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER}); sys.exit(not os.access(sys.argv[1], os.X_OK))"
+    program = f"import os, sys; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); sys.exit(not os.access(sys.argv[1], os.X_OK))"
     return not subprocess.run([sys.executable, "-c", program, path], timeout=30, check=False).returncode
 
 
@@ -93,7 +93,7 @@ def test_who_may_enter(tmp_path, mode, opened):
     tmp_path.chmod(mode)
     assert private.is_open(str(tmp_path)) == opened
     if mode & 0o070:
-        os.chown(tmp_path, -1, STRANGER)
+        os.chown(tmp_path, -1, NOBODY)
         assert private.is_open(str(tmp_path))
 
 
@@ -102,18 +102,18 @@ def test_one_that_is_not_there_is_not_open(tmp_path):
 
 
 @as_root
-def test_a_foreign_directory_is_refused_with_what_to_type(tmp_path):
+def test_a_directory_of_somebody_elses_is_refused_with_what_to_type(tmp_path):
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
-    os.chown(folder, STRANGER, -1)
-    with pytest.raises(ClusterError, match=f"belongs to user {STRANGER}") as caught:
+    os.chown(folder, NOBODY, -1)
+    with pytest.raises(ClusterError, match=f"belongs to user {NOBODY}") as caught:
         private.close(str(folder))
     assert "chown root:root" in caught.value.remedy and private.is_open(str(folder))
 
 
 @as_root
-@pytest.mark.parametrize(("mode", "owner", "refused"), [(0o755, STRANGER, True), (0o777, 0, True), (0o1777, 0, False), (0o775, 0, False)])
-def test_a_directory_that_could_be_replaced_is_refused(tmp_path, mode, owner, refused):
+@pytest.mark.parametrize(("mode", "owner", "refused"), [(0o755, NOBODY, True), (0o777, 0, True), (0o1777, 0, False), (0o775, 0, False)])
+def test_a_directory_whose_place_somebody_else_could_take_is_refused(tmp_path, mode, owner, refused):
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, owner, -1)
@@ -129,7 +129,7 @@ def test_a_directory_that_could_be_replaced_is_refused(tmp_path, mode, owner, re
 @as_root
 def test_the_place_that_a_link_leads_to_counts_as_well(tmp_path):
     (tmp_path / "theirs" / "state" / "gb10").mkdir(parents=True)
-    os.chown(tmp_path / "theirs", STRANGER, -1)
+    os.chown(tmp_path / "theirs", NOBODY, -1)
     (tmp_path / "state").symlink_to(tmp_path / "theirs" / "state")
     with pytest.raises(ClusterError, match="theirs, above"):
         private.close(str(tmp_path / "state" / "gb10"))
@@ -157,7 +157,7 @@ def test_the_open_directories_of_a_node_are_named_with_what_to_type(tmp_path):
 
 
 @as_root
-def test_a_foreign_directory_is_given_to_root_first(tmp_path):
+def test_what_somebody_else_owns_is_given_to_root_first(tmp_path):
     folder, _planted = of_an_older_version(tmp_path)
-    os.chown(folder, STRANGER, -1)
+    os.chown(folder, NOBODY, -1)
     assert private.opened(str(tmp_path / "state"))[0]["remedy"] == f"chown root:root {folder} && chmod 0700 {folder}"

@@ -141,7 +141,7 @@ def test_what_a_killed_writer_left_blocks_nothing_and_goes(tmp_path):
     for name in (f"a.{GONE}-17.new", "a.gb10-new", *others):
         (tmp_path / name).write_text("half")
     files.write_text(str(tmp_path / "a"), "whole")
-    # Another writer that lives is at work, and a file with another name belongs to another program.
+    # Another writer that lives is at work, and what has another name is somebody else's.
     assert sorted(os.listdir(tmp_path)) == sorted(others) and (tmp_path / "a").read_text() == "whole"
 
 

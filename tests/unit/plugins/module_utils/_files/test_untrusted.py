@@ -58,7 +58,7 @@ each_planted = pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant
 
 
 @each_planted
-def test_only_an_own_file_is_read(tree, plant):
+def test_only_a_file_of_ours_is_read(tree, plant):
     plant(tree / "top" / "engine" / "a.log", tree / "outside" / "a.log")
     with pytest.raises(untrusted.Tampered, match=r"top/engine/a\.log was tampered with") as caught:
         untrusted.read(str(tree / "top"), "engine/a.log", 1000)

@@ -126,7 +126,7 @@ def test_older_drivers_use_other_names():
     assert gpu["throttle"] == ["sw_power_cap"] and gpu["power_w"] == 12.5 and gpu["sm_clock_mhz"] is None
 
 
-def test_a_missing_reason_is_not_the_same_as_no_reason_active():
+def test_no_reason_told_is_not_the_same_as_no_reason_active():
     assert driver_xml.parse_gpus(small())[0]["throttle"] is None
 
 

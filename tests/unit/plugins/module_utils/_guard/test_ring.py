@@ -53,7 +53,7 @@ def test_lines_that_are_no_records_are_counted_and_passed_over() -> None:
     assert ring.parse(b"\n".join(lines)) == ([{"t": 1, "a": 2}, {"t": 2.5}], 6)
 
 
-def test_a_large_segment_is_read_by_its_first_and_its_last_lines(tmp_path: Path) -> None:
+def test_a_large_segment_is_told_by_its_first_and_its_last_lines(tmp_path: Path) -> None:
     writer = ring.Writer(str(tmp_path), HEAD)
     records = [{**sample(NOW + second), "text": "x" * 1000} for second in range(200)]
     writer.write([*records, {"e": "stop", "t": NOW + 200}], NOW)
@@ -92,7 +92,7 @@ def test_a_boot_that_went_on_after_a_stop_was_not_stopped(tmp_path: Path) -> Non
     assert not boot.stopped and (boot.first, boot.last) == (NOW, NOW + 10)
 
 
-def test_the_newest_boots_are_reported(tmp_path: Path) -> None:
+def test_the_newest_boots_are_told(tmp_path: Path) -> None:
     for number in range(9):
         written(tmp_path, 1, f"b{number}", NOW + 100 * number)
     assert [one.boot_id for one in ring.boots(str(tmp_path))] == [f"b{number}" for number in range(3, 9)]
@@ -331,7 +331,7 @@ class Full(ring.Writer):
         super().write(records, now)
 
 
-def test_a_full_disk_is_reported_once_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_once_and_nothing_is_lost(tmp_path: Path) -> None:
     said: list[str] = []
     writer = Full(str(tmp_path), HEAD)
     disk = recorder.Disk(writer, str(tmp_path / "said.json"), said.append)
@@ -380,7 +380,7 @@ def test_no_secret_reaches_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not torn and records[1]["pids"] == [7] and records[2] == sample and records[3]["k"] == [["oom", "killed: Bearer <secret>"]]
 
 
-def test_what_was_done_or_would_have_been_is_kept(tmp_path: Path) -> None:
+def test_what_was_done_or_would_have_been_is_kept_for_whoever_asks(tmp_path: Path) -> None:
     said = tmp_path / "said.json"
     disk = recorder.Disk(ring.Writer(str(tmp_path / "ring"), HEAD), str(said), lambda text: None)
     disk.put({"e": "ranks", "t": NOW, "text": "came rank"})

@@ -37,7 +37,7 @@ def test_an_older_driver_is_asked_less() -> None:
     assert sources.parse_gpu("a, b, c, d", sources.GPU_FIELDS_OLD) is None
 
 
-def test_new_lines_of_a_log_are_reported_once(tmp_path: Path) -> None:
+def test_new_lines_of_a_log_are_told_once(tmp_path: Path) -> None:
     log = tmp_path / "kernel.log"
     log.write_text("5,0,0,-;Linux version 6.14 (lab)\n4,1,10,-;NVRM: Xid (PCI:000f:01:00): 13, old\n", encoding="utf-8")
     kernel = sources.Kernel(str(log), "/proc")
@@ -160,7 +160,7 @@ def test_whose_a_container_is_docker_says(tmp_path: Path, monkeypatch: pytest.Mo
     assert [(one.pid, one.ours, one.cluster) for one in ranks.found] == [(1, True, "gb10"), (2, True, ""), (3, False, ""), (4, False, "")]
 
 
-def test_only_own_holders_are_signaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_holders_of_ours_are_signalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"]) as ours, subprocess.Popen(["sleep", "60"]) as foreign, subprocess.Popen(["sleep", "60"]) as front:
         try:
             ticks = {one.pid: sources.process_table.read_stat(one.pid).start_ticks for one in (ours, foreign, front)}

@@ -34,7 +34,7 @@ def test_a_ring_without_samples_knows_nothing():
     assert (found["samples"], found["curve"], found["lowest_mb"], found["lowest_after_s"]) == (0, [], None, None)
 
 
-def test_lines_and_acts_are_reported_once():
+def test_lines_and_acts_are_told_once():
     records = [
         sample(100, 60, k=[["xid", "NVRM: Xid 43"]]),
         sample(101, 60, k=[["xid", "NVRM: Xid 43"], ["oom", "Out of memory"]]),

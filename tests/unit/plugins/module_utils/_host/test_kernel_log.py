@@ -315,7 +315,7 @@ def test_an_empty_buffer_is_no_healthy_one(buffer, proc, monkeypatch):
         kernel_log.kernel_log("auto", proc, kmsg=buffer([]))
 
 
-def test_a_fifo_without_a_writer_does_not_hang(tmp_path, proc, monkeypatch):
+def test_a_fifo_nobody_writes_to_does_not_hang(tmp_path, proc, monkeypatch):
     monkeypatch.setattr(kernel_log, "run_tool", no_journal)
     os.mkfifo(tmp_path / "kmsg")
     with pytest.raises(UnknownState):

@@ -134,7 +134,7 @@ def test_a_process_may_vanish_while_it_is_read(tmp_path, monkeypatch):
     assert timekeeping.daemon(**roots) == "chrony"
 
 
-def test_no_service_keeps_the_time(tmp_path):
+def test_nobody_keeps_the_time(tmp_path):
     assert timekeeping.daemon(**tree(tmp_path)) is None
     assert timekeeping.daemon(**tree(tmp_path, **{unit("ssh.service"): "1\n"})) is None
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An engine pushes the wanted blobs of an image and no others, keeps its image and none of the names of a copy; no other client can push."""
+"""An engine pushes the wanted blobs of an image and no others, keeps its image and none of the names of a copy; nobody else can push."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_classic_layer_is_known_by_what_it_unpacks_to(classic: Engine) -> None
     assert set(classic.tags) == {"base:1", "node:1"} and classic.exported == 0
 
 
-def test_a_small_unwanted_classic_layer_is_dropped(classic: Engine) -> None:
+def test_a_small_classic_layer_that_nobody_wants_is_dropped(classic: Engine) -> None:
     own = layers_of(classic)[1]
     assert push(classic, [own])[0] == {own: classic.blobs[own]} and len(classic.sent) == 2
 

@@ -135,7 +135,7 @@ def test_the_image_says_which_variables_it_sets(call):
 
 
 def spoil(path, how):
-    """Change a note as another program would."""
+    """Change a note as somebody else than the module would."""
     note = json.loads(path.read_text())
     if how == "link":
         path.rename(path.with_name("elsewhere"))
@@ -160,7 +160,7 @@ def spoil(path, how):
 @pytest.mark.parametrize(
     "how", ["link", "writable", "directory", "pipe", "endless", "deep", {"engine": {}}, {"engine": 7}, {"versions": []}, {"entrypoint": {"argv": "x"}}], ids=str
 )
-def test_a_note_that_another_account_could_have_written_is_not_used(call, tmp_path, how):
+def test_a_note_that_somebody_else_could_have_written_is_not_used(call, tmp_path, how):
     call(answering())
     path = tmp_path / "image-contracts" / "abc.json"
     assert image_contract.read_cache(str(path)) == KNOWN

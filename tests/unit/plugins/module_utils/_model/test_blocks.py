@@ -60,7 +60,7 @@ def connect(port: int, secret: str = SECRET) -> block_client.Connection:
     return found
 
 
-def test_the_program_needs_nothing_of_the_collection_and_serves_what_was_listed(port: int, tmp_path: Path) -> None:
+def test_the_program_needs_nothing_of_the_collection_and_gives_out_what_was_listed(port: int, tmp_path: Path) -> None:
     connection = connect(port)
     with open(tmp_path / "copy", "w+b") as copy:
         connection.fetch(0, copy.fileno(), 256, 1000)
@@ -119,7 +119,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("number", [8, blocks.UNPROVEN + 50])
-def test_a_client_without_proof_keeps_no_other_out(serving: int, number: int) -> None:
+def test_who_proves_nothing_keeps_nobody_out(serving: int, number: int) -> None:
     others = [socket.create_connection(("127.0.0.1", serving)) for _number in range(number)]
     for _round in range(3):
         connections = [connect(serving) for _number in range(2)]
@@ -158,7 +158,7 @@ def test_a_proof_has_its_time_whatever_drips(serving: int, monkeypatch: pytest.M
         assert time.monotonic() - began < 5
 
 
-def test_a_client_with_proof_is_refused_when_there_is_no_place(serving: int) -> None:
+def test_a_client_that_proved_it_is_told_when_there_is_no_place(serving: int) -> None:
     connections = [connect(serving) for _number in range(2)]
     with pytest.raises(block_client.Trouble) as caught:
         connect(serving)

@@ -277,7 +277,7 @@ def test_a_users_link_shows_nothing_that_the_user_may_not_read(tmp_path):
         model_files.read_json(str(tmp_path), model_files.CONFIG)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_a_pipe_is_waited_for_by_nobody(tmp_path):
     for name in (model_files.CONFIG, model_files.INDEX, model_files.SINGLE):
         os.mkfifo(tmp_path / name)
     problems, _shards, _facts = model_files.examine(str(tmp_path), [])

@@ -67,7 +67,7 @@ def test_digest_is_versioned_and_heeds_no_order():
 
 
 def test_digest_does_not_move_between_versions_of_the_collection():
-    # A change of this value restarts every cluster of every user at the next upgrade.
+    # Whoever changes this value restarts every cluster of every user at the next upgrade.
     first = {name: value for name, value in FIELDS.items() if name not in ("node_role", "state_dir", "log_dir")}
     assert fields.digest(first, ABSENT) == "2:4cde1173935f7195d4fae1fe7110035da440aad8f34403fb5b6e84a4dc8fd21e"
 
@@ -169,7 +169,7 @@ def test_an_image_id_is_shown_as_docker_shows_it():
         ("You cannot remove a running container 4f66ad9a0b2e. Stop the container before attempting removal or force remove", False),
     ],
 )
-def test_a_removal_by_another_client_is_known_by_dockers_words(words, going):
+def test_a_removal_of_somebody_else_is_known_by_dockers_words(words, going):
     assert nc.under_removal(ClusterError(f"removing container 4f66ad9a0b2e: {words}", detail=words)) is going
 
 

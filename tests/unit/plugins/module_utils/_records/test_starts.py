@@ -42,7 +42,7 @@ def test_another_content_is_no_record_and_says_what_to_do(tmp_path, text):
     assert str(path) in str(error.value) and "Remove" in error.value.remedy
 
 
-def test_the_newest_start_is_reported_in_short(tmp_path):
+def test_the_newest_start_is_told_in_short(tmp_path):
     assert starts.last(str(tmp_path), "gb10") == {}
     path = starts.FILE.path_of(str(tmp_path), "gb10")
     starts.FILE.write(path, [start(context=1024), start(context=2048, before_mb=100, steady_mb=40, recorded_at="2026-11-23T00:00:00Z")])

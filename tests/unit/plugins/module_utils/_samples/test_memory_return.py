@@ -93,7 +93,7 @@ def test_without_a_record_the_plan_says_the_level(node, monkeypatch):
     assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000
 
 
-def test_without_a_level_a_start_is_allowed(node, monkeypatch):
+def test_no_level_keeps_nobody_from_starting(node, monkeypatch):
     told = call(node, note=True)
     assert told["level_mb"] is None and "is not known: nobody said what is started" in told["msg"]
     assert json.loads(node.note.read_text())["level_mb"] is None

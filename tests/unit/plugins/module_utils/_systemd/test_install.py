@@ -91,7 +91,7 @@ def test_a_unit_that_is_wanted_runs_as_it_is_written(node, active, edited, asked
     assert done["unit"]["active"] is True and done["unit"]["starting"] is False
 
 
-def test_a_start_that_does_not_wait_is_joined(node):
+def test_a_start_that_waits_for_nobody_is_joined(node):
     node.active = "activating"
     assert node.bring("present", locks=False)["actions"] == [f"start {NAME}"] and node.asked == ["start"]
 

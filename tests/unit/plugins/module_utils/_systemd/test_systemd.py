@@ -63,7 +63,7 @@ def test_without_systemd_nothing_runs(monkeypatch):
     assert ask.states(5, "a.service") == [ask.State()] and not any(ask.State())
 
 
-def test_a_start_that_may_wait_for_the_caller_is_let_end_first(systemd, tmp_path):
+def test_one_that_starts_is_let_end_first_where_it_may_wait_for_whoever_asks(systemd, tmp_path):
     ours = unit.Unit("a.service", (str(tmp_path / "a.service"),))
     (tmp_path / "a.service").write_text(unit.marked("[Unit]\n"))
     systemd("ActiveState=activating\nUnitFileState=enabled\n")

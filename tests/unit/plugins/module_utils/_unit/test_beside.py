@@ -86,7 +86,7 @@ def test_one_that_does_not_come_up_is_named_and_keeps_no_other_away(node, monkey
     assert made.asked[:2] == ["asr started", "ollama started"] and "STATUS=running: asr: no" in shown and "READY=1" in shown
 
 
-def test_one_that_does_not_end_is_recorded(node):
+def test_one_that_does_not_end_is_on_record(node):
     made = node()
     made.broken = {("ollama", "stopped")}
     assert made.unit.main() == 1

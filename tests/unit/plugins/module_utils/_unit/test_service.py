@@ -121,7 +121,7 @@ def test_what_systemd_asks_for_is_seen_at_the_next_look(node):
         node.unit.check_asked()
 
 
-def test_a_stop_is_reported_and_noted(node):
+def test_a_stop_is_told_and_noted(node):
     stopped = []
     unit = node.again(serve=raises(service.StopAsked()), stop=lambda: stopped.append(unit.asked) or "")
     unit.ask_to_stop(15, None)
@@ -224,7 +224,7 @@ def secret(tmp_path, monkeypatch):
     return f"the engine ended: Bearer abcdefghijkl and hf_{'a' * 24} and {KEY}"
 
 
-def test_no_secret_is_logged_noted_or_shown(secret, tmp_path, monkeypatch, capsys):
+def test_no_secret_is_told_noted_shown_or_said(secret, tmp_path, monkeypatch, capsys):
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("now")
     (tmp_path / "unit").mkdir()
@@ -246,7 +246,7 @@ def test_no_secret_is_logged_noted_or_shown(secret, tmp_path, monkeypatch, capsy
     assert json.loads((tmp_path / "gb10" / glance.FORMER).read_text())["reason"] == shown
 
 
-def test_an_uncaught_fault_is_logged_without_secrets(tmp_path):
+def test_a_fault_that_nobody_catches_is_said_without_secrets(tmp_path):
     """As the unit's program ends with one: Python itself would print it."""
     code = f"from {journal.__name__} import say_faults\nsay_faults()\nraise KeyError('Bearer abcdefghijklmnop')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": COLLECTIONS})

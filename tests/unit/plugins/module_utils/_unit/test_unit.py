@@ -93,7 +93,7 @@ def test_a_record_comes_back_as_it_was_and_another_file_is_not_one(tmp_path):
     assert record.read(str(tmp_path)) is None
 
 
-def test_a_link_is_not_an_allowed_power_cycle(tmp_path):
+def test_a_link_is_no_power_cycle_of_ours(tmp_path):
     (tmp_path / "there").touch()
     (tmp_path / "link").symlink_to(tmp_path / "there")
     assert record.is_power_cycled(str(tmp_path / "there")) is (os.getuid() == 0)
@@ -103,7 +103,7 @@ def test_a_link_is_not_an_allowed_power_cycle(tmp_path):
 # --- the unit's text ----------------------------------------------------------------------------------------------------
 
 
-def test_a_unit_names_its_owner_and_whether_it_was_edited(tmp_path):
+def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
     written = text.engine("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
     path = tmp_path / "unit.service"
     for content, whose in ((written, "ours"), (written.replace("Restart=no", "Restart=always"), "edited"), ("[Unit]\nDescription=mine\n", "foreign")):
@@ -309,7 +309,7 @@ def test_a_play_that_holds_the_lock_comes_first(node):
     assert one.supervisor.main() == 1 and "another run works" in one.state["reason"] and "vllm_serve" not in one.asked
 
 
-def test_after_a_crash_only_a_person_starts_it(node):
+def test_after_a_crash_a_person_starts_it_and_nobody_else(node):
     record.write(str(node(boot="before").folder), "before", record.RUNNING)
     one = node(boot="now")
     assert one.supervisor.main() == 1
@@ -421,7 +421,7 @@ def test_a_start_closes_what_an_older_version_left_open(node):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="another account takes root")
-def test_what_cannot_be_closed_is_named_and_a_live_engine_stays(node):
+def test_what_cannot_be_closed_is_said_and_keeps_nobody_from_an_engine_that_lives(node):
     one = node()
     os.chown(one.folder.parent, 65534, -1)
     one.lives = True
@@ -728,7 +728,7 @@ def test_a_connection_that_one_look_misses_is_no_rank_that_left(node):
 
 @pytest.mark.parametrize(("role", "silent", "left"), [("worker", False, ["spark-1"]), ("worker", True, []), ("head", False, [])])
 def test_a_head_that_lost_its_power_is_noticed_when_its_kernel_refuses(node, role, silent, left):
-    """Its connection stays in the list: this node was not notified of its end."""
+    """Its connection stays in the list: nobody told this node of its end."""
     one = joined(node, role)
     one.listens, one.silent = False, silent
     found = [one.supervisor.ranks.left() for _look in range(meeting.ASK_LOOKS)]

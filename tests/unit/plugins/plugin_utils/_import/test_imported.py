@@ -413,7 +413,7 @@ def test_facts_of_one_machine_are_left_out(tmp_path):
 # --- several repositories -----------------------------------------------------------------------------------------------------
 
 
-def test_a_drafter_without_a_commit_is_an_unpinned_repository(tmp_path):
+def test_a_drafter_without_a_commit_is_a_repository_that_nobody_pinned(tmp_path):
     command = """vllm serve org/m --speculative-config '{{"method":"eagle3","model":"org/draft","num_speculative_tokens":3}}'"""
     found = eugr(tmp_path, command)
     assert found.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter"}}

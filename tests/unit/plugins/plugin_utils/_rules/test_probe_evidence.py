@@ -72,7 +72,7 @@ def test_two_sparks_with_two_twins():
     assert not any("peer_address" in link or "network" in link for link in listening["links"])
 
 
-def test_without_the_tool_or_a_gid_it_is_tcp_with_the_reason():
+def test_without_the_tool_or_a_gid_it_is_tcp_and_told_why():
     nodes = cluster()
     nodes["spark-2"]["rdma"] = False
     (parts,) = probe_evidence.plan(nodes)
@@ -131,7 +131,7 @@ def test_no_common_subnet_is_no_links():
     assert parts["spark-1"]["links"] == [] == parts["spark-2"]["links"]
 
 
-def test_one_node_has_no_peer_to_probe():
+def test_one_node_has_nobody_to_probe():
     assert probe_evidence.plan(cluster(1)) == []
     assert probe_evidence.lines({"spark-1": {"sent": []}}) == ["nothing was measured: it takes two nodes"]
 

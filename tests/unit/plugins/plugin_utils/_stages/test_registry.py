@@ -80,20 +80,21 @@ def test_status_says_what_runs_on_each_node() -> None:
             "c running since now from i",
             "Ray none, Python none",
             "Ray nodes: none",
-            "unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+            "unproven: there is no recorded proof of run r; the tag proof of the bring-up asks it",
             "engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         ],
         "spark-2": ["c running since now from i", "Ray none, Python none"],
     }
     assert outcome.details == [
         "spark-1:",
-        "  c running since now from i; Ray none, Python none; Ray nodes: none; unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+        "  c running since now from i; Ray none, Python none; Ray nodes: none; unproven: there is no recorded proof of run r; "
+        "the tag proof of the bring-up asks it",
         "  engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         "spark-2:",
         "  c running since now from i; Ray none, Python none",
     ]
     assert outcome.lines == [
-        "spark-1: unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+        "spark-1: unproven: there is no recorded proof of run r; the tag proof of the bring-up asks it",
         "spark-1: c running since now from i; Ray none, Python none; Ray nodes: none",
         "  engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         "spark-2: c running since now from i; Ray none, Python none",
@@ -188,7 +189,7 @@ def test_status_says_what_the_newest_start_took_on_each_node() -> None:
         answers[node]["container"] = {**answers[node]["container"], "last_start": last}
     said = status.judge(answers, run()).stats["gb10_status"]
     assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
-    assert "starts on record: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
+    assert "recorded starts: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
     first, *rest = status.judge(answers, run()).lines
     assert "starts.json is not JSON" in first and "last proven start" not in "".join(rest), "an error is shown, a detail only with -v"
 
@@ -196,11 +197,11 @@ def test_status_says_what_the_newest_start_took_on_each_node() -> None:
 @pytest.mark.parametrize(
     ("last", "word", "line"),
     [
-        ({}, "unproven", "unproven: no proof of run RUN is on record; the tag proof of the bring-up asks it"),
-        ({"run_id": "other", "failed": [], "recorded_at": "T", "error": ""}, "unproven", "unproven: no proof of run RUN is on record"),
+        ({}, "unproven", "unproven: there is no recorded proof of run RUN; the tag proof of the bring-up asks it"),
+        ({"run_id": "other", "failed": [], "recorded_at": "T", "error": ""}, "unproven", "unproven: there is no recorded proof of run RUN"),
         ({"run_id": "RUN", "failed": [], "recorded_at": "2026-11-23T18:20:41Z", "error": ""}, "proven", "proven: 2026-11-23T18:20:41Z"),
         ({"run_id": "RUN", "failed": ["proof.fabric"], "recorded_at": "T", "error": ""}, "unproven", "unproven: it failed proof.fabric at T"),
-        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unknown", "whether it was proven is not known: proofs.json is not JSON. Remedy: Remove"),
+        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unknown", "whether it was proven is unknown: proofs.json is not JSON. Remedy: Remove"),
     ],
 )
 def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word: str, line: str) -> None:
