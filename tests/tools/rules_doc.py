@@ -85,7 +85,7 @@ Preflight (as JSON in ~/.cache/gb10/gb10-preflight.json): 3 block, 3 warn, 6 sil
   env.left            warn      warn
 
   block     cuda_zombie.ghost   spark-2           GPU process 4194000 (VLLM::EngineCore) is gone, and the driver still counts 70000 MiB as its own.
-                                                  → Reboot this node when it is idle: nothing else gives this memory back.
+                                                  → Reboot this node when it is idle: nothing else frees this memory.
   block     fabric.mtu_same     cluster           the MTU differs between nodes: spark-1 9000, spark-2 1500; large transfers hang.
                                                   → ip link set NAME mtu 9000 for every link of every node, and make it last (netplan)
   block     gpu.driver_same     cluster           the NVIDIA driver differs between nodes: spark-1 580.159.03, spark-2 580.95.05.
@@ -123,6 +123,7 @@ processes, minus the memory that was already unexplained when this boot began. T
 Run it right after a boot, before anything uses the GPU:
 
 ```console
+$ ./gb10 baseline
 $ ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline
 ```
 

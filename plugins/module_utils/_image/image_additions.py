@@ -35,7 +35,7 @@ class Additions:
     removed: list[str] = dataclasses.field(default_factory=list)
 
 
-#: What a file in a layer is to its reader; of a directory only that it is one, since what lies in it is asked for by itself.
+#: What something in a layer is to whoever reads it; of a directory only that it is one, since what lies in it is asked for by itself.
 Entry = tuple[t.Any, ...]
 Layer = dict[str, Entry]
 DIRECTORY: Entry = (tarfile.DIRTYPE,)

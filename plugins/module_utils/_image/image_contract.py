@@ -182,7 +182,7 @@ def probe_digest() -> str:
 
 
 def read_cache(path: str) -> Contract | None:
-    """Return the answer kept at ``path``; None when there is none that these very probes wrote and no other account could change."""
+    """Return the answer kept at ``path``; None when there is none that these very probes wrote and nobody else could change."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
             status = os.fstat(stream.fileno())

@@ -88,11 +88,11 @@ def test_a_glance_that_is_none_is_an_error_and_hides_nothing_else(node, text):
 def test_every_account_sees_it_though_root_alone_enters_the_clusters_directory(node, monkeypatch):
     show(node)
     (node / "state" / "spark-1").chmod(0o700)
-    without_entry(node, monkeypatch)
+    seen_by_nobody(node, monkeypatch)
     assert (look(node)["engines"], look(node)["errors"]) == ([{key: value for key, value in GLANCE.items() if key != "boot_id"}], [])
 
 
-def without_entry(node, monkeypatch):
+def seen_by_nobody(node, monkeypatch):
     """Have directories that root alone may enter be closed to this process, which is root."""
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and bool(os.stat(path).st_mode & 0o001))
@@ -109,7 +109,7 @@ def test_what_a_unit_of_an_older_version_shows_is_seen_where_it_writes_it(node):
 
 def test_a_unit_of_an_older_version_in_a_directory_that_was_closed_is_named_with_what_renews_it(node, monkeypatch):
     (node / "state" / "spark-1" / "glance.json").write_text("{}", encoding="utf-8")
-    without_entry(node, monkeypatch)
+    seen_by_nobody(node, monkeypatch)
     (node / "state" / "spark-1").chmod(0o700)
     assert look(node)["errors"] == []
     unit = unit_look.of_engine(str(node / "state"), "spark-1", str(node / "etc")).path
