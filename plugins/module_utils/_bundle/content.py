@@ -67,7 +67,7 @@ Load it on a node by hand:
 
 Models that a profile names by their directory lie below directories/, in the order of bundle.json. wheels/ has the Python packages of the image's own layer.
 
-Whom you trust: the author of this bundle, and everyone who handled the disk. The image runs as root of a container, with the code of its models. The list shows
+Whom you trust: whoever made this bundle, and whoever had the disk in hand. The image runs as root of a container, with the code of its models. The list shows
 that nothing changed since it was written. Who wrote it only a signature shows.
 """
 

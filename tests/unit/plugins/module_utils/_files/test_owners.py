@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Root acts in a user's directory as that user, and as root nowhere that another account can change."""
+"""Root acts in a user's directory as that user, and as root nowhere that somebody else can change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import owners,
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, model_files
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become another account")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
 
 #: Users that have no account.
 ONE, OTHER = 4711, 4712
@@ -92,7 +92,7 @@ def test_what_root_left_in_a_users_directory_is_named_with_the_line_that_mends_i
         assert error.remedy == f"sudo chown -R --reference={place}/home {place}/home/hub"
 
 
-def test_root_follows_no_link_of_an_account_that_may_write_on_the_way(place):
+def test_root_is_led_by_nobody_who_may_write_on_the_way(place):
     (place / "etc").chmod(0o777)
     (place / "etc/cache").mkdir()
     assert f"sudo chmod go-w {place}/etc" in refused(place / "etc/cache").remedy
@@ -117,7 +117,7 @@ def test_one_owner_of_all_that_is_written_to(place):
     assert caught.value.remedy == f"sudo chown -R --reference={place}/etc {place}/etc/hub"
 
 
-def test_a_directory_gives_no_group(place):
+def test_nobody_gets_a_group_by_a_directory(place):
     os.chown(place / "home", 65534, 0)
     assert owners.owner_of(str(place / "home")).gid == 65534
 
@@ -201,14 +201,14 @@ def test_nothing_that_reads_a_model_reads_it_for_a_user_who_may_not(place, read)
         read(place / "home", "model.safetensors")
     # Nor is the page cache asked for it.
     assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 1
-    # The client's own layout: links of the user's to files of the user's, which no other account may read.
+    # The client's own layout: links of the user's to files of the user's, which nobody else may read.
     os.chown(place / "etc/secret", ONE, ONE)
     assert read(place / "home", "model.safetensors")
     assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 0
 
 
 @pytest.mark.parametrize("by", ["a link to their own", "a file of their own", "their own directory"])
-def test_what_is_put_in_the_place_of_a_link_after_it_was_opened_is_not_readable(place, monkeypatch, by):
+def test_what_is_put_in_the_place_of_a_link_after_it_was_opened_lets_nobody_read(place, monkeypatch, by):
     (place / "etc/secret").write_bytes(SECRET)
     (place / "etc/secret").chmod(0o600)
     directory(place / "home/own")
@@ -237,7 +237,7 @@ def test_what_is_put_in_the_place_of_a_link_after_it_was_opened_is_not_readable(
         untrusted.content(str(place / "home/model"), 100)
 
 
-def test_a_user_who_gets_another_file_than_root_has_opened_cannot_be_read(place, monkeypatch):
+def test_a_user_who_gets_another_file_than_root_has_opened_lets_nobody_read(place, monkeypatch):
     """It is replaced between the look at the links and the attempt to open it as that user."""
     (place / "etc/secret").write_bytes(SECRET)
     (place / "etc/secret").chmod(0o600)
