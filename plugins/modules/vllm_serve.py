@@ -487,7 +487,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks for the launcher's note after a start.
 START_SLEEP = 0.2
-#: What an error adds once the launcher was told to start: it may do so yet, so the node is no more what it was.
+#: What an error adds once the launcher was asked to start: it may do so yet, so the node is no more what it was.
 MAY_HAVE_STARTED = {"changed": True}
 #: Seconds to wait for an answer of the API that only informs.
 API_TIMEOUT = 5
@@ -680,7 +680,7 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
     return {**noted, "last_end": engine_state.last_end(noted)}
 
 
-def told(stopped: dict[str, t.Any]) -> str:
+def stop_text(stopped: dict[str, t.Any]) -> str:
     """Return in words what stopping needed."""
     if stopped["instead"]:
         return f"stopped the container as a whole: {stopped['instead']}"
@@ -825,7 +825,7 @@ def act(
         if todo.stop:
             stopped = launch.stop_engine(docker, container["Id"], paths, params["stop_grace"], "vllm_serve", is_forced(params))
             done.update(stopped=stopped, engine_live=False)
-            done["actions"].append(told(done["stopped"]))
+            done["actions"].append(stop_text(done["stopped"]))
         if todo.start:
             run_id = new_run_id()
             spec = engine_spec(params, desired, run_id)
@@ -861,7 +861,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         after = sent(params)
         result["traffic"] = [before, after] if before and after else None
     if result.get("stopped", {}).get("instead"):
-        module.warn(told(result["stopped"]))
+        module.warn(stop_text(result["stopped"]))
     return result
 
 

@@ -312,7 +312,7 @@ def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
         yield Problem("input.tenants", where, what, expected, "correct gb10_tenants")
     strange = [] if faults else [(index, one) for index, one in enumerate(tenants) if one.get("node") not in (None, head, *workers)]
     for index, one in strange:
-        what = f"{short(one['node'])} is no node of this cluster, so {short(one['name'])} counts nowhere"
+        what = f"{short(one['node'])} is not a node of this cluster, so {short(one['name'])} is ignored"
         yield Problem("input.tenants", f"gb10_tenants[{index}].node", what, f"one of {', '.join([head, *workers])}", "correct it", verdict="warn")
 
 

@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 Services = t.Mapping[str, t.Mapping[str, t.Any]]
 
 
-#: What a unit that is active may have on record, each a reason to look at it.
+#: What the record of an active unit may contain, each a reason to look at it.
 TROUBLE = ("error", "failed", "older", "problems", "said", "undelivered")
 
 

@@ -160,7 +160,7 @@ def address_of(text: str) -> str:
 
 
 def is_quiet(text: str) -> bool:
-    """Return whether a line is of a level that is no failure. Where a supervisor or a benchmark passed it on, its own level counts."""
+    """Return whether a line is of a level below a failure. Where a supervisor or a benchmark passed it on, its own level counts."""
     return bool(_QUIET.search(_PASSED_ON.sub("", text, count=1)))
 
 

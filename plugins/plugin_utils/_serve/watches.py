@@ -77,7 +77,7 @@ class HaltWatch:
 class RankWatch:
     """Whether every rank and core of the engine that was there on this node is there. One that ends during a start takes the engine along.
 
-    One that is there for less than two polls is no rank: Ray and the engine try things out.
+    One that is there for less than two polls is not a rank: Ray and the engine try things out.
     """
 
     def __init__(self, node: str) -> None:

@@ -294,7 +294,7 @@ def test_code_of_an_unlisted_repository_runs_nowhere():
 
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
-    ({"gb10_tenants": [{"name": "a", "gib": 1, "node": "spark-9"}]}, "input.tenants", "gb10_tenants[0].node: spark-9 is no node of this cluster"),
+    ({"gb10_tenants": [{"name": "a", "gib": 1, "node": "spark-9"}]}, "input.tenants", "gb10_tenants[0].node: spark-9 is not a node of this cluster"),
     ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre' (did you mean 'disk.free'?)"),
     ({"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": False}}, "input.offline", "serve.tokenizer: names org/words, which the play"),
     ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),
