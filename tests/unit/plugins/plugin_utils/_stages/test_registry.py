@@ -724,8 +724,8 @@ def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_
         "context": PROFILE["serve"]["max_model_len"], "recorded_at": "2026-11-23T18:20:41Z", "before_mb": 118800, "lowest_mb": 30000, "steady_mb": 30000,
     }  # fmt: skip
     answers = answers_of(2, starts=[start])
-    unasked = registry.stage("cache").judge(answers, run(profile=PROFILE))
-    assert unasked.returns == {"arguments": {}, "told": ""} and unasked.findings == []
+    nobody = registry.stage("cache").judge(answers, run(profile=PROFILE))
+    assert nobody.returns == {"arguments": {}, "told": ""} and nobody.findings == []
     for answer in answers.values():
         answer["kv_cache"] = "recorded"
     outcome = registry.stage("cache").judge(answers, run(profile=PROFILE))
