@@ -4,7 +4,7 @@
 
 """Which leftovers of a cluster on a node are no longer needed. This module util is PRIVATE to the collection.
 
-Everything here decides on what was read and touches nothing. When in doubt, a thing is not ours and stays.
+This file only decides; it changes nothing. An entry of unknown owner is kept.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import untrust
 from ansible_collections.gb10.cluster.plugins.module_utils._image.images import with_tag
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, RUN_ID
 
-#: The label that the role image gives to what it builds; its value is the digest of the recipe.
+#: The label of images that the role image builds; its value is the digest of the recipe.
 LABEL_RECIPE = "io.gb10.recipe"
-#: The id of the image that it was built on.
+#: The label with the id of the base image.
 LABEL_BASE = "io.gb10.base"
 
-#: Docker's states of a container that has ended or never started. One that restarts or is paused still holds something.
+#: Docker's states of a container that ended or never started. A restarting or paused container still holds resources.
 STOPPED = ("exited", "created", "dead")
 
-#: Role of the container that downloads a model, and the name of the file that holds its token.
+#: Role of the container that downloads a model, and the file name of its token.
 DOWNLOAD = "download"
 TOKEN = "hf_token"
 
-#: Role of the containers beside the engine. They belong to no cluster, but to their node.
+#: Role of the companions' containers. They belong to their node, not to a cluster.
 COMPANION = "companion"
 
 #: Role of the short-lived containers that image_info starts. They belong to no cluster.
@@ -45,7 +45,7 @@ PROBE_AGE = 3600
 SECONDS_PER_DAY = 86400
 
 #: The image role's build ends with labels: of the recipe, of its mods, or given to the build. An image whose newest layer is something else was built by a
-#: user on an own one.
+#: user on one of ours.
 _LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.(?:recipe|mods|base_digest|versions)=")
 
 #: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
@@ -78,7 +78,7 @@ class Candidate:
 
 
 class Left(t.NamedTuple):
-    """One thing that lies among ours and stays."""
+    """An entry among this collection's files that is kept."""
 
     kind: str
     name: str
@@ -86,7 +86,7 @@ class Left(t.NamedTuple):
 
 
 class Judged(t.NamedTuple):
-    """What may be removed, and what stays although it might seem to be ours."""
+    """The entries that may be removed, and the entries that are kept although they might seem to belong to this collection."""
 
     candidates: list[Candidate]
     left: list[Left]
@@ -109,12 +109,12 @@ def ended_at(inspected: dict[str, t.Any]) -> float:
 def why_container(inspected: dict[str, t.Any], cluster: str, age: int, companions: t.Collection[str] | None = None) -> str:
     """Return why a container may be removed, empty when it may not: it must carry our labels, belong to this cluster, and not run.
 
-    ``companions`` are the names of those that are declared as containers; None if they are unknown, and then all of them stay.
+    ``companions`` are the names of those that are declared as containers; None where nobody said which, and then all of them stay.
     """
     labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
     if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
         return ""
-    # One of an image that was made of an own container has that one's cluster, too.
+    # One of an image that was made of a container of ours has that one's cluster, too.
     if labels.get(LABEL_ROLE) == PROBE:
         return "left over from asking an image" if age >= PROBE_AGE else ""
     if labels.get(LABEL_ROLE) == COMPANION:
@@ -148,16 +148,13 @@ def containers(
 
 
 def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float) -> list[Candidate]:
-    """Return the containers of this cluster that still download a model. The holder of the cluster's lock knows that no play waits for one."""
-    found = []
-    for one in inspected:
-        labels, state = one["Config"].get("Labels") or {}, one["State"]
-        ours = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}.items() <= labels.items()
-        if ours and state["Status"] not in STOPPED:
-            age = age_of(seconds_of(state.get("StartedAt") or one["Created"]), now)
-            why = "left running by a play that was interrupted, or one that runs now"
-            found.append(Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age, 0, why))
-    return found
+    """Return the containers of this cluster that still download a model. Whoever holds the cluster's lock knows that no play waits for one."""
+    wanted, why = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}, "left running by a play that was interrupted, or one that runs now"
+    return [
+        Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age_of(seconds_of(one["State"].get("StartedAt") or one["Created"]), now), 0, why)
+        for one in inspected
+        if wanted.items() <= (one["Config"].get("Labels") or {}).items() and one["State"]["Status"] not in STOPPED
+    ]
 
 
 # -- images ----------------------------------------------------------------------------------------------------------
@@ -194,7 +191,7 @@ def images(
         tags, age = references(image), age_of(image["Created"], now)
         name = ", ".join(tags) or image["Id"][:19]
         if not built_by_us(histories[image["Id"]]):
-            left.append(Left("image", name, "built by a user on an image of the collection"))
+            left.append(Left("image", name, "built by a user on one of ours"))
         elif image["Id"] not in used and not kept & {*tags, *(image.get("RepoDigests") or []), image["Id"]}:
             why = "its name went to a newer build" if not tags else f"unused, built more than {days} days ago"
             if not tags or age >= days * SECONDS_PER_DAY:
@@ -228,7 +225,7 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
 def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs: t.Collection[str], days: int, now: float) -> Judged:
     """Judge the files below a cluster's log directory.
 
-    A log of the collection may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
+    A log of ours may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
     """
     of_container = re.compile(_CONTAINER_LOG.format(cluster=re.escape(cluster)))
     newest = max((match["run"] for match in (_ENGINE_LOG.match(path) for path, _status in found) if match), default="")
