@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# What each part runs is written in tests/parts.yml; here are the names to type.
+# tests/parts.yml lists what each part runs; these are the names to type.
 
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
@@ -21,7 +21,7 @@ demo: venv ## two simulated Sparks, the whole play, one chat completion
 	ansible-playbook -i inventories/lab tests/lab/tasks/chat.yml
 
 .PHONY: lab-up
-lab-up: venv ## start the two simulated Sparks; repeats safely
+lab-up: venv ## start the two simulated Sparks; safe to repeat
 	$(LAB) up
 
 .PHONY: lab-down
@@ -31,7 +31,7 @@ lab-down: venv ## remove both labs, and nothing else
 
 ##@ Test it
 .PHONY: test test-full
-test: venv ## every part but the long ones; RESUME=1 goes on after a failure, STRICT=1 allows no skipped part
+test: venv ## every part but the long ones; RESUME=1 continues after a failure, STRICT=1 fails on a skipped part
 	$(PARTS) --suite test
 
 test-full: venv ## every part
@@ -48,22 +48,22 @@ docs: ## build the documentation (build/docs/html); a warning fails it
 commands: ## every command that the README and the documentation show
 
 .PHONY: inputs parsers awx
-inputs: ## bad input is answered before any node is contacted
-parsers: ## the real engines' own parsers accept every shipped profile
-awx: ## what AWX would do with its templates, without an AWX and without nodes
+inputs: ## bad input is refused before any node is contacted
+parsers: ## the engines' own parsers accept every shipped profile
+awx: ## the AWX templates, without an AWX and without nodes
 
 .PHONY: molecule preflight strangers lifecycle hardening escape awx-lab faults
 molecule: ## the whole play, with Ray and without, and single roles on the lab: converge, idempotence, check mode, verify
-preflight: ## what the preflight finds on nodes that something is wrong with, on the lab
+preflight: ## what the preflight finds on nodes with injected faults, on the lab
 strangers: ## the fabric probe; the doctor and init from an installed tarball, on the lab
 lifecycle: ## each tag alone, drift and consent, teardown and up again, on the lab
-hardening: ## what a person or a crash does to a cluster, on the lab
-escape: ## root in a container of the lab gets out nowhere
+hardening: ## interventions by hand and crashes, on the lab
+escape: ## root in a container of the lab cannot reach the node
 awx-lab: ## every job template of AWX, on the lab
-faults: ## what happens when things break, on the lab, twice
+faults: ## failures during a bring-up, on the lab, twice
 
 .PHONY: sanity-next units-next play-next
-sanity-next: ## sanity on the newer ansible-core
+sanity-next: ## sanity tests on the newer ansible-core
 units-next: ## unit tests on the newer ansible-core
 play-next: ## the whole play on the newer ansible-core
 
@@ -72,7 +72,7 @@ engine-next: ## every scenario on nodes with the next Debian and its Docker engi
 two-clusters: ## two clusters in one inventory
 
 .PHONY: field-check
-field-check: venv ## FILE=an archive of calibrate: what is judged otherwise now than on the machine that it is of
+field-check: venv ## FILE=an archive of calibrate: verdicts that differ from those on its machine
 	PYTHONPATH=collections $(PYTHON) tests/tools/field_check.py "$(FILE)"
 
 lint sanity units galaxy-build docs commands inputs parsers awx preflight strangers lifecycle hardening escape awx-lab: venv

@@ -41,7 +41,7 @@ def node_calls(events: t.Sequence[Event]) -> int:
         data = event.get("event_data", {})
         if event["event"] not in ("runner_on_ok", "runner_item_on_ok") or data.get("task_action") in CONTROLLER_ONLY or on_controller(data):
             continue
-        # The end of a loop comes after the ends of its items, and is no call of its own.
+        # The end of a loop comes after the ends of its items, and is not a separate call.
         looped += event["event"] == "runner_on_ok" and "results" in (data.get("res") or {})
         calls += 1
     return calls - looped

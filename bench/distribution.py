@@ -11,7 +11,7 @@ the others. So the ratios and the CPU seconds per GB (of both ends together) tel
 The model is a hub cache of 1.3 GB in 20 files. The ways take turns in every round, and medians are compared; each round is printed.
 
 - copy: into memory, and from a cold disk onto a disk with everything flushed. "ours" is the module model_copy as a node runs it, from its first look at
-  the cache to files that have their names; starting and ending the server is told beside it. The first row is the command of eugr/spark-vllm-docker's
+  the cache to files that have their names; the time to start and end the server is printed next to it. The first row is the command of eugr/spark-vllm-docker's
   hf-download.sh, which is how others call it, too. Nothing gets faster from disk to disk than cp on one host does, which is the last row there.
 - again: the same on a target that has all of it, against rsync -c.
 - killed: our copy is killed when half has arrived; what the next run sends is counted on the source's link.
@@ -214,7 +214,7 @@ def node() -> int:
     for line in sys.stdin:
         try:
             answer = model_copy.work(types.SimpleNamespace(params=json.loads(line), check_mode=False))
-        except Exception as error:  # what went wrong is told to the bench
+        except Exception as error:  # the error is passed to the bench
             answer = {"failed": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
     return 0

@@ -8,8 +8,8 @@
 
 Each is a whole bring-up, of one to two minutes. Nothing is asserted, since times depend on the machine; wanted are a median of at most 5 s and a 95th
 percentile of 15 s, for stalls of 60 s. A stall's first sign is the limit of progress, whose seconds are printed. A plain wait on /health ends with the
-timeouts of the engine and of whoever waits: 600 s for a rank that never joins (DistStoreError, eugr/spark-vllm-docker#335), 1800 s for one that hangs (the
-exec timeout of MiaAI's recipe for two Sparks).
+timeouts of the engine and of the programs that wait: 600 s for a rank that never joins (DistStoreError, eugr/spark-vllm-docker#335), 1800 s for one that
+hangs (the exec timeout of MiaAI's recipe for two Sparks).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Says what a calibration takes, and writes what was taken as one archive that names nobody; runs on the controller alone."""
+"""Says what a calibration takes, and writes what was taken as one anonymous archive; runs on the controller alone."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ActionModule(ActionBase):
         return {"msg": lines[0], **summary, "ansible_stats": {"data": passed_on, "per_host": False, "aggregate": False}}
 
     def _names(self, answers, task_vars):
-        """Return what names somebody here: the nodes' names, the controller's, the users', and the values of secrets."""
+        """Return the identifying words here: the nodes' names, the controller's, the users', and the values of secrets."""
         nodes, users, secrets = [], [getpass.getuser()], {}
         for node, answer in answers.items():
             own = [node, str(answer["reached"] or ""), content.recorded(answer)["hostname"]]

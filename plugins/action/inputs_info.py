@@ -26,6 +26,10 @@ DERIVED_BY_EXECUTOR = ("executor_choice", "serve_arguments")
 REFUSING = {"silenced": (), "show": "problems", "nodes": (), "note": "", "fail": True, "fail_on_block": True, "fail_on_warn": False}
 
 
+#: How to find the file that Ansible could not read.
+PLACE = "ansible-inventory -i INVENTORY --list names the file and the line"
+
+
 class ActionModule(ActionBase):
     """Evaluates each setting of the host on its own, so that one that can't be evaluated is named; runs on the controller alone."""
 
@@ -119,8 +123,9 @@ class ActionModule(ActionBase):
             try:
                 variables = hostvars[host]
             except AnsibleError as error:
-                # Ansible reads group_vars and host_vars when they are first asked for.
-                failures[host] = {"a file with variables of this host (group_vars or host_vars)": settings.Failure.of(str(error))}
+                # Ansible reads group_vars and host_vars when they are first used, and leaves out here which file is wrong.
+                said = str(error).splitlines()[0].rstrip(".")
+                failures[host] = {"a file with variables of this host (group_vars or host_vars)": settings.Failure.of(f"{said}; {PLACE}")}
             else:
                 failures[host] = self._evaluate(variables, cluster.PASSWORDS)[1]
         return cluster.judge_passwords(failures)

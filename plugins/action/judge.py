@@ -41,14 +41,14 @@ class ActionModule(ActionBase):
                 "path": {"type": "path", "default": ""},
                 "title": {"type": "str"},
                 "findings": {"type": "list", "elements": "dict"},
-                "note": {"type": "str", "default": ""},
+                "note": {"type": "str"},
                 "silenced": {"type": "list", "elements": "str", "default": []},
                 "show": {"type": "str", "choices": ["all", "problems"], "default": "all"},
                 "fail": {"type": "bool", "default": True},
                 "fail_on_block": {"type": "bool", "default": True},
                 "fail_on_warn": {"type": "bool", "default": False},
             },
-            required_one_of=[["stage", "findings"]],
+            required_one_of=[["stage", "findings", "note"]],
             mutually_exclusive=[["stage", "findings"]],
             required_together=[["title", "findings"]],
         )
@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
             arguments["nodes"] = arguments["nodes"] or self._templar.template(task_vars["__gb10_nodes"])
             outcome = self._judge(arguments, task_vars)
         else:
-            outcome = Outcome(arguments["title"], arguments["findings"])
+            outcome = Outcome(arguments["title"] or "", arguments["findings"])
         # What the nodes sent has no secrets; what a person wrote into the settings may.
         outcome = dataclasses.replace(outcome, **cleaned(vars(outcome), {}))
         if not self._task.check_mode:
@@ -91,7 +91,7 @@ def show(outcome, arguments, written):
     verdict = "block" if outcome.failure else table.worst(findings)
     stopping = (*table.STOPPING, "warn") if arguments["fail_on_warn"] else table.STOPPING if arguments["fail_on_block"] else ()
     stops = verdict in stopping
-    lines = list(outcome.lines)
+    lines = list(outcome.details if outcome.details and display.verbosity else outcome.lines)
     if outcome.findings is not None:
         where = f" (as JSON in {written[0]})" if written else ""
         shown = [finding for finding in findings if arguments["show"] == "all" or finding["verdict"] != "pass"]

@@ -170,7 +170,7 @@ class ActionModule(ActionBase):
             if error.reason == OVER:
                 board.publish(LOST, {})
             elif board.published(LOST):
-                # The mode goes with the other node's lease, so this node need not wait until nobody renews its own.
+                # The mode goes with the other node's lease, so this node need not wait until its own is no longer renewed.
                 self._give_up()
             board.fail(str(error))
             return complete(failed_result(error), started)
@@ -236,7 +236,7 @@ class ActionModule(ActionBase):
             seen = self._execute_module(ENGINE, module_args=asked, task_vars=self._vars)
             withheld = seen.get("msg") if seen.get("failed") else seen.get("key_withheld")
             if withheld != "":
-                why = withheld or "nobody answers at the port of the API"
+                why = withheld or "no process answers at the port of the API"
                 raise UnknownState(f"{self._node}: the key of {cluster} is not handed out: {why}", remedy="See the playbook status.", reason="key")
             result = self._execute_module(SLURP, module_args={"src": path}, task_vars=self._vars)
         if result.get("failed"):

@@ -216,7 +216,7 @@ def to_close(params: dict[str, t.Any]) -> list[str]:
 
 
 def closing(module: AnsibleModule, folders: list[str]) -> dict[str, t.Any]:
-    """Close these directories, and return what that adds to the result. One that cannot be closed keeps nobody from a teardown."""
+    """Close these directories, and return what that adds to the result. One that cannot be closed does not prevent a teardown."""
     before = {folder: f"{stat.S_IMODE(os.lstat(folder).st_mode):04o}" for folder in folders}
     closed = []
     for folder in folders:

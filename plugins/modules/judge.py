@@ -28,7 +28,7 @@ options:
   stage:
     description:
       - The stage to judge. The roles of this collection use it, each with the answers and settings of its own tasks.
-      - Mutually exclusive with O(findings), and one of the two is required.
+      - Mutually exclusive with O(findings).
     type: str
     choices:
       - abort
@@ -108,7 +108,7 @@ options:
   findings:
     description:
       - The findings, each with C(id), C(node), C(verdict), C(message) and optionally C(measured), C(needed), C(remedy) and C(source).
-      - Mutually exclusive with O(stage), and one of the two is required.
+      - Mutually exclusive with O(stage).
     type: list
     elements: dict
   silenced:
@@ -145,8 +145,8 @@ options:
   note:
     description:
       - A text of any number of lines that is printed unchanged below the table, such as the next command.
+      - One of O(stage), O(findings) and O(note) is required.
     type: str
-    default: ""
     version_added: 0.2.0
 """
 

@@ -382,7 +382,7 @@ def copied(module: AnsibleModule) -> Result:
     until = time.monotonic() + params["timeout"]
     note = Note(copy_job.note_path(params["state_dir"], copying.KIND, params["cluster_name"]))
     found, before = look(params)
-    result = told(found, 0, 0.0, module.check_mode)
+    result = copy_result(found, 0, 0.0, module.check_mode)
     clients = params["clients"] or []
     if not found and (module.check_mode or not clients):
         return result
@@ -414,7 +414,7 @@ def copied(module: AnsibleModule) -> Result:
         note.remove()
     files = [os.path.join(one.path, entry.path) for one in found for entry in one.lack.files]
     with owners.acting_as(owners.owner_of(params["hf_home"])):
-        return {**told(found, before, seconds, False), **copy_target.drop_pages(files)}
+        return {**copy_result(found, before, seconds, False), **copy_target.drop_pages(files)}
 
 
 def require_space(params: Params, found: list[copy_stage.Repository], before: int) -> None:
@@ -424,7 +424,7 @@ def require_space(params: Params, found: list[copy_stage.Repository], before: in
     copy_job.require_space(hub, disk(hub)["free_bytes"], sum(one.lack.size for one in found) - before, params["disk_floor_gib"], "for the copy", remedy)
 
 
-def told(found: list[copy_stage.Repository], before: int, seconds: float, would: bool) -> Result:
+def copy_result(found: list[copy_stage.Repository], before: int, seconds: float, would: bool) -> Result:
     """Return the result of a copy."""
     total = sum(one.lack.size for one in found)
     rate = f" in {seconds:.1f} s, {(total - before) / 1e6 / seconds:.0f} MB/s" if seconds else ""
@@ -469,7 +469,7 @@ def stopped(module: AnsibleModule) -> Result:
         "partial": partial,
         "bytes": 0,
         **cached,
-        "msg": f"{', '.join(running)} {'would be removed' if module.check_mode else 'removed'}" if running else "nothing is given out",
+        "msg": f"{', '.join(running)} {'would be removed' if module.check_mode else 'removed'}" if running else "no model server is running",
         "reason": "the copy is over" if running else "no server of this cluster runs",
         "actions": [f"remove {name}" for name in running],
         "diff": {"before": {"running": running}, "after": {"running": []}},

@@ -447,7 +447,7 @@ def row(seen: Seen, contents: manifest.Manifest) -> dict[str, t.Any]:
 def writer(params: dict[str, t.Any], all_seen: list[Seen]) -> model_files.Writer:
     """Return whom a download runs as, root where one of the repositories needs that.
 
-    Raises :class:`ClusterError` where something is to be written and somebody could lead root elsewhere; what is complete is not written to.
+    Raises :class:`ClusterError` where something is to be written and another account could lead root elsewhere; what is complete is not written to.
     """
     if not params["hf_home"]:
         return model_files.Writer(0, 0)

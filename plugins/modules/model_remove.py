@@ -179,7 +179,7 @@ def objections(
 
 
 def remove(root: str, relative: str, found: Repository, names: t.Collection[str]) -> None:
-    """Remove revisions of a repository, ``relative`` below ``root``: their files, the refs and, last, the links, without which nobody knew what to go on with.
+    """Remove revisions of a repository, ``relative`` below ``root``: their files, the refs and, last, the links, without which the rest could not be found.
 
     Raises OSError.
     """

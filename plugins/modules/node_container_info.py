@@ -412,7 +412,7 @@ def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
 
 
 def caches_of(api: EngineApi, state_dir: str | None, cluster: str) -> list[dict[str, t.Any]]:
-    """Return the directories of a cluster's caches, none when nobody wants to know."""
+    """Return the directories of a cluster's caches, none when they are not requested."""
     found = caches.directories(EnginePaths.of(state_dir, "", cluster).cache) if state_dir else []
     held = caches.mounted(api.containers({})) if found else set()
     return [one.view(held) for one in found]

@@ -350,7 +350,7 @@ level_why:
   description: The source of the level, or why there is none.
   returned: with O(note=true)
   type: str
-  sample: the start of 2026-11-23 on record took 96.4 GiB, less 1
+  sample: the recorded start of 2026-11-23 took 96.4 GiB, less 1
 samples_mb:
   description: Every sample, in MiB.
   returned: with O(source=memory)

@@ -329,7 +329,7 @@ def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t
 
 
 def comparable(environ: t.Mapping[str, str], key: str) -> dict[str, str]:
-    """Return a whole environment without its secrets: equal ones have the same digest under the same ``key``, and nobody can guess them from it."""
+    """Return a whole environment without its secrets: equal ones have the same digest under the same ``key``, and they cannot be guessed from it."""
     found = {}
     for name, value in sorted(environ.items()):
         shown = shown_value(name, value)

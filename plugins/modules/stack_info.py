@@ -415,7 +415,7 @@ def is_loopback(address: str) -> bool:
 
 
 def local_of(address: str) -> str:
-    """Return where this node reaches somebody who listens on ``address``."""
+    """Return where this node reaches a listener on ``address``."""
     found = ipaddress.ip_address(address)
     return {4: "127.0.0.1", 6: "::1"}[found.version] if found.is_unspecified else address
 
@@ -786,7 +786,7 @@ class Look:
 
 
 def listening(connections: t.Iterable[Connection]) -> list[dict[str, t.Any]]:
-    """Return where somebody listens, as ``{address, port}``, each once."""
+    """Return the listeners, as ``{address, port}``, each once."""
     return [{"address": address, "port": port} for port, address in sorted({(one.port, one.address) for one in connections if one.state == TCP_LISTEN})]
 
 
@@ -804,7 +804,7 @@ def work(module: AnsibleModule, sleep: t.Callable[[float], None] = time.sleep) -
 def summary(result: dict[str, t.Any], errors: list[dict[str, str]]) -> str:
     """Return in one line what runs, and what could not be seen."""
     if result["processes"] is None:
-        text = "nobody knows what runs"
+        text = "what runs is unknown"
     else:
         servers = sum(one["kind"] in classify.SERVERS for one in result["processes"])
         ranks = sum(one["kind"] == classify.RANK for one in result["processes"])

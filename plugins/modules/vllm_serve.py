@@ -487,7 +487,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 #: Seconds between two looks for the launcher's note after a start.
 START_SLEEP = 0.2
-#: What an error adds once the launcher was told to start: it may do so yet, so the node is no more what it was.
+#: What an error adds once the launcher was asked to start: it may do so yet, so the node is no more what it was.
 MAY_HAVE_STARTED = {"changed": True}
 #: Seconds to wait for an answer of the API that only informs.
 API_TIMEOUT = 5
@@ -540,7 +540,7 @@ def plan(state: str, engine: dict[str, t.Any], wanted_digest: str, unguarded: bo
             return Plan(True, False, f"run {engine['starting']} is being started")
         return Plan(False, False, "no engine runs")
     if live and engine["stopping"]:
-        return Plan(True, True, f"the live engine was asked to stop by {engine['stopped_by'] or 'somebody'}")
+        return Plan(True, True, f"the live engine was asked to stop by {engine['stopped_by'] or 'an unknown process'}")
     if live and engine["digest"] == wanted_digest and unguarded:
         return Plan(True, True, "the live engine was started without the guard of its API")
     if live and engine["digest"] == wanted_digest:
@@ -680,7 +680,7 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
     return {**noted, "last_end": engine_state.last_end(noted)}
 
 
-def told(stopped: dict[str, t.Any]) -> str:
+def stop_text(stopped: dict[str, t.Any]) -> str:
     """Return in words what stopping needed."""
     if stopped["instead"]:
         return f"stopped the container as a whole: {stopped['instead']}"
@@ -716,7 +716,7 @@ def drained(params: dict[str, t.Any], engine: dict[str, t.Any], requests: Reques
 
 
 def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any], container: dict[str, t.Any], check_mode: bool) -> None:
-    """Raise :class:`ClusterError` when a live engine has requests that nobody said may be lost, or may have. One that somebody else stops is not asked."""
+    """Raise :class:`ClusterError` when a live engine has requests without consent to lose them, or may have. One that another run stops is not asked."""
     if params["interrupt_requests"] or not engine["live"] or engine["stopping"]:
         return
     unready = engine["run_id"] in params["unready_runs"]
@@ -729,7 +729,7 @@ def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any
 
 
 def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
-    """Raise :class:`ClusterError` when a start would take a live engine away that nobody gave, or would meet another start."""
+    """Raise :class:`ClusterError` when a start would take a live engine away without consent, or would meet another start."""
     if engine["starting"] and engine["launcher"]:
         raise ClusterError(
             f"another start works on this engine (run {engine['starting']})",
@@ -825,7 +825,7 @@ def act(
         if todo.stop:
             stopped = launch.stop_engine(docker, container["Id"], paths, params["stop_grace"], "vllm_serve", is_forced(params))
             done.update(stopped=stopped, engine_live=False)
-            done["actions"].append(told(done["stopped"]))
+            done["actions"].append(stop_text(done["stopped"]))
         if todo.start:
             run_id = new_run_id()
             spec = engine_spec(params, desired, run_id)
@@ -861,7 +861,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         after = sent(params)
         result["traffic"] = [before, after] if before and after else None
     if result.get("stopped", {}).get("instead"):
-        module.warn(told(result["stopped"]))
+        module.warn(stop_text(result["stopped"]))
     return result
 
 

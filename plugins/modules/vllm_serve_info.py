@@ -703,7 +703,7 @@ def ray_view(found: dict[str, t.Any] | None, params: dict[str, t.Any]) -> dict[s
 
 
 def kernel_view(params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the kernel logged since a moment. A log that cannot be read is no reason not to look at the rest."""
+    """Return what the kernel logged since a moment. The rest is read even if a log cannot be read."""
     if params["kernel_since"] is None:
         return {"kernel_lines": [], "kernel_error": ""}
     try:

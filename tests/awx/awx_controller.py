@@ -4,7 +4,7 @@
 
 """An emulator of a controller's API, version 2, as far as the modules of awx.awx 24.6.1 use it for what is in awx/.
 
-It is no AWX: nothing runs, nobody logs in, nothing is kept. It has the shapes of the answers (lists with count and results, related addresses, 204 for
+It is not an AWX: it runs nothing, has no accounts and keeps nothing. It has the shapes of the answers (lists with count and results, related addresses, 204 for
 an association) and the refusals that matter here: names that are taken, a playbook that the project does not have, surveys by AWX's rules, two
 credentials of one type, a type of credential that injects into nothing. A field that AWX would silently drop is refused, so that none is invented.
 """
@@ -22,7 +22,7 @@ import awx_rules
 
 Item = dict[str, t.Any]
 
-#: Fields of each kind of object that can be written, with what they are unless somebody writes them. An ellipsis marks what has to be given.
+#: Fields of each kind of object that can be written, with their defaults. An ellipsis marks what has to be given.
 FIELDS: dict[str, dict[str, t.Any]] = {
     "organizations": {"name": ..., "description": ""},
     "execution_environments": {"name": ..., "image": ..., "description": "", "organization": None, "credential": None, "pull": ""},

@@ -163,7 +163,7 @@ class Refused(Exception):
 
 
 def accepted(template: dict[str, t.Any], answers: Variables) -> Variables:
-    """What a person's answers become at a launch (_accept_or_ignore_variables). Raises :class:`Refused` for answers that nobody asked for, or wrong ones."""
+    """What a person's answers become at a launch (_accept_or_ignore_variables). Raises :class:`Refused` for unrequested or wrong answers."""
     questions = template.get("survey_spec", {}).get("spec", []) if template.get("survey_enabled") else []
     # The launch form fills in the defaults.
     filled = {question["variable"]: question["default"] for question in questions if question.get("default", "") != ""} | answers

@@ -21,7 +21,7 @@ import pytest
 
 TOKEN = "hf_plantedTokenOfTheTest"
 KEY = "plantedKeyOfTheTest"
-#: Nobody listens there.
+#: An address without a listener.
 HOST = {"ansible_port": 1, "ansible_ssh_common_args": "-o ConnectTimeout=5", "ansible_python_interpreter": "/usr/bin/python3"}
 INVENTORY: dict[str, t.Any] = {
     "_meta": {
@@ -100,7 +100,7 @@ def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str, tags: str) -
 def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs) -> None:
     done = jobs.launch("GB10 teardown", INVENTORY)
     assert done.status == "failed"
-    assert "gb10_confirmed: is false; expected true: without it nobody wants this run" in done.failures
+    assert "gb10_confirmed: is false; expected true: without it the run is not confirmed" in done.failures
     assert "answer the survey's question with true" in " ".join(done.stdout.split())
     assert not asked_nodes(done)
 
@@ -116,7 +116,7 @@ def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, o
     assert done.status == "failed"
     assert asked_nodes(done) is (end == "unreachable"), done.stdout
     assert ("gb10_confirmed: is false" in done.stdout) is (end == "refused")
-    # What was passed on is nobody's wrong setting.
+    # Values that the play passed on are not unknown settings.
     assert "no role reads this variable" not in done.stdout
 
 
@@ -126,7 +126,7 @@ def test_check_mode_is_an_ordinary_job(jobs: awx_job.Jobs) -> None:
     assert asked_nodes(done)
 
 
-def test_answers_that_nobody_asked_for_start_nothing(jobs: awx_job.Jobs) -> None:
+def test_unrequested_answers_start_nothing(jobs: awx_job.Jobs) -> None:
     with pytest.raises(awx_rules.Refused, match="gb10_hf_token are not allowed on launch"):
         jobs.launch("GB10 serve", INVENTORY, {"gb10_hf_token": TOKEN})
     with pytest.raises(awx_rules.Refused, match="is none of"):

@@ -391,7 +391,7 @@ def test_without_the_last_node_a_failure_would_end_well(nodes: dict[str, dict[st
     assert run(cut, {**GOES_WELL, "bring_up": "failed", "teardown": "successful"})[1] is False
 
 
-def test_nodes_are_templates_of_ours(objects: Objects, nodes: dict[str, dict[str, t.Any]]) -> None:
+def test_nodes_are_this_collections_templates(objects: Objects, nodes: dict[str, dict[str, t.Any]]) -> None:
     for node in nodes.values():
         assert set(node) <= DOCUMENTED_NODE
         assert by_name(objects, node["unified_job_template"]["name"])

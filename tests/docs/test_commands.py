@@ -133,7 +133,7 @@ def test_entries_are_of_a_kind_that_is_understood() -> None:
     keys = {"here": {"elsewhere", "add", "prints"}, "tasks": {"by"}, "make": {"by"}, "by": {"by"}}
     for command, entry in TABLE.items():
         assert set(entry) <= {"command", "how"} | keys[entry["how"]], command
-        assert entry["how"] == "here" or entry.get("by"), f"{command}: nobody runs it"
+        assert entry["how"] == "here" or entry.get("by"), f"{command}: no test runs it"
 
 
 def test_what_the_extraction_finds() -> None:

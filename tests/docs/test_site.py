@@ -115,7 +115,7 @@ def test_each_rule_and_each_known_failure_is_described() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
-def test_each_page_of_ours_is_built_with_its_title(path: Path) -> None:
+def test_each_page_is_built_with_its_title(path: Path) -> None:
     title = next(line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")).removeprefix("# ")
     assert title in text(f"{path.stem}.html")
 

@@ -23,7 +23,7 @@ print("at work", flush=True)
 until = time.monotonic() + 600
 while not pathlib.Path(sys.argv[1]).exists():
     if time.monotonic() > until:
-        sys.exit("nobody looked at the nodes")
+        sys.exit("the nodes were not checked")
     time.sleep(0.2)
 """
 

@@ -68,7 +68,7 @@ def listening(lab: Lab, host: str, port: int, program: str) -> t.Iterator[None]:
         lab.run(host, "timeout", "30", "sh", "-c", f"until ss -Hltn | grep -q ':{port} '; do :; done")
         yield
     finally:
-        # Whoever follows a remedy has stopped it already.
+        # A person who follows the remedy has stopped it already.
         lab.run(host, "systemctl", "stop", unit, check=False)
 
 
@@ -145,7 +145,7 @@ def listener(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
 
 
 def endless_hub(lab: Lab, host: str, port: int) -> t.ContextManager[None]:
-    """A hub on a node's loopback that begins to answer whoever asks, and drips on: a client that waits for silence to last waits forever."""
+    """A hub on a node's loopback that begins to answer each request, and drips on: a client that waits for silence to last waits forever."""
     program = f"""
         import socket, threading, time
 

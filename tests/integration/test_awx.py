@@ -304,7 +304,7 @@ def test_a_token_that_is_used_is_nowhere_to_be_seen(lab: Lab, no_cluster: None, 
     assert done.leaks(TOKEN, KEY) == []
     for host in (HEAD, WORKER):
         assert lab.run(host, "grep", "-rlF", TOKEN, "/etc/gb10", "/var/lib/gb10", "/var/log", check=False) == ""
-    # The lock was taken, and nobody looked at the cluster after that.
+    # The lock was taken, and the cluster was not read after that.
     assert done.artifacts["gb10_verdict"] == "unknown"
     assert lab.containers(HEAD) == lab.containers(WORKER) == {}
 

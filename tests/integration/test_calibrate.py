@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbook calibrate on the lab, with a live engine: the archive names nobody, and replays to what was judged there."""
+"""The playbook calibrate on the lab, with a live engine: the archive is anonymous, and replays to what was judged there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def identities(lab: Lab) -> set[str]:
 
 
 def plant(lab: Lab) -> None:
-    """Write somebody's own words to the end of the engine's log, as an engine of theirs would."""
+    """Write words to the end of the engine's log, as an engine of theirs would."""
     run = lab.json(HEAD, RUN)["run_id"]
     lab.run(HEAD, "sh", "-c", 'printf %s "$1" >> "$2"', "sh", LINE, f"/var/log/gb10/gb10/engine/{run}.log")
 
@@ -67,7 +67,7 @@ def texts_of(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("live_cluster")
-def test_the_archive_of_a_live_cluster_names_nobody_and_replays_to_the_nodes_own_verdicts(lab: Lab) -> None:
+def test_the_archive_of_a_live_cluster_is_anonymous_and_replays_to_the_nodes_own_verdicts(lab: Lab) -> None:
     path = lab.scratch / "lab.tar.gz"
     own = lab.scratch / "doctor.json"
     plant(lab)

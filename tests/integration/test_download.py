@@ -244,7 +244,7 @@ def test_a_download_that_is_killed_goes_on(lab: Lab, source: Source) -> None:
     (said,) = refusals(killed)
     assert killed.rc != 0 and "could not be downloaded" in said and "it goes on with what came" in said
     there = blobs(lab, HEAD)[f"{sha256(data)}.incomplete"]
-    # What a client of today leaves when it is killed has a name that nobody looks for again.
+    # What a client of today leaves when it is killed has a name that is never looked for again.
     lab.run(HEAD, "sh", "-c", f"echo left > {base(MODEL)}/blobs/{sha256(data)}.0123abcd.incomplete; chown -R spark: {base(MODEL)}")
     source.hub.control(reset=True)
     done = model(lab, source)

@@ -311,7 +311,7 @@ def looked(lab: Lab, outside: Outside, kind: str) -> None:
 
 @pytest.fixture
 def watched(lab: Lab, no_cluster: None) -> t.Iterator[None]:
-    """A serving cluster whose engine has a unit, and whose nodes have a sweep that tells nobody."""
+    """A serving cluster whose engine has a unit, and whose nodes have a sweep without a channel."""
     for played in (lab.play(gb10_unit="enabled"), lab.play("protect", tags="sweep", gb10_sweep_alerts=[])):
         assert played.rc == 0, played.failures
     yield
@@ -364,7 +364,7 @@ def test_what_is_left_without_a_container_goes_with_a_teardown(lab: Lab, live_cl
     outside.assert_untouched()
 
 
-def test_another_python3_in_the_container_keeps_nobody_from_a_teardown(lab: Lab, live_cluster: None, outside: Outside) -> None:
+def test_another_python3_in_the_container_does_not_prevent_a_teardown(lab: Lab, live_cluster: None, outside: Outside) -> None:
     """The launcher runs in the container, and so does what root there puts in the place of its interpreter."""
     replace = 'it=$(command -v python3) && rm "$it" && printf "#!/bin/sh\necho {}\n" > "$it" && chmod 755 "$it"'
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "sh", "-c", replace)

@@ -43,7 +43,7 @@ def test_a_failure_that_nothing_mends_is_the_first_and_the_engine_stopped(lab: L
 
 @pytest.mark.parametrize("one", [one for one in INJECTIONS if not one.known], ids=lambda one: one.id)
 def test_what_may_go_on_is_named_and_the_engine_left_running(lab: Lab, no_cluster: None, fault: Fault, one: Injection) -> None:
-    """Somebody did that, and may undo it: the next run takes the engine over."""
+    """A person did that, and may undo it: the next run takes the engine over."""
     with injected(lab, one) as found:
         fault.now(found.at)
         fault.answered(found.play, "First to fail: ", "The engine runs on: nothing proves that it cannot serve" if one.lasts else "", where=one.host)

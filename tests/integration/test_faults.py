@@ -46,7 +46,7 @@ TO_WORKER = "ray_worker : Run Ray's worker"
 TO_SERVE = "vllm_server : Start the engine"
 TO_PROOF = "proof : Read what each node has sent"
 
-#: A port of the nodes' loopback that is nobody's.
+#: An unused port of the nodes' loopback.
 HUB_PORT = 18080
 
 
@@ -239,7 +239,7 @@ def test_teardown_without_a_node_that_is_lost(lab: Lab, live_cluster: None, faul
 
 
 def test_ssh_to_the_head_lost_before_the_proof(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Nobody can say any more whether the engine serves: it is left alone, with the rank on the other node."""
+    """Whether the engine serves is unknown: it is left alone, with the rank on the other node."""
     played, cut_at = play_losing_ssh(lab, TO_PROOF, HEAD)
     fault.now(cut_at)
     unheard = f"Not reached any more, so what runs there is unknown: {HEAD}. Remedy: See that ssh answers there"

@@ -79,7 +79,7 @@ def test_a_fresh_machine_gets_as_far_as_a_spark(machine: t.Callable[..., subproc
     ready = long[: long.index("pip install -r requirements.txt") + 1]
     assert short[0] == ready[0] and len(ready) == 4, "both pages begin with the same packages"
     doctors = [short[1], long[len(ready)]]
-    assert doctors[0] == "./gb10 doctor spark1 spark2" and doctors[1].startswith("ansible-playbook gb10.cluster.doctor -i spark1,spark2,")
+    assert doctors[0] == "./gb10 doctor spark-1 spark-2" and doctors[1].startswith("ansible-playbook gb10.cluster.doctor -i spark-1,spark-2,")
     # As in a shell: each line in the one before it, and the first that fails ends it. The short form makes the environment, and the page's own
     # lines find it there. A password that -K asks for is an empty line.
     typed = [short[0], f"set +e\n{doctors[0]}\nset -e", *ready[1:], f"set +e\necho | {doctors[1]}"]
@@ -87,5 +87,5 @@ def test_a_fresh_machine_gets_as_far_as_a_spark(machine: t.Callable[..., subproc
     shown = done.stdout + done.stderr
     print(shown)
     # The machine has no host of that name: this is where a Spark is needed, and everything before works.
-    assert shown.count("block  node.answers  spark1, spark2") == len(doctors), shown
-    assert "\nansible-playbook -i spark1,spark2, gb10.cluster.doctor\n" in f"\n{done.stderr}", "the short form prints the line that it runs"
+    assert shown.count("block  node.answers  spark-1, spark-2") == len(doctors), shown
+    assert "\nansible-playbook -i spark-1,spark-2, gb10.cluster.doctor\n" in f"\n{done.stderr}", "the short form prints the line that it runs"

@@ -135,7 +135,7 @@ def test_run_while_the_engine_is_being_stopped(lab: Lab, live_cluster: None, fau
 
 
 def test_launcher_killed_then_the_engine(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Without its launcher the engine serves on; when both were killed nobody noted how it ended."""
+    """Without its launcher the engine serves on; when both were killed, its end was not noted."""
     found = status(lab)
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", f"import os; os.kill({found['launcher']}, 9)")
     assert not fault.completes().changed
@@ -162,7 +162,7 @@ def test_note_of_the_engine_broken(lab: Lab, live_cluster: None, fault: Fault) -
     fault.completes()
 
 
-# --- containers that somebody handled ---------------------------------------------------------------------------------------
+# --- containers that were changed by hand ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["restarted", "stopped and started"])
@@ -239,7 +239,7 @@ def test_image_replaced_under_its_tag(lab: Lab, live_cluster: None, fault: Fault
 
 
 def test_image_of_an_earlier_recipe(lab: Lab, no_cluster: None, fault: Fault) -> None:
-    """As after an upgrade of the collection: the live engine keeps its image until somebody consents, then both nodes get the same files."""
+    """As after an upgrade of the collection: the live engine keeps its image until a person consents, then both nodes get the same files."""
     for host in (HEAD, WORKER):
         lab.run(host, "sh", "-c", 'printf "FROM %s\nLABEL io.gb10.recipe=earlier\n" "$1" | docker build --quiet --tag "$1" -', "sh", IMAGE)
     assert lab.play(skip_tags="image").rc == 0
@@ -321,7 +321,7 @@ def test_a_halted_engine_is_taken_away_with_consent_alone(lab: Lab, live_cluster
 
 
 def test_work_by_docker_exec_keeps_its_container(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Our own engine is idle, and says so; what somebody else serves in the worker's container, it cannot know."""
+    """Our own engine is idle, and says so; it cannot know what a foreign process serves in the worker's container."""
     serve = 'printf "import time\\ntime.sleep(900)\\n" > /tmp/vllm && exec python3 /tmp/vllm serve mine'
     lab.run(WORKER, "docker", "exec", "--detach", WORKER_CONTAINER, "sh", "-c", serve)
     played = lab.play("teardown")
@@ -373,7 +373,7 @@ def test_two_inventories_with_swapped_heads(lab: Lab, live_cluster: None, fault:
 
 
 def test_a_lock_that_was_broken_stops_its_old_holder(lab: Lab, live_cluster: None, fault: Fault) -> None:
-    """Somebody takes the lock while a teardown runs: it takes nothing away."""
+    """Another run takes the lock while a teardown runs: the teardown removes nothing."""
 
     def take() -> None:
         for host in (HEAD, WORKER):

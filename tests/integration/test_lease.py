@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A mode for one command: up, the command, and back, whatever the command does and whoever is killed."""
+"""A mode for one command: up, the command, and back, whatever the command does and whichever process is killed."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_when_the_caller_is_killed_the_nodes_end_the_lease_and_start_the_service
 
 
 def test_when_the_caller_is_killed_on_the_way_back_the_nodes_start_the_service_before(leases: Leases) -> None:
-    """Nothing is there for the lease any more, and nobody brings up what was there before it."""
+    """Nothing is there for the lease any more, and the layout before it is not brought up."""
     leases.declare("singles")
     # The play after the one that hands over to the nodes. The way there has it, too.
     killed = Killed("PLAY [Start the companions that the mode has", 2)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import collections
 import json
+import subprocess
 
 import pytest
 
-from .lab import HEAD, WORKER, Lab, Play
+from .lab import HEAD, INVENTORY, ROOT, WORKER, Lab, Play
 
 #: Files of the role engine, and other roles, that each stage runs; `validate` runs always, the lock around every stage that changes something,
 #: `abort_before` notes what is there before, `engine_judge` resolves what the engine is given.
@@ -98,7 +99,7 @@ def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
 def test_report_is_complete(converged):
     report = converged.stat("gb10_report")
     assert report["engine"]["live"] is True
-    # The lock has seen the engine, so that nothing is dropped and nobody asks.
+    # The lock has seen the engine, so that nothing is dropped and the engine is not asked again.
     assert list(report["stages"]) == ["preflight", "image", "model", "ray", "serve", "proof"]
     assert {proof["verdict"] for proof in report["proofs"]} == {"pass"}
     of_ranks = {"completion", "rank_hosts", "halted", "env", "env_same", "fabric", "secrets"}
@@ -197,6 +198,14 @@ def test_a_serve_argument_restarts_the_engine_alone(lab, converged):
     after = ids(lab)
     assert (after["head"], after["worker"]) == (before["head"], before["worker"])
     assert after["engine"] != before["engine"]
+
+
+def test_status_fits_on_a_screen(converged):
+    """As typed: the command, Ansible's plays and recap, and what runs on each node."""
+    done = subprocess.run([ROOT / "gb10", "status", "-i", INVENTORY], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    shown = (done.stderr + done.stdout).splitlines()
+    assert done.returncode == 0 and len(shown) <= 18, "\n".join(shown)
+    assert "TASK [" not in done.stdout and any(line.startswith(f"{HEAD}: gb10-gb10-head running since ") for line in shown), done.stdout
 
 
 def test_teardown_leaves_nothing_and_the_next_bring_up_works(lab, converged):

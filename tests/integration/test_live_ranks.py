@@ -16,7 +16,7 @@ from .lab import HEAD, WORKER, Lab
 EXECUTORS = {"ray": {}, "native": {"gb10_profile": "lab_tiny_native_tp2"}}
 #: The name of the interface in the form of NCCL's exact match: another value with the same meaning.
 OWN = {"NCCL_SOCKET_IFNAME": "=eth1"}
-#: Known to nobody but these libraries, and without an effect here.
+#: Known to these libraries only, and without an effect here.
 MISSING, STALE = {"UCX_LOG_LEVEL": "warn"}, {"LMCACHE_STALE": "22", "WANDB_API_KEY": "4f1c9a77d02b"}
 
 
@@ -63,7 +63,7 @@ def test_traffic_over_the_management_network_is_caught(lab: Lab, no_cluster: Non
     played = lab.play(gb10_host_env={"GLOO_SOCKET_IFNAME": "eth0"}, **chosen)
     fault.answered(played, "outside the fabric over eth0", "GLOO_SOCKET_IFNAME", where="both")
     assert "proof.fabric" in played.said
-    # It gives tokens, so it is left to whoever wants to look.
+    # It gives tokens, so it is left running for inspection.
     fault.left(live=True)
     fault.completes(gb10_allow_restart=True, **chosen)
     assert not lab.play(**chosen).changed

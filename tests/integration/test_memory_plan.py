@@ -58,7 +58,7 @@ def argv(lab: Lab) -> list[str]:
     return lab.json(HEAD, RUN)["argv"]
 
 
-def test_a_size_of_the_cache_is_applied_once_a_start_is_on_record(lab: Lab, planned: dict[str, t.Any]) -> None:
+def test_a_size_of_the_cache_is_applied_once_a_start_is_recorded(lab: Lab, planned: dict[str, t.Any]) -> None:
     refused = lab.play(gb10_kv_cache="recorded", **planned)
     assert refused.rc != 0 and "no start of this image, profile and driver with 2048 tokens is recorded" in refused.said
     assert "-e gb10_kv_cache=profile" in refused.said and not lab.containers(HEAD) and ("image", "Ask what the image holds") not in refused.tasks()
@@ -66,10 +66,10 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_on_record(lab: Lab, plan
     first = lab.play(**planned)
     assert first.rc == 0, first.failures
     assert FLAG not in argv(lab) and first.stat("gb10_report")["kv_cache"] == {"bytes": None, "why": ""}
-    said = lab.play("status").said
-    assert said.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
+    shown = str(lab.play("status").stat("gb10_status"))
+    assert shown.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
 
-    # The same engine with another cache is another engine: nobody's is taken away unasked, and in its place the new one is admitted.
+    # The same engine with another cache is another engine: none is removed without consent, and in its place the new one is admitted.
     kept = lab.play(gb10_kv_cache="recorded", **planned)
     assert kept.rc != 0 and "gb10_allow_restart=true" in kept.failures and FLAG not in argv(lab)
     applied = lab.play(gb10_kv_cache="recorded", gb10_allow_restart=True, **planned)

@@ -102,8 +102,8 @@ def test_a_service_that_does_not_come_up_gives_way_to_the_pair_before(modes: Mod
     modes.said("cluster")
 
 
-def test_a_pair_that_does_not_come_up_is_on_record_on_both_nodes_and_gives_way_when_asked(modes: Modes) -> None:
-    """A task that fails on one node takes the others out of all plays that follow, unless somebody puts them back."""
+def test_a_pair_that_does_not_come_up_is_recorded_on_both_nodes_and_gives_way_when_asked(modes: Modes) -> None:
+    """A task that fails on one node takes the others out of all plays that follow, unless they are put back."""
     modes.change("singles")
     broken = Broken(modes, "lab_broken_tp2", "lab_tiny_tp2", lambda path: {"hosts": {host: {"gb10_profile": path} for host in (HEAD, WORKER)}})
     failed = broken.modes.change("cluster", rc=1)
@@ -165,7 +165,7 @@ def test_a_node_that_never_comes_back_is_named_and_the_rest_is_cleared_by_consen
         assert modes.clusters(HEAD) == set() and modes.record(HEAD)["phase"] == "failed"
     finally:
         boot(WORKER)
-    # Its unit waits for a head that is gone, and keeps nobody from the cluster while it does.
+    # Its unit waits for a head that is gone, and does not keep others from the cluster while it does.
     await_state(modes.lab, WORKER, unit(PAIR), lambda: state(modes.lab, WORKER, PAIR)["reason"] == f"waits for {HEAD}")
     modes.change("off")
     modes.said("off")

@@ -143,7 +143,7 @@ def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(la
     made = lab.play("import", gb10_import=str(tmp_path / "tiny.yaml"), gb10_import_to=str(tmp_path), gb10_import_revisions=pinned)
     assert made.rc == 0 and made.stat("gb10_imported")["id"] == "tiny", made.failures
     profile = tmp_path / "tiny.yml"
-    # Nobody has tried it, so it is asked for arithmetic, which a model of one sentence does not know: it is left running.
+    # It is untested, so it is asked for arithmetic, which a model of one sentence does not know: it is left running.
     wrong = lab.play(gb10_profile=str(profile))
     assert wrong.rc != 0 and "answers.arithmetic" in wrong.said, wrong.failures
     assert "the cluster works" in says(lab, HEAD, "gb10", "tiny")

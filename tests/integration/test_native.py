@@ -44,7 +44,7 @@ def rank_lives(lab: Lab, host: str, role: str) -> bool:
 
 
 def kill_rank(lab: Lab) -> None:
-    """Kill the worker's rank, and wait until its main process has followed: the head is told by nobody."""
+    """Kill the worker's rank, and wait until its main process has followed: the head is not notified."""
     lab.run(WORKER, "docker", "exec", "gb10-gb10-worker", "python3", "-c", KILL_RANK)
     lab.run(WORKER, "timeout", "60", "sh", "-c", "while docker top gb10-gb10-worker -eo pid,args | grep -q 'vllm serve'; do :; done")
 
@@ -89,7 +89,7 @@ def test_a_rank_that_died_while_idle_is_shown_and_replaced_unasked_with_its_peer
 
     status = lab.play("status", **NATIVE)
     assert f"the engine is dead: no rank lives on {WORKER}" in status.said
-    # Nobody but one who asks is told.
+    # Only status shows it.
     fault.row.seconds = f"{status.ended - killed:.1f}"
     fault.row.where, fault.row.left = WORKER, "the head's rank alone"
     fault.nothing_left_behind()

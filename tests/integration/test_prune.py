@@ -33,7 +33,7 @@ FILES = {
     "engine/20261002T010000Z-0a1c.log": 1,
     "engine/notes.txt": 40,
     "containers/gb10-gb10-head-0123456789ab.log": 40,
-    "containers/somebody.log": 40,
+    "containers/foreign.log": 40,
 }
 GOING = ["engine/20261001T010000Z-0a1b.log", "engine/20261001T010000Z-0a1b.log.1", "containers/gb10-gb10-head-0123456789ab.log"]
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What somebody sees who only installed the tarball and has two host names: the doctor beside a stack that was started by hand, init, preflight.
+"""What a user sees who only installed the tarball and has two host names: the doctor beside a stack that was started by hand, init, preflight.
 
 No inventory of ours, no clone: another directory, an empty ansible.cfg, and ssh as a person's own configuration would have it.
 """
@@ -44,7 +44,7 @@ class Output:
 
 
 class Stranger:
-    """Somebody with an installed collection, an account on the nodes, and nothing else."""
+    """A user with an installed collection, an account on the nodes, and nothing else."""
 
     def __init__(self, place: Path, addresses: tuple[str, str]) -> None:
         self.place = place
@@ -161,7 +161,7 @@ def test_the_doctor_finds_a_variable_that_one_rank_has_and_the_other_has_not(lab
         record = stranger.record("doctor.json")
         assert record["counts"]["unknown"] > 0 and any("vllm serve" in line for line in record["found"])
 
-        # Nothing is loaded beside an engine, whoever started it.
+        # Nothing is loaded next to an engine, no matter who started it.
         refused = lab.play("doctor", tags="fabric")
         assert refused.rc != 0 and "serves" in refused.failures, refused.stdout
 

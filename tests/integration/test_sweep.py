@@ -4,7 +4,7 @@
 
 """A sweep is set up once, is silent while all is well, and tells once of a companion, a node or an engine that is gone, and once of its return.
 
-Alerts go to a listener on the worker, over the network. The companion is a stand-in (tests/lab/companion) that speaks to nobody.
+Alerts go to a listener on the worker, over the network. The companion is a stand-in (tests/lab/companion) that sends nothing.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
     assert swept.play(gb10_sweep="absent").changed == {}
 
 
-def test_a_companion_that_is_killed_is_told_once_and_so_is_its_return(off: Swept) -> None:
+def test_a_companion_that_is_killed_is_reported_once_and_so_is_its_return(off: Swept) -> None:
     lab = off.lab
     lab.run(HEAD, "systemctl", "kill", "--signal=SIGKILL", SPEECH)
     journal = off.sweep(HEAD)
@@ -188,7 +188,7 @@ def await_answer(lab: Lab, seconds: float = 20) -> None:
     raise AssertionError(f"{SPEECH} did not answer within {seconds} s")
 
 
-def test_a_node_that_does_not_greet_is_told_by_the_other_one(off: Swept) -> None:
+def test_a_node_that_does_not_greet_is_reported_by_the_other_one(off: Swept) -> None:
     lab = off.lab
     names = [unit for unit in ("ssh.socket", "ssh.service") if lab.run(WORKER, "systemctl", "is-active", unit, check=False).strip() == "active"]
     try:
@@ -215,8 +215,8 @@ def test_a_play_at_work_is_not_disturbed(off: Swept) -> None:
         lab.run(HEAD, "systemctl", "start", SPEECH)
 
 
-def test_an_engine_that_is_killed_is_told_once_and_one_that_is_taken_down_is_not_missed(swept: Swept) -> None:
-    """No mode is declared: what runs counts until somebody stops it."""
+def test_an_engine_that_is_killed_is_reported_once_and_one_that_is_taken_down_is_not_missed(swept: Swept) -> None:
+    """No mode is declared: what runs counts until a person stops it."""
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
     assert lab.play("mode", gb10_mode="off", gb10_mode_forget=True, **swept.variables).rc == 0
     try:

@@ -166,7 +166,7 @@ def test_a_stop_by_a_person_stops_engine_and_container_and_a_start_brings_both_b
 
 
 @pytest.mark.usefixtures("single")
-def test_a_unit_that_somebody_edited_stays_as_it_is(lab: Lab) -> None:
+def test_an_edited_unit_stays_as_it_is(lab: Lab) -> None:
     path = f"/etc/systemd/system/{unit(NODE)}"
     before = lab.run(NODE, "cat", path)
     edited = before.replace("Restart=no", "Restart=always")

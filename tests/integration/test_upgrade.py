@@ -112,7 +112,7 @@ def test_nothing_live_is_restarted_and_each_older_part_is_renewed_by_its_own_pla
 
 
 def test_units_of_the_older_version_come_back_after_a_reboot_and_are_taken_away(upgrade: Upgrade) -> None:
-    """Nobody ran a play of this version before the nodes went down."""
+    """No play of this version ran before the nodes went down."""
     lab = upgrade.lab
     shut_down(*NODES)
     boot(*NODES)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The whole play from empty nodes to a token: one pull, one build and one download, which begins while the image is copied; a second run asks nobody."""
+"""The whole play from empty nodes to a token: one pull, one build and one download, which begins while the image is copied; a second run asks no one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ COLUMNS = ("Archive", "Taken", "Collection", "Nodes", "GPU", "Driver", "Kernel",
 #: How many members an archive may have.
 MOST_MEMBERS = 50_000
 
-#: How a reader fails on what somebody else made of an archive's JSON.
+#: How a reader fails on JSON that another program wrote.
 FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 

@@ -265,7 +265,7 @@ def model_list() -> str:
             continue
         many = f"{speed['many']:g} ({speed['users']})" if "many" in speed else "-"
         tokens = one["serve"]["max_model_len"]
-        context = f"{tokens // 1024}K" if tokens % 1024 == 0 else f"{tokens // 1000}k"
+        context = f"{tokens / 1024:.0f}K"
         by = f"[{speed['by']}]({speed['source']}), {speed['setup']}"
         rows.append((f"`{name}`", str(nodes), f"{download_gb(one):.0f}", context, f"{speed['one']:g}", many, by))
     rows.sort(key=lambda row: (-int(row[1]), -float(row[4])))

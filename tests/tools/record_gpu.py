@@ -214,7 +214,7 @@ class Recorder:
         self.out, self.nvidia_smi, self.size, self.pace = out, nvidia_smi, size, pace
         self.host = platform.node()
         self.started: list[subprocess.Popen[str]] = []
-        #: (pid, start time) of processes of ours that are nobody's children here.
+        #: (pid, start time) of own processes that are not children of this one.
         self.adopted: list[tuple[int, str]] = []
 
     def write(self, situation: str, name: str, text: str) -> None:

@@ -107,7 +107,7 @@ What is wrong on these machines? The doctor reads, prints verdicts, changes noth
 
 | Command | What it judges |
 |---|---|
-| `ansible-playbook gb10.cluster.doctor -i spark1,spark2,` | [All engines on these machines](#what-runs), no matter who started them. |
+| `ansible-playbook gb10.cluster.doctor -i spark-1,spark-2,` | [All engines on these machines](#what-runs), no matter who started them. |
 | `ansible-playbook -i ./gb10-inventory gb10.cluster.doctor` | May this cluster start its profile? [The preflight](preflight.md): it fails if a rule blocks. |
 | `ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags stacks` | All engines on the cluster's nodes, no matter who started them. |
 | `ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags fabric` | [What the links carry](fabric.md). It loads the network for 10 seconds per pair. |
@@ -123,6 +123,7 @@ processes, minus the memory that was already unexplained when this boot began. T
 Run it right after a boot, before anything uses the GPU:
 
 ```console
+$ ./gb10 baseline
 $ ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline
 ```
 
@@ -141,10 +142,11 @@ It prints one line per node (composed from the texts of the module and the role,
 ## What runs
 
 ```
-ansible-playbook gb10.cluster.doctor -i spark1,spark2,
+./gb10 doctor spark-1 spark-2
+ansible-playbook gb10.cluster.doctor -i spark-1,spark-2,
 ```
 
-judges every engine on these machines, whoever started it: a stack of this collection, eugr's or sparkrun's containers, a compose file, plain `vllm serve`.
+judges every engine on these machines: a stack of this collection, eugr's or sparkrun's containers, a compose file, plain `vllm serve`.
 It needs no inventory file, group, profile or setting. It reads (two module calls per node, some seconds), installs nothing and changes nothing. Findings do not
 fail the play unless you ask for it (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
 
@@ -158,7 +160,7 @@ fail the play unless you ask for it (`-e gb10_fail_on_block=true`, `-e gb10_fail
 - Rules are tuned and silenced by id, as with the preflight ([rules.md](rules.md#tuning)): `-e '{{"gb10_silenced": ["ray.open"]}}'`.
 - The verdict is also written as JSON to `~/.cache/gb10/doctor.json` on the controller (`gb10_doctor_path`), in the preflight's schema.
 
-The module [stack_info](../plugins/modules/stack_info.py) returns the same facts without a verdict: `ansible -i spark1, all -b -m gb10.cluster.stack_info`.
+The module [stack_info](../plugins/modules/stack_info.py) returns the same facts without a verdict: `ansible -i spark-1, all -b -m gb10.cluster.stack_info`.
 
 ## Output
 

@@ -185,7 +185,7 @@ class TimeUp(Exception):
 
 
 class Interrupted(Exception):
-    """Somebody ended the run, and with it a command."""
+    """The run was ended, and with it a command."""
 
 
 class Screen:

@@ -29,7 +29,7 @@ class Listener:
 
 
 def certificate(folder: Path) -> Path:
-    """Make a certificate of 127.0.0.1 that nobody but itself vouches for; return the file with it and its key."""
+    """Make a certificate of 127.0.0.1 that is self-signed; return the file with it and its key."""
     path = folder / "server.pem"
     subprocess.run(
         [

@@ -51,7 +51,7 @@ def lines(
         (None, NONE, True, "Whether an engine served before this play is unknown, so nothing was stopped."),
     ],
 )
-def test_what_may_be_somebody_elses_is_left_alone(before, now, kept, said):
+def test_what_may_be_foreign_is_left_alone(before, now, kept, said):
     verdict = lines(before, now)
     assert verdict[0] is kept and said in verdict[1]
 
@@ -59,7 +59,7 @@ def test_what_may_be_somebody_elses_is_left_alone(before, now, kept, said):
 @pytest.mark.parametrize(
     ("before", "now", "known", "kept", "said"),
     [
-        # Nobody knows why it gives no token: it may still give one, and the next run takes it over.
+        # Why it gives no token is unknown: it may still give one, and the next run takes it over.
         (NONE, NEW, False, True, "The engine runs on: nothing proves that it cannot serve"),
         (OLD, NEW, False, True, "To go on waiting run the same play again, which takes it over; to stop it run the playbook teardown"),
         (NONE, NEW, True, False, "are stopped; the next run replaces them"),
@@ -116,7 +116,7 @@ def test_the_first_failure_of_all_nodes_stands_above_the_others():
     ("result", "runs"),
     [
         ({"failed": True, "started_run": "new"}, ["new"]),
-        # One that gave a token may be answering somebody by now; one that was there before is not this play's.
+        # One that gave a token may be answering a request by now; one that was there before is not this play's.
         ({"failed": False, "started_run": "new"}, []),
         ({"failed": True, "started_run": "", "run_id": "old"}, []),
         ({"failed": True, "msg": "not reached"}, []),

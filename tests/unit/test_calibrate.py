@@ -70,7 +70,7 @@ def found_in(path, words):
     return [word for word in words if word.lower().encode() in raw]
 
 
-def test_an_archive_of_a_machine_without_docker_names_nobody_and_replays_to_the_same(machine):
+def test_an_archive_of_a_machine_without_docker_is_anonymous_and_replays_to_the_same(machine):
     path = machine / "out.tar.gz"
     done = calibrate(machine, gb10_calibrate_to=str(path))
     assert done.rc == 0 and "changed=0" in done.stdout, done.out

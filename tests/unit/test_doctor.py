@@ -144,7 +144,7 @@ def test_a_node_that_cannot_be_reached_is_reported_and_the_other_judged(doctor: 
     assert record["matrix"]["clock.synchronized"]["127.0.0.1"] == "not_judged" and record["matrix"]["clock.synchronized"]["localhost"] != "not_judged"
 
 
-def test_a_node_where_nobody_may_become_root_is_reported(doctor: Doctor) -> None:
+def test_a_node_without_root_is_reported(doctor: Doctor) -> None:
     code, output = doctor.trees(
         {"spark-1": doctor.node("a")}, gb10_become=True, ansible_become_user="nobody", ansible_become_exe="/nonexistent/sudo",
         ansible_become_method="ansible.builtin.sudo",

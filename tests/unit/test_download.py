@@ -21,7 +21,7 @@ import yaml
 REPO, GIB = "org/tiny", 1024**3
 #: A user that has no account.
 ONE = 4711
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become another account")
 PROFILE = {
     "schema": 1,
     "id": "tiny",
@@ -95,7 +95,7 @@ def test_a_cache_in_a_users_home_is_made_by_that_user(tmp_path: Path, theirs: Pa
 @AS_ROOT
 @pytest.mark.parametrize("link", [".cache", ".cache/huggingface", ".cache/new"])
 @pytest.mark.parametrize("target", ["etc", "etc/ssh.service.d"])
-def test_a_link_that_a_user_puts_in_the_caches_way_leads_nobody(tmp_path: Path, theirs: Path, link: str, target: str) -> None:
+def test_a_link_that_a_user_puts_in_the_caches_way_is_not_followed(tmp_path: Path, theirs: Path, link: str, target: str) -> None:
     """The look may have been before the link."""
     path = theirs / "home" / link
     path.parent.mkdir(exist_ok=True)

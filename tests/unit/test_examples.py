@@ -52,7 +52,7 @@ def test_its_settings_are_right(example: str, playbook: str, node: str) -> None:
     more = ["--extra-vars", json.dumps({"gb10_single": node})] if node else []
     done = through_ansible.run("playbook", "-i", f"inventories/{example}", f"playbooks/{playbook}.yml", "--tags", "validate", "--check", *more)
     assert done.rc == 0, done.out
-    # Its hosts are nobody's yet; beside that nothing is to be said.
+    # Only the example's host names are warned about.
     rows = [line for line in done.out.splitlines() if line.startswith(("  warn", "  block", "  unknown"))]
     assert rows and all("input.placeholder" in row for row in rows), done.out
 

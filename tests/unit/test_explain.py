@@ -84,7 +84,7 @@ def test_check_mode_writes_nothing_and_says_the_same(cluster, tmp_path):
     assert code == 0 and "kernel-oom-engine on spark-2" in text and not (tmp_path / "why.json").exists()
 
 
-def test_an_error_that_nobody_knows_is_unknown_with_its_last_lines(tmp_path):
+def test_an_unknown_error_is_shown_with_its_last_lines(tmp_path):
     (tmp_path / "docker.log").write_text("INFO 11-21 02:00:00 [x.py:1] hello\nERROR 11-21 02:00:01 [x.py:2] KeyError: 'layer.3'\nRuntimeError: over\n")
     code, text = explain("docker.log", cwd=tmp_path)
     assert code == 0 and "The cause is unknown: unknown on docker at" in text and "KeyError: 'layer.3'" in text and "RuntimeError: over" in text

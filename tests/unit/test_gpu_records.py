@@ -40,7 +40,7 @@ def lines(record):
     return engine_log.plain_lines(record.log)
 
 
-def test_models_of_five_kinds_are_on_record():
+def test_models_of_five_kinds_are_recorded():
     kinds = {record.shape["config"]["model_type"] for record in LOADED}
     assert {"qwen3", "qwen3_moe", "gpt_oss", "nemotron_h", "deepseek_v2"} <= kinds
     assert any(record.directory.name.endswith("2026-11-24") for record in MEASURED)

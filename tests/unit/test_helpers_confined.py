@@ -75,7 +75,7 @@ def test_no_helper_says_otherwise():
     assert said == {*EXCEPTIONS, ("module_utils/_docker/engine_api.py", "Volumes")}
 
 
-def test_whoever_makes_a_container_is_known():
+def test_the_maker_of_a_container_is_known():
     made = {name for name, call in calls("create") if any(word in ast.unparse(call.func) for word in ("docker.create", "containers.create"))}
     assert made == {*LASTING, "module_utils/_docker/sdk.py"}
     assert len(calls("run_throwaway")) >= 6

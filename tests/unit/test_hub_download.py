@@ -218,7 +218,7 @@ def test_of_a_file_that_never_came_nothing_stays(hub: t.Any) -> None:
     ],
 )
 def test_a_refusal_in_words(monkeypatch: pytest.MonkeyPatch, status: int, headers: dict[str, str], token: bool, words: str) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "https://somebody:secret@hub.lan/")
+    monkeypatch.setenv("HF_ENDPOINT", "https://someone:secret@hub.lan/")
     if token:
         monkeypatch.setenv("HF_TOKEN_PATH", "/run/secrets/token")
     else:

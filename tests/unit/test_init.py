@@ -120,7 +120,7 @@ def test_check_mode_shows_all_and_writes_nothing(nodes: Nodes) -> None:
     assert not nodes.directory.exists()
 
 
-def test_a_file_of_somebody_is_named_and_what_was_asked_for_is_written_elsewhere(nodes: Nodes) -> None:
+def test_a_foreign_file_is_named_and_the_inventory_is_written_elsewhere(nodes: Nodes) -> None:
     nodes.directory.mkdir()
     (nodes.directory / "hosts.yml").write_text("mine: {}\n", encoding="utf-8")
     code, output = nodes.init()
@@ -165,7 +165,7 @@ def test_a_refused_sudo_is_reported_and_asked_for_next_time(nodes: Nodes) -> Non
 
 
 def test_text_from_a_node_is_never_evaluated(nodes: Nodes) -> None:
-    """Whoever owns a node must not run code on the controller, neither now nor when the inventory is read."""
+    """The owner of a node must not run code on the controller, neither now nor when the inventory is read."""
     trap = "{{ lookup('ansible.builtin.pipe', 'touch " + str(nodes.place / "trapped") + "') }}"
     for answer in nodes.answers.values():
         answer["gpus"][0]["name"] = f"{trap}\n- evil: 1"

@@ -55,7 +55,7 @@ def test_an_inventory_says_what_its_nodes_have(tmp_path):
     assert "warn plan.profile node-1, node-2 tight:" in text and "GiB on each node Spark with 64 GB Spark with 128 GB when how" in text
 
 
-def test_a_plan_that_nobody_chose_a_profile_for_says_so(tmp_path):
+def test_a_plan_without_a_chosen_profile_says_so(tmp_path):
     code, text = run(cwd=tmp_path)
     assert code == 0 and "gb10_profile is not set, so this is for the default, nemotron_3_super_tp2; choose another with -e gb10_profile=ID" in text, text
     assert "is not set" not in run(cwd=tmp_path, gb10_profile="nemotron_3_super_tp2")[1]
@@ -96,7 +96,7 @@ def test_check_mode_writes_nothing_and_an_unknown_model_is_unknown(tmp_path):
     profile = {
         "schema": 1,
         "id": "mine",
-        "model": {"repo": "somebody/something"},
+        "model": {"repo": "someone/something"},
         "image": {"base": "nvcr.io/nvidia/vllm:26.04-py3", "layers": []},
         "parallel": {"tensor": 1},
         "executor": "native",

@@ -110,7 +110,7 @@ def looks_into_texts(source: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("path", PLUGINS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_code_takes_a_text_of_ours_apart(path):
+def test_no_code_parses_the_collections_texts(path):
     found = looks_into_texts(path.read_text(encoding="utf-8"))
     assert found == [], "hand the information over as a field of the error or the finding"
 
@@ -169,7 +169,7 @@ def jinja_files() -> list[Path]:
     return sorted(path for part in ("roles", "playbooks") for end in ("yml", "j2") for path in (ROOT / part).rglob(f"*.{end}") if "meta" not in path.parts)
 
 
-def test_no_template_takes_a_text_of_ours_apart():
+def test_no_template_parses_the_collections_texts():
     found = {str(path.relative_to(ROOT)): match.group() for path in jinja_files() if (match := JINJA.search(path.read_text(encoding="utf-8")))}
     assert {name: text for name, text in found.items() if name not in FOREIGN_TASKS} == {}
 
@@ -241,7 +241,7 @@ def test_an_id_that_is_made_twice_is_seen():
 
 
 def test_what_is_made_is_known_and_what_is_known_is_made():
-    """So that it can be silenced. Whoever makes a finding lists its id in a table of its own, `IDS`."""
+    """So that it can be silenced. A module that makes a finding lists its id in its table `IDS`."""
     made = set().union(*made_by_file().values())
     of_rules = {row["id"] for row in rules()}
     assert made - NEVER_STOP - finding_ids.known_ids() == set()

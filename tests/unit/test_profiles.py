@@ -83,7 +83,7 @@ exec "$@"
 
 @pytest.fixture
 def pair(tmp_path):
-    """An inventory of this machine, and of one that nobody reaches. Returns the arguments that choose it."""
+    """An inventory of this machine, and of an unreachable one. Returns the arguments that choose it."""
     sudo = tmp_path / "sudo"
     sudo.write_text(SUDO, encoding="utf-8")
     sudo.chmod(0o755)
@@ -97,7 +97,7 @@ def pair(tmp_path):
 
 SAME_USER = {"ANSIBLE_BECOME_ALLOW_SAME_USER": "true"}
 #: Keeps it off the nodes of an inventory that ansible.cfg names.
-NOBODY = ("-i", "localhost,")
+NO_CLUSTER = ("-i", "localhost,")
 
 
 def test_nodes_are_asked_and_one_that_is_gone_hides_nothing(own, pair):
@@ -115,16 +115,16 @@ def test_nodes_are_asked_and_one_that_is_gone_hides_nothing(own, pair):
     assert {id: fits[id]["fits"] for id in ("one", "huge", "small")} == {"one": "in part", "huge": "unknown", "small": "unknown"}
     assert record["nodes"]["spark-1"]["answered"] and not record["nodes"]["spark-2"]["answered"]
     assert fits["one"]["to_fetch"] == {"spark-1": {"org/small": 0.0}}
-    code, output, text = ansible("playbook", *NOBODY, *LIST, cwd=own.parent, env=SAME_USER, **settings)
+    code, output, text = ansible("playbook", *NO_CLUSTER, *LIST, cwd=own.parent, env=SAME_USER, **settings)
     assert code != 0 and "profiles.json exists on the controller, and is not replaced" in text, output
 
 
-def test_an_inventory_without_the_cluster_asks_nobody(own, pair):
-    code, output, text = ansible("playbook", *NOBODY, *LIST, cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
+def test_an_inventory_without_the_cluster_asks_no_node(own, pair):
+    code, output, text = ansible("playbook", *NO_CLUSTER, *LIST, cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
     assert code == 0 and "No node was asked what fits it" in text and "[spark-1" not in text, output
     assert json.loads((own.parent / "new.json").read_text(encoding="utf-8"))["nodes"] == {}
 
 
 def test_check_mode_writes_no_file(own, pair):
-    code, output, _text = ansible("playbook", *NOBODY, *LIST, "--check", cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
+    code, output, _text = ansible("playbook", *NO_CLUSTER, *LIST, "--check", cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
     assert code == 0 and not (own.parent / "new.json").exists(), output

@@ -26,11 +26,17 @@ PHRASES = {
     r"\bfor want of\b": "out of",
     r"\btakes? not\b": "does not accept",
     r", needed (?:is|are)\b|; needed (?:is|are)\b": "expected",
-    r"\bis no (?:number|list|mapping|name|path|port|file)\b": "is not a …",
+    r"(?<![Tt]here )(?<!what )\bis no (?!longer\b|such\b|more\b|other\b|one\b)[a-z]+": "is not a …",
+    r"\b[Nn]obody\b|\b[Ss]omebody\b|\b[Ww]hoever\b": "name who acts: no process, a person, another run",
+    r"\bat hand\b": "available, loaded",
+    r"\bon record\b": "recorded",
+    r"\bof ours\b": "this collection's, own",
+    r"\bgives? out\b|\bgiven out\b": "serves",
+    r"\b(?:is|are|was|were) told\b": "gets, is notified",
+    r"\bdef (?:told|stays)\b|\bGiver\b": "result_of, remaining, …",
     r"\bof its own accord\b": "by itself",
     r"\bhas no hope\b": "cannot work",
     r"\bby halves\b": "incomplete",
-    r"\bnobody (?:tells?|can say|can tell|has yet)\b": "it is unknown",
     r'"""(?:Say|Tell) whether\b': "Return whether",
     r"\btold apart\b": "distinguished",
     r"\bc(?:annot|ould not) be told\b": "is unknown",
@@ -51,7 +57,7 @@ PHRASES = {
 }
 
 #: Words of other programs, which stay as they are.
-FOREIGN = ("Not synchronised",)
+FOREIGN = ("Not synchronised", "models nobody node none", "somebody@", "guide for somebody who")
 
 #: Files that are not clean yet. This list must shrink to nothing.
 LEFT: frozenset[str] = frozenset()

@@ -64,16 +64,16 @@ CASES: dict[str, tuple[str, dict[str, dict[str, t.Any]], str, bool]] = {
     "neither image nor model was looked at": ("engine", {}, "__engine_provides", False),
     "a worker that needs nothing": ("ray_worker", of_ray({"__ray_head_result": PLANNED}), "__ray_worker_is_as_wanted", True),
     "a worker that needs something": ("ray_worker", of_ray({"__ray_head_result": {"actions": ["create"]}}), "__ray_worker_is_as_wanted", False),
-    "a worker that nobody planned": ("ray_worker", of_ray({"__ray_head_result": SKIPPED}), "__ray_worker_is_as_wanted", False),
+    "an unplanned worker": ("ray_worker", of_ray({"__ray_head_result": SKIPPED}), "__ray_worker_is_as_wanted", False),
     "a role that runs alone": ("ray_worker", {}, "__ray_worker_is_as_wanted", False),
     "a head under a live engine": ("ray_head", {WORKER: {"__gb10_engine_before": {"engine": {"live": True}}}}, "__ray_head_stays", True),
     "a head without an engine": ("ray_head", {WORKER: {"__gb10_engine_before": {"engine": {"live": False}}}}, "__ray_head_stays", False),
     "the lock has seen the head's engine": ("gb10", locked({"live": True}), "__gb10_engine_seen", True),
     "the lock has seen that it has ended": ("gb10", locked({"live": False}), "__gb10_engine_seen", False),
     "the lock could not see it": ("gb10", locked(None), "__gb10_engine_seen", False),
-    "nobody took the lock": ("gb10", {}, "__gb10_engine_seen", False),
+    "the lock was not taken": ("gb10", {}, "__gb10_engine_seen", False),
     "what the lock has seen served before": ("gb10", locked({"live": True}), "__gb10_engine_before['engine']['live'] | default('unknown')", True),
-    "a head that nobody asked about": ("ray_head", {WORKER: {"__gb10_engine_before": {}}}, "__ray_head_stays", False),
+    "a head that was not asked": ("ray_head", {WORKER: {"__gb10_engine_before": {}}}, "__ray_head_stays", False),
 }
 
 

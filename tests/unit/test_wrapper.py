@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDER = """#!{python}
 import json, os, sys
 with open(os.environ["RECORD"], "w") as record:
-    json.dump({{"argv": sys.argv[1:], "config": os.environ.get("ANSIBLE_CONFIG", ""), "path": sys.argv[0]}}, record)
+    json.dump({{"argv": sys.argv[1:], "config": os.environ.get("ANSIBLE_CONFIG", ""), "path": sys.argv[0],
+               "shown": os.environ.get("ANSIBLE_DISPLAY_OK_HOSTS", "true")}}, record)
 sys.exit(int(os.environ.get("ENDS", "0")))
 """
 #: Takes the place of python3 where an environment is made: `-m venv DIR` makes one whose python records what pip is asked for.
@@ -75,9 +76,9 @@ HERE = ["-i", "gb10-inventory"]
 @pytest.mark.parametrize(
     ("typed", "runs"),
     [
-        (["init", "spark1", "spark2"], ["-i", "spark1,spark2,", "gb10.cluster.init"]),
-        (["init", "spark1", "-K"], ["-i", "spark1,", "gb10.cluster.init", "-K"]),
-        (["doctor", "spark1", "spark2", "-u", "nvidia"], ["-i", "spark1,spark2,", "gb10.cluster.doctor", "-u", "nvidia"]),
+        (["init", "spark-1", "spark-2"], ["-i", "spark-1,spark-2,", "gb10.cluster.init"]),
+        (["init", "spark-1", "-K"], ["-i", "spark-1,", "gb10.cluster.init", "-K"]),
+        (["doctor", "spark-1", "spark-2", "-u", "nvidia"], ["-i", "spark-1,spark-2,", "gb10.cluster.doctor", "-u", "nvidia"]),
         (["doctor"], [*HERE, "gb10.cluster.doctor"]),
         (["serve", "my_tp2", "--check"], [*HERE, "gb10.cluster.serve", "-e", "gb10_profile=my_tp2", "--check"]),
         (["serve"], [*HERE, "gb10.cluster.serve"]),
@@ -111,9 +112,9 @@ def test_a_line_becomes_the_long_form(clone: Clone, typed: list[str], runs: list
         (["sreve"], "There is no verb 'sreve'."),
         (["find_cluster"], "There is no verb 'find_cluster'."),
         (["../x"], "There is no verb '../x'."),
-        (["status", "spark1"], "status does not accept 'spark1'"),
+        (["status", "spark-1"], "status does not accept 'spark-1'"),
         (["serve", "a", "b"], "serve does not accept 'a b'"),
-        (["init"], "gb10 init spark1 spark2"),
+        (["init"], "gb10 init spark-1 spark-2"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_what_to_type(clone: Clone, typed: list[str], says: str) -> None:
@@ -124,7 +125,7 @@ def test_what_cannot_be_run_is_refused_with_what_to_type(clone: Clone, typed: li
 def test_without_an_inventory_it_says_how_to_write_one(clone: Clone) -> None:
     (clone.path / "gb10-inventory").rmdir()
     done = clone.type("status")
-    assert done.returncode == 2 and "gb10 init spark1 spark2" in done.stderr and not clone.record.exists()
+    assert done.returncode == 2 and "gb10 init spark-1 spark-2" in done.stderr and not clone.record.exists()
 
 
 def test_elsewhere_the_inventory_beside_the_wrapper_is_found(clone: Clone, tmp_path: Path) -> None:
@@ -148,10 +149,18 @@ def test_it_ends_as_the_play_ends(clone: Clone) -> None:
     assert clone.type("status", ENDS="4").returncode == 4
 
 
+@pytest.mark.parametrize(("verb", "shown"), [("status", "false"), ("glance", "false"), ("doctor", "false"), ("serve", "true"), ("teardown", "true")])
+def test_verbs_that_only_read_leave_out_what_went_well(clone: Clone, verb: str, shown: str) -> None:
+    clone.type(verb)
+    assert clone.ran()["shown"] == shown
+    clone.type(verb, ANSIBLE_DISPLAY_OK_HOSTS="true")
+    assert clone.ran()["shown"] == "true", "a setting of the user comes first"
+
+
 def test_without_a_verb_it_lists_them(clone: Clone) -> None:
     done = clone.type()
-    assert done.returncode == 0 and "gb10 init spark1 spark2" in done.stdout
-    assert {"serve", "status", "teardown"} <= set(done.stdout.split("Verbs: ")[1].split())
+    assert done.returncode == 0 and "gb10 init spark-1 spark-2" in done.stdout
+    assert {"serve", "status", "teardown", "preflight", "logs", "glance"} <= set(done.stdout.split("Verbs: ")[1].split())
 
 
 def test_a_clone_without_an_environment_gets_one_and_the_next_line_uses_it(clone: Clone) -> None:
@@ -160,7 +169,9 @@ def test_a_clone_without_an_environment_gets_one_and_the_next_line_uses_it(clone
     assert done.returncode == 0 and "550 MB" in done.stderr
     asked = (clone.record.parent / "record.json.pip").read_text(encoding="utf-8").strip()
     assert asked == f"-m pip install --quiet --disable-pip-version-check -r {clone.path}/requirements.txt"
-    assert clone.ran() == {"argv": [*HERE, "gb10.cluster.status"], "config": f"{clone.path}/ansible.cfg", "path": f"{clone.path}/.venv/bin/ansible-playbook"}
+    ran = clone.ran()
+    assert (ran["argv"], ran["config"]) == ([*HERE, "gb10.cluster.status"], f"{clone.path}/ansible.cfg")
+    assert ran["path"] == f"{clone.path}/.venv/bin/ansible-playbook"
     again = clone.type("status", ANSIBLE_CONFIG="/mine.cfg", NO_VENV="1")
     assert again.returncode == 0 and "550 MB" not in again.stderr and clone.ran()["config"] == "/mine.cfg"
 

@@ -73,7 +73,7 @@ def take(params: Params, boot: str) -> dict[str, t.Any]:
     if doubts and not params["force"]:
         raise ClusterError(
             f"no baseline: {'; '.join(doubts)}",
-            remedy="Reboot the node when nobody uses it and record the baseline right after, or record it anyway with force: true.",
+            remedy="Reboot the node when it is idle and record the baseline right after, or record it anyway with force: true.",
             reason="not at rest",
         )
     meminfo, samples = watch(params)

@@ -53,7 +53,7 @@ CONSTANTS = {
     "allocator": Constant(
         1.5,
         0.7,
-        "activations on record against the arithmetic here: 17.8 GiB at 65536 tokens (Qwen3.6 35B), 14.9 at 32768 (gemma-4-26B), djangodevreng; 0.82 to 1.04 "
+        "recorded activations against the arithmetic here: 17.8 GiB at 65536 tokens (Qwen3.6 35B), 14.9 at 32768 (gemma-4-26B), djangodevreng; 0.82 to 1.04 "
         "times it at 8192 tokens in seven starts on an H100",
     ),
     "graphs": Constant(
@@ -77,8 +77,8 @@ CONSTANTS = {
     "unproven": Constant(
         8.0,
         0.0,
-        "MemAvailable was seen to fall from 29 to 6 GiB within 10 s after 550 s of loading (vllm-project/vllm#56824), so the reserve alone is no margin for "
-        "what nobody started before",
+        "MemAvailable was seen to fall from 29 to 6 GiB within 10 s after 550 s of loading (vllm-project/vllm#56824), so the reserve alone is too small for "
+        "what was not started before",
     ),
     "cuda_end": Constant(
         102.0,

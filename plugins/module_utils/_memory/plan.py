@@ -12,7 +12,7 @@ What the engine does with its two settings for memory (vLLM, gpu_worker.py):
 
 - ``gpu_memory_utilization``: the engine measures weights, activations and graphs in a profiling run and gives the KV cache what is left of that share
   of the whole memory. It refuses to start when less than the share is free at the start, or when one sequence of ``max_model_len`` does not fit the cache.
-- ``kv_cache_memory_bytes``: the cache gets exactly that. The share stays a check at the start and is no budget any more, profiling is skipped, and
+- ``kv_cache_memory_bytes``: the cache gets exactly that. The share stays a check at the start and no longer is a budget, profiling is skipped, and
   nothing holds back what weights, activations and the rest take on top. Starts with it were reported to die in the middle of a request
   (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is recorded.
 

@@ -112,7 +112,7 @@ def _differences(answers: Answers) -> Problems:
 
 
 def _members(group: str, head: str, workers: list[str], play: dict[str, t.Any]) -> Problems:
-    """Who is in the cluster: one head, workers that exist, nobody twice, nobody without a part."""
+    """Who is in the cluster: one head, workers that exist, no node twice, no node without a role."""
     groups, everyone = play["groups"], play["groups"].get("all", [])
     members = groups.get(group, [])
     heads = [host for host in members if host in groups.get("gb10_head", [])]
@@ -255,7 +255,7 @@ def _api(answers: Answers, head: str) -> Problems:
     if owner:
         yield wrong(f"{address} is the address of {owner}, but the API listens on the head", remedy=remedy)
     elif everywhere and values.get("gb10_api_key") == "none":
-        what = f"{address} listens on all networks and gb10_api_key is none: whoever reaches the head can use the model"
+        what = f"{address} listens on all networks and gb10_api_key is none: anyone who reaches the head can use the model"
         yield wrong(what, remedy="name one address of the head, or set gb10_api_key to generate", verdict="warn")
     elif everywhere:
         yield wrong(f"{address} listens on all networks of the head", remedy="name the one address that its users come to", verdict="warn")
@@ -266,13 +266,14 @@ def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Proble
     where, sizes = f"profile {profile['id']}", profile["parallel"]
     ranks, gpus = sizes["tensor"] * sizes["pipeline"] * sizes["data"], len(nodes) * ray_gpus
     heads = profile["memory"]["config"].get("num_attention_heads")
+    alone = f"-e gb10_single={nodes[0]} (or another node) serves it on one node; or " if len(nodes) > 1 and ranks == ray_gpus else ""
     return only_if(
         (
             len(nodes) > TRIED,
             Problem(
                 "input.nodes",
                 "",
-                f"{len(nodes)} nodes: nobody is known to have run this collection on more than {TRIED}; arguments and places of their ranks alone were tested",
+                f"{len(nodes)} nodes: this collection is not known to have run on more than {TRIED}; arguments and places of their ranks alone were tested",
                 remedy="report how it went; to leave this out: gb10_silenced: [input.nodes]",
                 verdict="warn",
                 measured=len(nodes),
@@ -286,7 +287,7 @@ def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Proble
                 where,
                 f"asks for {ranks} ranks (tensor {sizes['tensor']} x pipeline {sizes['pipeline']} x data {sizes['data']}), "
                 f"the cluster has {gpus} GPUs ({len(nodes)} nodes, gb10_ray_gpus {ray_gpus})",
-                remedy="add or remove workers, or choose another profile",
+                remedy=f"{alone}add or remove workers, or choose another profile",
                 measured=gpus,
                 needed=ranks,
             ),

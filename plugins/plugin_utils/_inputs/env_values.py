@@ -59,7 +59,7 @@ def build_env(env: dict[str, t.Any]) -> Problems:
 
 
 def env_of(where: str, id: str, env: dict[str, t.Any]) -> Problems:
-    """What holds for variables of containers, whoever's they are. No value is ever shown: it could be a secret."""
+    """What holds for variables of all containers. No value is ever shown: it could be a secret."""
     yield from validation.env_problems(env, where, id, f"correct the variable in {where}")
     for name, value in env.items():
         name, place = str(name), f"{where}.{name}"

@@ -36,7 +36,7 @@ def judge_host(
     :data:`secrets.KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. ``roots`` is what relative paths of
     profiles are seen from, ``given`` the names that the command line gives values to. Without ``with_profile`` the profile is neither read nor judged.
     Returns ``settings`` (in their types, without secrets and free mappings), ``marks`` (setting → key → :func:`_mark`, of mappings that
-    are the same on all hosts), ``profile`` (None when it can't be used, or nobody asked for it), ``findings``.
+    are the same on all hosts), ``profile`` (None when it can't be used, or it was not requested), ``findings``.
     """
     typed, problems = settings.typed(evaluated)
     problems += [failure.problem(name) for name, failure in failures.items()]

@@ -186,7 +186,7 @@ def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
         entries = _entries(value)
         remedy = f"write {name} as a list: {name}: [{', '.join(entries)}] (on the command line: -e '{json.dumps({name: entries})}')"
     elif option["type"] == "dict" and isinstance(value, str) and (pair := re.fullmatch(r"\s*-*([\w.-]+)[=: ]\s*(\S+)\s*", value)):
-        # As somebody types it who means one entry.
+        # As typed for a list of one entry.
         remedy = f"write {name} as a mapping, on the command line: -e '{json.dumps({name: {pair[1]: yaml_load(pair[2])}})}'"
     else:
         remedy = f"set {name} to {expected}"

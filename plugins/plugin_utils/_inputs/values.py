@@ -138,7 +138,7 @@ FORMS: dict[str, Form] = {
         "choose another gb10_cluster_name",
     ),
     "gb10_confirmed": Form(
-        "input.confirm", bool, "true: without it nobody wants this run", "answer the survey's question with true, or run with -e gb10_confirmed=true"
+        "input.confirm", bool, "true: without it the run is not confirmed", "answer the survey's question with true, or run with -e gb10_confirmed=true"
     ),
     "gb10_bench_concurrency": Form("input.format", concurrencies, "whole numbers from 1 to 1024, with commas between them"),
     "gb10_bench_input": whole(1),
@@ -312,7 +312,7 @@ def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
         yield Problem("input.tenants", where, what, expected, "correct gb10_tenants")
     strange = [] if faults else [(index, one) for index, one in enumerate(tenants) if one.get("node") not in (None, head, *workers)]
     for index, one in strange:
-        what = f"{short(one['node'])} is no node of this cluster, so {short(one['name'])} counts nowhere"
+        what = f"{short(one['node'])} is not a node of this cluster, so {short(one['name'])} is ignored"
         yield Problem("input.tenants", f"gb10_tenants[{index}].node", what, f"one of {', '.join([head, *workers])}", "correct it", verdict="warn")
 
 
@@ -413,7 +413,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
         if given.get(TRUST):
-            # Whatever revision of it somebody put into the cache would run, and nothing compares it.
+            # Any revision of it in the cache would run, and nothing compares it.
             what, remedy = f"{what}; {TRUST} runs code from there, which no commit pins", f"{remedy}, with its revision"
         yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="block" if given.get(TRUST) else "warn")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
@@ -452,7 +452,7 @@ def of_engine(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> Problem
 
 
 def placeholders(node: str, host: str, values: Values) -> Problems:
-    """What stands in the example inventory for an owner's own. Its addresses may well be somebody's beside another ``host``."""
+    """What stands in the example inventory for an owner's own. Its addresses may be real ones next to another ``host``."""
     example = bool(_PLACEHOLDER.search(host))
     fabric, api = values.get("gb10_fabric_address"), values.get("gb10_api_address")
     rows = (

@@ -216,7 +216,7 @@ def swap(draft: Draft) -> None:
 
 
 def _wanted(facts: Facts) -> dict[str, str]:
-    """Return the installed packages that are to be held, with what dpkg is told to do with each."""
+    """Return the installed packages that are to be held, with dpkg's selection of each."""
     patterns = measures.held_patterns()
     return {one.name: one.want for one in facts.packages if one.status == "installed" and any(fnmatch.fnmatchcase(one.plain, each) for each in patterns)}
 

@@ -14,9 +14,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 Services = t.Mapping[str, t.Mapping[str, t.Any]]
 
 
-def lines(found: Services) -> list[str]:
-    """Return the units of a node, each in a line."""
-    return [line for one in table.SERVICES if (line := one.text(dict(found.get(one.key) or {})))]
+#: What the record of an active unit may contain, each a reason to look at it.
+TROUBLE = ("error", "failed", "older", "problems", "said", "undelivered")
+
+
+def is_well(found: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a unit is installed and active, and has nothing to report."""
+    return bool(found.get("installed") and found["active"]) and not any(found.get(word) for word in TROUBLE)
+
+
+def lines(found: Services) -> list[tuple[str, bool]]:
+    """Return the units of a node, each in a line, and whether it is well."""
+    looked = ((one, dict(found.get(one.key) or {})) for one in table.SERVICES)
+    return [(text, is_well(state)) for one, state in looked if (text := one.text(state))]
 
 
 def remaining(found: t.Mapping[str, Services]) -> list[str]:

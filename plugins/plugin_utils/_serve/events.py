@@ -29,7 +29,7 @@ RANK_ENDED, CORE_ENDED = "rank ended", "core ended"
 #: The signatures of what Ray and the engine say of a node, and of a rank, that is gone, the one that says most first. No look need have seen it: a rank
 #: may end as soon as it begins, and of a node that is not heard nothing is.
 DEATHS = ("ray-node-dead", "ray-worker-gone", "rank-died")
-#: Somebody stopped the engine, and its main process ended without a word: both explain the end of every rank.
+#: The engine was stopped, and its main process ended without a message: both explain the end of every rank.
 STOPPED, ENGINE_ENDED = "stopped", "ended"
 
 
@@ -74,7 +74,7 @@ class Deaths:
         self.told: list[int | str] = []
 
     def feed(self, lines: t.Iterable[str]) -> None:
-        """Take in new lines. An address counts below the line that somebody died."""
+        """Take in new lines. An address counts below the line of a death."""
         for line in lines:
             if named := RANK.search(line):
                 self._tell(int(named["rank"]))

@@ -267,7 +267,7 @@ def happened(one: t.Mapping[str, t.Any]) -> float:
 
 
 def _urgency(one: t.Mapping[str, t.Any]) -> int:
-    """Return the place of a finding among others: known causes, errors that nobody knows and suspicions, what to mind."""
+    """Return the place of a finding among others: known causes, unknown errors and suspicions, warnings."""
     if one["verdict"] == "warn":
         return 2
     return 0 if one["certainty"] == KNOWN else 1

@@ -57,7 +57,7 @@ class Content:
 
 
 class NotText(Exception):
-    """A file is no log that can be read; the message says why."""
+    """A file is not a readable log; the message says why."""
 
 
 def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:

@@ -49,7 +49,7 @@ _PASSED_ON = re.compile(
     r"(?=(?:\[[^\]]{1,64}\] )?(?:\([^()]{1,64}\) )*(?:ERROR|CRITICAL)[ :])"
 )
 #: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda,
-#: what pip says of packages that nobody loads, a library that is left out, what Ray says of agents.
+#: what pip says of packages that are not loaded, a library that is left out, what Ray says of agents.
 _NO_ERROR = re.compile(
     r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release|pip's dependency resolver|cannot be preloaded .*: ignored"
     # What torch tries and does not choose while it tunes; every line of such a report names this file.
@@ -160,7 +160,7 @@ def address_of(text: str) -> str:
 
 
 def is_quiet(text: str) -> bool:
-    """Return whether a line is of a level that is no failure. Where a supervisor or a benchmark passed it on, its own level counts."""
+    """Return whether a line is of a level below a failure. Where a supervisor or a benchmark passed it on, its own level counts."""
     return bool(_QUIET.search(_PASSED_ON.sub("", text, count=1)))
 
 

@@ -105,7 +105,7 @@ class JointStart:
         """Stop this node's rank when its turn has come, and wait until all have ended; return False when this node failed."""
         if not self._head:
             self._wait_for(STOPPED, self._grace + STOP_MARGIN, lambda published: any(entry["role"] == "head" for entry in published.values()))
-        # Without the head's rank, which has ended by now, another one answers nobody.
+        # Without the head's rank, which has ended by now, another one answers no request.
         done = self._run("stopped", False, {"lacks_rank": dead or not self._head})
         keep(result, done)
         if done.get("failed"):

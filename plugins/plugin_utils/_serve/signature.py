@@ -95,7 +95,7 @@ class Signature:
         return self.verdict == "block" and self.rank_scope == "cause" and not self.weak
 
     def counts_when(self, quiet: bool) -> bool:
-        """Return whether a line can bear this failure; ``quiet`` is one of a level that is no failure."""
+        """Return whether a line can bear this failure; ``quiet`` is one of a level below a failure."""
         return not quiet or self.verdict != "block" or self.any_level
 
     def answers(self, text: str) -> bool:

@@ -77,7 +77,7 @@ class HaltWatch:
 class RankWatch:
     """Whether every rank and core of the engine that was there on this node is there. One that ends during a start takes the engine along.
 
-    One that is there for less than two polls is no rank: Ray and the engine try things out.
+    One that is there for less than two polls is not a rank: Ray and the engine try things out.
     """
 
     def __init__(self, node: str) -> None:
@@ -96,7 +96,7 @@ class RankWatch:
             return None
         return ClusterError(
             f"ended on {self._node} while the engine started: {'; '.join(sorted(one['text'] for one in gone))}",
-            remedy=f"When no line says why, somebody or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
+            remedy=f"When no line says why, a person or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
             reason=CORE_ENDED if any(one["kind"] == classify.ENGINE_CORE for one in gone) else RANK_ENDED,
         )
 

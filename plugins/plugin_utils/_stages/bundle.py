@@ -20,7 +20,7 @@ READS: dict[str, str] = {}
 IDS = ("bundle.profile", "bundle.recipe", "bundle.unlisted")
 TITLES = {"export": "Bundle, exported", "import": "Bundle, imported", "verify": "Bundle, verified"}
 #: Whom one trusts.
-TRUST = "Whoever made it can run what they like as root of a container on each node that imports it."
+TRUST = "Its author can run any program as root of a container on each node that imports it."
 #: What is passed on of a result.
 KEPT = ("changed", "bundle", "written", "bytes", "seconds", "image_id", "left_out", "other_texts", "unlisted", "signed_by")
 

@@ -50,6 +50,13 @@ def was_read(answer: dict[str, t.Any] | None) -> bool:
     return answered(answer) and answer is not None and answer.get("reached", True)
 
 
+def is_well(answer: dict[str, t.Any] | None) -> bool:
+    """Return whether a node was read whole, and neither an engine nor the sweep reports a problem."""
+    if answer is None or not was_read(answer):
+        return False
+    return not (answer["errors"] or answer["sweep"].get("problems") or any(one["reason"] for one in answer["engines"]))
+
+
 def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
     """Return the lines about a node."""
     if answer is None or not was_read(answer):
@@ -57,12 +64,9 @@ def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
         return [f"{node}: not reached: {why}" if why else f"{node}: not reached"]
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
-    engines = [engine_text(one) for one in answer["engines"]] or ["no unit of an engine"]
-    first, *more = table.packed(
-        text
-        for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""]
-        if text
-    )
+    engines = [engine_text(one) for one in answer["engines"]] or ["no engine unit (the full status shows engines without one)"]
+    swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
+    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, swept] if text)
     return [first, *(f"  {text}" for text in [*more, *answer["errors"]])]
 
 
@@ -72,6 +76,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     record = max(records, key=lambda one: one["changed_at"], default=None)
     declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
     lines = [f"Mode: {declared}"]
-    lines += [line for node, answer in answers.items() for line in node_lines(node, answer["seen"])]
+    troubled_first = sorted(answers, key=lambda node: is_well(answers[node]["seen"]))
+    lines += [line for node in troubled_first for line in node_lines(node, answers[node]["seen"])]
     lines += table.packed(f"{one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else []))
     return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if was_read(answer["seen"])}})

@@ -31,6 +31,15 @@ READS = {
 }
 
 
+class Line(t.NamedTuple):
+    """A fact about a node. What is ``wrong`` is shown first, and a ``detail`` only with -v; ``short`` is shown in place of the text without it."""
+
+    text: str
+    wrong: bool = False
+    detail: bool = False
+    short: str = ""
+
+
 def api_url(engine: dict[str, t.Any], address: str) -> str:
     """Return where others reach the API of a live engine; ``address`` is one of the head's, for an API that listens on all of them."""
     host = engine["api_address"]
@@ -88,23 +97,24 @@ def why_ended(answers: Answers) -> str:
     return events.text(first) if first else ""
 
 
-def _serving(answers: Answers) -> str:
+def _serving(answers: Answers) -> Line:
     """Return the head's line of the engine."""
     answer, found = answers[next(iter(answers.values()))["head"]], health_of(answers)
     info = answer["engine"]
     if found is None:
         last = f"; the last one, {info['last_end']}" if info.get("last_end") else ""
-        return ". ".join(text for text in (f"engine: none{last}", info.get("last_lines") and why_ended(answers)) if text)
+        why = info.get("last_lines") and why_ended(answers)
+        return Line(". ".join(text for text in (f"engine: none{last}", why) if text), wrong=bool(last and answer["container"]["exists"]))
     url, log = api_url(info["engine"], answer["reached"]), f"log {info['engine']['log_path']}"
     requests = "an unknown number of requests" if info["requests_running"] is None else f"{info['requests_running']} request(s)"
     if found.state == health.STARTING:
         stage = f"{info['stage']} {info['shards']}".strip()
-        return f"engine: {url} does not answer yet ({stage or 'starting'}), {log}"
+        return Line(f"engine: {url} does not answer yet ({stage or 'starting'}), {log}")
     if found.state == health.SERVING:
-        return f"engine: {url}, a token in {info['completion']['seconds']} s, {requests} running or waiting, {log}"
+        return Line(f"engine: {url}, a token in {info['completion']['seconds']} s, {requests} running or waiting, {log}")
     token = "" if info["completion"] else f" gave no token in {answer['probe_seconds']} s"
     again = ". Remedy: Run the play again; an engine that lacks a rank is started again without being asked" if found.state == health.DEAD else ""
-    return f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}{again}"
+    return Line(f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}{again}", wrong=found.state != health.BUSY)
 
 
 def _start_text(found: dict[str, t.Any]) -> str:
@@ -144,58 +154,97 @@ def _copy_lines(copy: dict[str, t.Any]) -> list[str]:
     return [*running, *partial]
 
 
-def node_lines(node: str, answers: Answers) -> list[str]:
-    """Return what runs on a node."""
+def _container_lines(node: str, answers: Answers) -> t.Iterator[Line]:
+    """Yield what a node's container runs: Ray, or without it the node's own rank."""
     answer = answers[node]
-    info, engine, head = answer["container"], answer["engine"] or {}, node == answer["head"]
-    if not answered(info) or engine.get("failed") or engine.get("unreachable"):
-        return [f"not reached: {engine['msg']}" if answered(info) and engine.get("msg") else "not reached"]
-    found = info["container"]
-    lines = [f"{found['name']} {found['state']} since {found['created']} from {found['image']}" if info["exists"] else f"no container of {answer['cluster']}"]
+    info, found = answer["container"], answer["container"]["container"]
+    text = f"{found['name']} {found['state']} since {found['created']} from {found['image']}" if info["exists"] else f"no container of {answer['cluster']}"
+    yield Line(text, wrong=info["exists"] and found["state"] != "running")
     if info["executor"] == "native":
-        run = engine["engine"]
-        ended = engine.get("last_end") or "none was started"
+        run = answer["engine"]["engine"]
+        ended = answer["engine"].get("last_end") or "none was started"
         state = f"live, run {run['run_id']}, log {run['log_path']}" if _live(answer) else f"not live; {ended}"
-        lines.append(f"rank {list(answers).index(node)} of executor native: {state}")
+        yield Line(f"rank {list(answers).index(node)} of executor native: {state}")
     else:
-        lines.append(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
-        lines += [f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}"] if head else []
+        yield Line(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
+        if node == answer["head"]:
+            yield Line(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
+
+
+def _trouble_lines(node: str, answers: Answers) -> t.Iterator[Line]:
+    """Yield what keeps a node's engine or its fabric from working, and what other accounts may enter."""
+    engine, info = answers[node]["engine"], answers[node]["container"]
     if stopped := health.texts({node: engine["processes"]}, "stopped").get(node):
-        lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on")
+        yield Line(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on", wrong=True)
     if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], {other["address"]: name for name, other in answers.items()})):
-        lines.append(f"{trouble}. Remedy: {trouble.remedy}")
-    lines += [
-        f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}"
-        for one in info.get("open_directories") or []
-    ]
+        yield Line(f"{trouble}. Remedy: {trouble.remedy}", wrong=True)
+    for one in info.get("open_directories") or []:
+        text = f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}"
+        yield Line(text, wrong=True)
+
+
+def _kept_lines(info: dict[str, t.Any]) -> t.Iterator[Line]:
+    """Yield what a node keeps of its engines, and its units."""
     caches = [f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}" for one in info.get("caches") or []]
-    lines += [f"compiled for its images: {', '.join(caches)}"] if caches else []
-    lines += filter(None, [protect.text(info.get("protection") or {})])
-    lines += units.lines(info.get("services") or {})
-    lines += filter(None, [_start_text(info.get("last_start") or {})])
-    lines += recorded.status_lines(info.get("ladder") or {})
+    if caches:
+        yield Line(f"compiled for its images: {', '.join(caches)}", detail=True)
+    for text, well in units.lines(info.get("services") or {}):
+        yield Line(text, wrong=not well, short=text.partition(", ")[0])
+    kept = {word: info.get(word) or {} for word in ("protection", "last_start", "ladder")}
+    texts = [protect.text(kept["protection"])], [_start_text(kept["last_start"])], recorded.status_lines(kept["ladder"])
+    yield from (Line(text, wrong=bool(one.get("error")), detail=True) for one, lines in zip(kept.values(), texts) for text in lines if text)
+
+
+def _running_lines(answer: dict[str, t.Any]) -> t.Iterator[Line]:
+    """Yield the copies and companions of a node."""
     if answered(answer.get("copy")):
-        lines += _copy_lines(answer["copy"])
+        yield from map(Line, _copy_lines(answer["copy"]))
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
-        lines.append(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; this ends with the copy, or with the playbook teardown")
+        yield Line(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; this ends with the copy, or with the playbook teardown")
     if answered(answer.get("companions")):
         seen = answer["companions"]["companions"] or []
-        lines += [f"companion {line}" for line in companions.lines(answer.get("declared") or [], seen, answer.get("mode") or "")]
-    if head:
-        lines += [*filter(None, [proof_of(answer)[1]]), _serving(answers)]
-        if engine.get("routes"):
-            lines += [finding["message"] for finding in proof.auth(node, engine["routes"], engine["engine"]["guarded"])]
-        dead = dead_nodes(answers)
-        if dead and info["executor"] == "native":
-            lines.append(f"the engine is dead: no rank lives on {', '.join(dead)}. Run the play again: it starts all ranks again, without being asked.")
-    return lines
+        yield from (Line(f"companion {line}") for line in companions.lines(answer.get("declared") or [], seen, answer.get("mode") or ""))
+
+
+def _head_lines(node: str, answers: Answers) -> t.Iterator[Line]:
+    """Yield what the head shows of the whole engine."""
+    answer = answers[node]
+    engine, (word, proven) = answer["engine"], proof_of(answer)
+    if proven:
+        yield Line(proven, wrong=word != "proven")
+    yield _serving(answers)
+    if engine.get("routes"):
+        findings = proof.auth(node, engine["routes"], engine["engine"]["guarded"])
+        yield from (Line(one["message"], wrong=one["verdict"] != "pass", detail=True) for one in findings)
+    dead = dead_nodes(answers)
+    if dead and answer["container"]["executor"] == "native":
+        yield Line(f"the engine is dead: no rank lives on {', '.join(dead)}. Run the play again: it starts all ranks again, without being asked.", wrong=True)
+
+
+def node_lines(node: str, answers: Answers) -> list[Line]:
+    """Return what runs on a node."""
+    answer = answers[node]
+    info, engine = answer["container"], answer["engine"] or {}
+    if not answered(info) or engine.get("failed") or engine.get("unreachable"):
+        return [Line(f"not reached: {engine['msg']}" if answered(info) and engine.get("msg") else "not reached", wrong=True)]
+    about = [*_container_lines(node, answers), *_trouble_lines(node, answers), *_kept_lines(info), *_running_lines(answer)]
+    return [*about, *(_head_lines(node, answers) if node == answer["head"] else ())]
+
+
+def screen(found: t.Mapping[str, t.Sequence[Line]]) -> list[str]:
+    """Return what is shown without -v: first what is wrong, then what runs on each node."""
+    wrong = [f"{node}: {line.text}" for node, lines in found.items() for line in lines if line.wrong]
+    texts = {node: [line.short or line.text for line in lines if not line.wrong and not line.detail] for node, lines in found.items()}
+    packed = [table.packed([f"{node}: {about[0]}", *about[1:]]) for node, about in texts.items() if about]
+    return [*wrong, *(line for first, *more in packed for line in (first, *(f"  {text}" for text in more)))]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what runs on every node, and pass it on."""
-    said = {node: node_lines(node, answers) for node in answers}
-    lines = [line for node, about in said.items() for line in (f"{node}:", *(f"  {one}" for one in table.packed(about)))]
-    found = health_of(answers)
-    stats = {"gb10_status": said, "gb10_endpoint": endpoint(answers), "gb10_health": found.state if found else "none"}
+    found = {node: node_lines(node, answers) for node in answers}
+    said = {node: [line.text for line in lines] for node, lines in found.items()}
+    details = [line for node, about in said.items() for line in (f"{node}:", *(f"  {one}" for one in table.packed(about)))]
+    state = health_of(answers)
+    stats = {"gb10_status": said, "gb10_endpoint": endpoint(answers), "gb10_health": state.state if state else "none"}
     stats["gb10_proof"] = proof_of(answers[next(iter(answers.values()))["head"]])[0]
-    return Outcome("Status", lines=lines, stats=stats)
+    return Outcome("Status", lines=screen(found), details=details, stats=stats)

@@ -28,6 +28,8 @@ class Outcome:
     findings: list[table.Finding] | None = None
     matrix: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     lines: list[str] = dataclasses.field(default_factory=list)
+    #: Shown in place of ``lines`` with -v, if any.
+    details: list[str] = dataclasses.field(default_factory=list)
     failure: str = ""
     #: Path on the controller to what is written there as JSON, not in check mode.
     files: dict[str, t.Any] = dataclasses.field(default_factory=dict)

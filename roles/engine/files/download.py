@@ -124,7 +124,7 @@ class Partial:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> t.Iterator[None]:
-    """Hold the lock that the client takes for a file, so that nobody else loads it meanwhile."""
+    """Hold the lock that the client takes for a file, so that no other process loads it meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -170,7 +170,7 @@ def load(repo: str, commit: str, name: str, size: int, sha256: str) -> None:
                     try:
                         http_get(url, t.cast("t.BinaryIO", partial), resume_size=had, headers=build_hf_headers(), expected_size=size)
                     except Exception as error:
-                        # Clients before 2.0 give up at the first cut, each with an exception of its own HTTP library: what is no cut is raised again.
+                        # Clients before 2.0 give up at the first cut, each with an exception of its own HTTP library: other errors are raised again.
                         lost = 0 if partial.size > had else lost + 1
                         if lost == CUTS or not any(map(is_cut, chain(error))):
                             raise
@@ -233,7 +233,7 @@ def response_of(error: BaseException) -> t.Any:
 
 
 def wait_of(error: BaseException) -> float | None:
-    """Return the seconds after which the hub may be asked again, None when that is no use or too long."""
+    """Return the seconds after which the hub may be asked again, None when asking again is useless or the wait is too long."""
     answer = response_of(error)
     if answer is None or answer.status_code not in (429, 500, 502, 503, 504):
         return None
@@ -254,7 +254,7 @@ def explain(wanted: dict[str, t.Any], error: BaseException) -> dict[str, str]:
     for one in chain(error):
         kind = type(one).__name__
         if isinstance(one, Damaged):
-            remedy = "Run again, it is loaded again; when that stays, ask whoever runs the hub or a proxy."
+            remedy = "Run again to load the file again; if that does not help, ask the operator of the hub or the proxy."
             return problem(str(one), where, "the sha256 that the hub names", remedy)
         if isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT):
             remedy = "Make room (the playbooks models and prune list what could go), then run again: it goes on."

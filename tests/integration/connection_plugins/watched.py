@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A connection that goes nowhere and writes down that somebody wanted it."""
+"""A connection that goes nowhere and records each attempt to use it."""
 
 from __future__ import annotations
 

@@ -242,13 +242,13 @@ class Handler(Misbehaving):
     # -- who may read what -------------------------------------------------------------------------------------------
 
     def may(self, repo: str, revision: str | None, file: bool) -> bool:
-        """Return whether whoever asks may read a repository at a revision; answers with the hub's refusal otherwise."""
+        """Return whether the client may read a repository at a revision; answers with the hub's refusal otherwise."""
         about = self.hub.about.get(repo, {})
         token = self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if token and token not in self.hub.tokens:
             self.refuse(401, error="Invalid credentials in Authorization header")
         elif repo not in self.hub.repos or (about.get("private") and repo not in self.hub.tokens.get(token, [])):
-            # Whether a repository is private or absent is nobody's business who is not logged in.
+            # Clients that are not logged in do not learn whether a repository is private or absent.
             self.refuse(404 if token else 401, "RepoNotFound", "Repository not found" if token else "Invalid username or password.")
         elif revision not in (None, "main", self.hub.commit(repo)):
             self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")

@@ -24,7 +24,7 @@ DISK_NEEDED_WITH_CACHE = 4 * GIB
 MEMORY_NEEDED = 8 * GIB
 
 SYSTEM_BUNDLE = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
-# A bundle named here, or a certificate that somebody added to the system's, means that TLS is re-signed on this network.
+# A bundle named here, or a certificate that was added to the system's, means that TLS is re-signed on this network.
 BUNDLE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 ADDED_CERTIFICATES = pathlib.Path("/usr/local/share/ca-certificates")
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")

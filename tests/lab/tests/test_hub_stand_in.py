@@ -99,7 +99,7 @@ def test_who_may_read_what(hub, path, token, status, code):
     assert (answer.status, answer.headers["X-Error-Code"]) == (status, code)
 
 
-def test_it_misbehaves_as_often_as_it_is_told_and_counts(hub):
+def test_it_misbehaves_as_often_as_requested_and_counts(hub):
     made, port, cdn = hub
     faults = [{"match": "^GET /api", "status": 429, "headers": {"Retry-After": "7"}, "times": 1}, {"match": SHA256, "cut": 0.5}]
     made.control({"faults": faults})

@@ -14,7 +14,7 @@ file the card is idle. All keys are optional:
   fields     mapping of a field of --query-gpu to its value: another clock, power or temperature
   replace    mapping of text to text, for whatever it answers: another driver, another name
   says       text: answer this, whatever was asked, and succeed
-  rubbish    true: answer something that nobody can parse, and succeed
+  rubbish    true: answer something that cannot be parsed, and succeed
   exit_code  not 0: fail with that code and the driver's usual complaint
 
 Answers `-q -x`, `-L`, `--query-gpu=FIELDS --format=csv[,noheader][,nounits]` and `--query-compute-apps=FIELDS --format=…`; with `-l SECONDS` again and

@@ -168,7 +168,7 @@ def test_the_lock_of_a_mode_leaves_the_verdict_as_it_is(action):
     assert action.run(task_vars={"inventory_hostname": "spark-1"}) == {"held": True}
 
 
-def test_a_release_waits_for_nobody(action):
+def test_a_release_does_not_wait(action):
     action._execute_module.return_value = {"held": False}
     action._task.args = {"state": "released", "nodes": ["spark-1", "spark-2"]}
     assert action.run(task_vars={"inventory_hostname": "spark-1"}) == {"held": False}

@@ -60,6 +60,11 @@ def test_findings_or_a_stage_is_needed():
     assert code != 0 and "required together: title, findings" in output
 
 
+def test_a_note_is_enough():
+    done = through_ansible.run("adhoc", "localhost", "-m", "gb10.cluster.judge", "-a", json.dumps({"note": "one: 1\ntwo: 2"}))
+    assert done.rc == 0 and "one: 1\ntwo: 2\n" in done.out and "nothing judged" not in done.out
+
+
 def test_a_warning_that_stops_says_so_with_its_remedy():
     code, output = judge([WARN], fail_on_warn=True)
     assert code != 0

@@ -133,7 +133,7 @@ def test_renewals_come_often_enough_to_lose_some():
     assert lease_command.renew_every(300) == 30 and lease_command.renew_every(20) == 4
 
 
-def test_when_the_run_is_interrupted_the_command_ends_and_the_nodes_are_told(action):
+def test_when_the_run_is_interrupted_the_command_ends_and_the_nodes_are_notified(action):
     plugin = action(["sleep", "600"])
     threading.Timer(0.3, lambda: plugin._ask_to_stop(2, None)).start()
     began = time.monotonic()
@@ -141,7 +141,7 @@ def test_when_the_run_is_interrupted_the_command_ends_and_the_nodes_are_told(act
     assert result["failed"] and "given_up" in plugin.states and time.monotonic() - began < 60
 
 
-def test_when_the_process_of_the_run_is_gone_the_nodes_are_told_where_they_answer(action, monkeypatch):
+def test_when_the_process_of_the_run_is_gone_the_nodes_that_answer_are_notified(action, monkeypatch):
     plugin = action(["sleep", "600"], told={"given_up": AnsibleConnectionFailure("no route")})
     parents = iter([7])
     monkeypatch.setattr(lease_command.os, "getppid", lambda: next(parents, 1))
@@ -232,7 +232,7 @@ def test_no_key_is_asked_for_where_the_engine_wants_none(action):
     ("seen", "why"),
     [
         ({"key_withheld": "the API's key was not sent: thief (pid 7) listens"}, "thief (pid 7) listens"),
-        ({"key_withheld": None}, "nobody answers at the port of the API"),
+        ({"key_withheld": None}, "no process answers at the port of the API"),
         ({"failed": True, "msg": "no permission"}, "no permission"),
     ],
 )

@@ -355,7 +355,7 @@ def test_a_connection_that_comes_back_is_not_a_failure(play):
     assert play.shown.count("reset") == 2
 
 
-def test_the_least_memory_that_was_seen_is_told(play):
+def test_the_least_memory_that_was_seen_is_reported(play):
     result = play.run(STARTED, snapshot(memory_available_mb=90000), snapshot(memory_available_mb=20110), snapshot(**TOKEN, memory_available_mb=21000))
     assert not result["failed"] and result["lowest_available_mb"] == 20110
 
@@ -376,7 +376,7 @@ def test_a_node_that_stays_silent_is_named_and_its_engine_left_running(play):
     assert 90 <= play.clock.now < 100 and result["cause_known"] is False
 
 
-def test_a_node_that_answers_what_nobody_understands_is_not_waited_for_that_long(play):
+def test_a_node_with_unreadable_answers_is_not_waited_for_that_long(play):
     play.run(STARTED, {"failed": True, "verdict": "unknown", "msg": "docker hangs"})
     assert vllm_serve.UNKNOWN_SECONDS <= play.clock.now < vllm_serve.UNKNOWN_SECONDS + 10
 
@@ -561,7 +561,7 @@ def test_a_rank_that_stays_stopped_ends_the_wait_within_two_polls(play):
     assert "stopped on spark-2 by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid 1104)" in result["msg"]
     assert (result["reason"], result["failed_node"]) == ("process stopped", "spark-2") and "kill -CONT" in result["remedy"]
     assert play.clock.now < 10 + vllm_serve.EVIDENCE_SECONDS
-    # Somebody may let it go on: it is left running.
+    # It may be continued: it is left running.
     assert result["cause_known"] is False
 
 

@@ -67,7 +67,7 @@ def test_the_lock_of_a_mode_closes_nothing(call, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
-def test_a_directory_that_cannot_be_closed_is_a_warning_and_keeps_nobody_from_the_lock(call, tmp_path):
+def test_a_directory_that_cannot_be_closed_is_a_warning_and_the_lock_is_taken(call, tmp_path):
     (tmp_path / "state" / "gb10").mkdir(parents=True)
     os.chown(tmp_path / "state" / "gb10", 65534, -1)
     assert call()["held"]
@@ -125,7 +125,7 @@ def test_a_task_that_stops_something_makes_sure_of_the_lock(call):
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_a_service_of_this_node_is_judged_here(call, lives):
-    """Its controller is nobody's: the node alone can see whether it lives."""
+    """Its controller is unknown: the node alone can see whether it lives."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     service = lock_holder.lock_holder(process.pid, service="gb10-supervisor")
     call(service)
@@ -209,7 +209,7 @@ def test_who_takes_the_lock_sees_which_engine_lives(call, tmp_path, monkeypatch,
     assert "engine" not in call(state="released", check_mode=check_mode) and len(asked) == 1
 
 
-def test_an_engine_that_cannot_be_seen_keeps_nobody_from_the_lock(call, tmp_path):
+def test_the_lock_is_taken_next_to_an_engine_that_cannot_be_seen(call, tmp_path):
     note = tmp_path / "state" / "gb10" / "run" / "run.json"
     note.parent.mkdir(parents=True)
     note.write_text("{")

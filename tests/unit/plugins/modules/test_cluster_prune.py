@@ -310,7 +310,7 @@ def test_a_long_list_of_strangers_is_cut(node):
 
 
 def test_a_lock_that_was_broken_ends_the_removal(node):
-    """Somebody else may work on these nodes by now."""
+    """Another run may work on these nodes by now."""
     (node.root / "state/gb10/lock.json").unlink()
     before = [candidate["name"] for candidate in call(node)["candidates"]]
     with pytest.raises(ClusterError, match=r"this run lost the cluster's lock abc on .*, it is gone") as caught:
@@ -430,7 +430,7 @@ def test_a_note_that_is_a_link_is_named(node):
 
 
 @pytest.mark.parametrize("name", ["recipe", "mods", "base_digest", "versions"])
-def test_a_build_of_ours_ends_with_any_of_its_labels(node, name):
+def test_an_own_build_ends_with_any_of_its_labels(node, name):
     """The classic builder makes a layer of each label that a build was given (recorded, engine 20.10.24)."""
     node.engine.add_image("sha256:" + "d" * 64, days=40, step=f"/bin/sh -c #(nop)  LABEL io.gb10.{name}=x")
     node.engine.add_image("sha256:" + "e" * 64, days=40, step="/bin/sh -c #(nop)  LABEL users.note=1")

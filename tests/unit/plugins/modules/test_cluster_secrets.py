@@ -69,7 +69,7 @@ def test_a_token_that_is_given_replaces_another(call, tmp_path):
 
 
 def test_a_mode_that_others_may_read_is_not_mended_unasked(call, tmp_path):
-    """It is the containers' module that refuses it: somebody may have read the secret."""
+    """It is the containers' module that refuses it: the secret may have been read."""
     call(make=["ray_token"])
     (tmp_path / "s/c/ray_token").chmod(0o644)
     assert not call(make=["ray_token"])["changed"]

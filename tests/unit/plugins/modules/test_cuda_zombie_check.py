@@ -240,7 +240,7 @@ def test_ours_are_known_by_the_mark_or_by_their_container(machine, monkeypatch):
     assert [(row["owner"], row["pids"], row["mib"]) for row in result["held"]] == [("foreign", [411, 603], 20), ("ours", [601, 602], 20)]
 
 
-def test_a_process_that_does_not_tell_is_nobodys(machine):
+def test_a_process_that_does_not_tell_has_no_owner(machine):
     (machine.proc / "411/environ").unlink()
     machine.answers(xml((411, "C", "python3", 10)))
     result = call(machine)
@@ -310,7 +310,7 @@ def test_what_does_not_end_needs_a_reboot(machine, ends):
     assert result["diff"]["after"] == result["diff"]["before"] and "hangs in the kernel" in result["msg"]
 
 
-def test_nobody_is_ended_through_a_proc_tree_of_another_namespace(machine):
+def test_no_process_is_ended_through_a_proc_tree_of_another_namespace(machine):
     machine.process(500, 1, "VLLM::EngineCore")
     machine.answers(xml((500, "C", "VLLM::EngineCore", 104000)))
     with pytest.raises(ClusterError, match="another process"):
@@ -389,7 +389,7 @@ def test_a_healthy_node_is_sampled_once_and_asks_docker_nothing(machine, monkeyp
 
 
 @pytest.mark.parametrize(("ago", "noted_gib", "watched"), [(10, None, True), (10, 130, True), (10, 116, False), (500, None, False)])
-def test_a_stop_of_ours_is_a_reason_until_memory_is_back(machine, ago, noted_gib, watched):
+def test_an_own_stop_is_a_reason_until_memory_is_back(machine, ago, noted_gib, watched):
     (machine.state / "gb10/run").mkdir(parents=True)
     (machine.state / "gb10/run/exit.json").write_text(json.dumps({"ended_at": time.time() - ago}))
     if noted_gib:
@@ -438,7 +438,7 @@ def test_failed_allocations_are_a_suspicion_where_memory_may_be_missing(table, v
     assert (found["id"], found["verdict"]) == ("cuda_zombie.suspect", verdict)
 
 
-def test_a_log_that_cannot_be_read_is_told(machine):
+def test_a_log_that_cannot_be_read_is_reported(machine):
     machine.answers(xml())
     result = call(machine, kernel_log="/nonexistent/log")
     assert result["verdict"] == "warn" and ids(result) == ["cuda_zombie.kernel_log"] and result["kernel_log"]["failures"] is None
@@ -575,7 +575,7 @@ other.kill()
 """
 
 
-def test_through_ansible_a_real_orphan_is_ended_and_nobody_else(machine, monkeypatch):
+def test_through_ansible_only_a_real_orphan_is_ended(machine, monkeypatch):
     """In a pid namespace of its own, so that no engine of this machine can be meant."""
     namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     try:
@@ -599,7 +599,7 @@ def test_through_ansible_a_real_orphan_is_ended_and_nobody_else(machine, monkeyp
         monkeypatch.setenv(name, value)
     notes = [machine.root / name for name in ("check.json", "real.json")]
     script = [sys.executable, "-c", ORPHAN_AND_CHECK, abandon, titled, sys.executable, json.dumps(arguments), str(answer), *map(str, notes)]
-    # The namespace's first process adopts orphans; the shell is that, so that the script's own child is nobody's orphan.
+    # The namespace's first process adopts orphans; the shell is that, so that the script's own child is not an orphan.
     subprocess.run([*namespace, "sh", "-c", '"$@"; exit $?', "sh", *script], capture_output=True, timeout=200, check=True)
     checked, real = (json.loads(note.read_text()) for note in notes)
     results = [json.loads(note["output"][note["output"].index("=> {") + 3:]) for note in (checked, real)]

@@ -132,7 +132,7 @@ def test_code_of_a_model_is_compared_before_a_client_runs_it(monkeypatch: pytest
     assert measure(monkeypatch, cache, docker)["figures"]
 
 
-def test_a_client_is_told_which_directory_was_looked_at(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_a_client_gets_the_directory_that_was_checked(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     docker, status = Docker(), os.stat(cache / "hub")
     measure(monkeypatch, cache, docker)
     ((argv, _options),) = docker.ran

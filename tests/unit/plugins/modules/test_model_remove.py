@@ -170,8 +170,8 @@ def test_nothing_outside_goes_whatever_lies_in_the_place_of_a_directory(node: No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be led anywhere")
-def test_a_cache_that_is_replaced_by_a_link_meanwhile_leads_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner would have root remove the same model of somebody else."""
+def test_a_cache_that_is_replaced_by_a_link_meanwhile_is_not_followed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner would have root remove the same model of another account."""
     theirs = shared(node.path / "theirs").parents[1]
     home = node.path / "hf"
     for one in [home, *home.rglob("*")]:

@@ -377,7 +377,7 @@ def as_nobody(function, path):
     return json.loads(path.read_text())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become another account")
 def test_an_unprivileged_user_gets_what_it_may_see_and_the_rest_is_reported(tmp_path):
     params = {**defaults()[1], "nvidia_smi": "/nonexistent/nvidia-smi", "docker_socket": "/nonexistent.sock", "ports": [1], "model_roots": ["/root"]}
     result = as_nobody(lambda: node_info.work(types.SimpleNamespace(params=rooted(params), check_mode=False)), tmp_path / "result")

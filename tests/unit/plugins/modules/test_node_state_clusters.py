@@ -28,7 +28,7 @@ def look(tmp_path, monkeypatch, *entries):
     return node_state_info.work(types.SimpleNamespace(params=params, check_mode=False))
 
 
-def test_clusters_of_a_node_are_told_by_name_whether_they_run_or_not(tmp_path, monkeypatch):
+def test_clusters_of_a_node_are_listed_by_name_whether_they_run_or_not(tmp_path, monkeypatch):
     shape = {"mode": "singles", "phase": modes.SETTLED, "reason": "", "clusters": {}}
     modes.write(str(tmp_path), modes.following(None, shape, "2026-11-24T02:10:00Z"))
     found = look(tmp_path, monkeypatch, entry("gb10", "worker", "exited"), entry("spark-2", "head"), entry("tts", "companion"))

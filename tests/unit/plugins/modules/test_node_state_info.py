@@ -100,9 +100,9 @@ def test_one_screen_says_mode_models_tokens_memory_and_events(node):
     modes.write(str(node / "state"), record)
     said = screen(one={**look(node), "reached": True}, two={"reached": False, "what": "no route to host", "msg": ""}).lines
     assert said[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
-    assert said[1].startswith("one: 42.1 of 121.7 GiB available")
-    assert said[-3].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
-    assert said[-2] == "two: not reached: no route to host"
+    assert said[1] == "two: not reached: no route to host", "what is wrong comes first"
+    assert said[2].startswith("one: 42.1 of 121.7 GiB available")
+    assert said[-2].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
     assert said[-1] == "2026-11-24T02:12:00Z event 2; 2026-11-24T02:13:00Z event 3; 2026-11-24T02:14:00Z event 4"
 
 
@@ -112,7 +112,8 @@ def test_a_node_that_went_away_while_it_was_read_is_named():
 
 def test_nothing_declared_and_nothing_served_is_said():
     quiet = {"mode": None, "lease": {}, "engines": [], "sweep": {}, "memory": {}, "errors": ["mode.json cannot be read"]}
-    assert screen(one=quiet).lines == ["Mode: none is declared", "one: memory unknown; no unit of an engine", "  mode.json cannot be read"]
+    line = "one: memory unknown; no engine unit (the full status shows engines without one)"
+    assert screen(one=quiet).lines == ["Mode: none is declared", line, "  mode.json cannot be read"]
 
 
 def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):

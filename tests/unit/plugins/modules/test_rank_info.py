@@ -239,7 +239,7 @@ def test_which_libcuda_belongs_into_it_is_what_its_image_was_proven_to_give(call
     assert call(Engine())["container"]["libcuda"] is None
 
 
-def test_two_roles_on_one_node_must_be_told_apart(call):
+def test_two_roles_on_one_node_must_be_distinguished(call):
     engine = Engine({"head": container(0), "worker": container(0, "worker")})
     with pytest.raises(ClusterError, match="a head's and a worker's"):
         call(engine)

@@ -109,7 +109,7 @@ def test_only_the_token_is_waited_for_as_long_as_kernels_compile(engine, monkeyp
     assert asked == [5, 5, (5, waits, "/s")]
 
 
-@pytest.mark.parametrize(("text", "why"), [("k", ""), ("k", "somebody else listens"), ("", "")])
+@pytest.mark.parametrize(("text", "why"), [("k", ""), ("k", "another process listens"), ("", "")])
 def test_who_would_get_the_key_is_said(engine, monkeypatch, text, why):
     monkeypatch.setattr(engine_state, "asked_health", lambda *_args: "answers")
     monkeypatch.setattr(engine_state, "engine_version", lambda *_args: "")

@@ -138,7 +138,7 @@ def own_memory(node):
     ],
 )
 @pytest.mark.parametrize("check_mode", [False, True])
-def test_not_at_rest_is_refused_unless_told(node, arrange, says, check_mode):
+def test_not_at_rest_is_refused_unless_requested(node, arrange, says, check_mode):
     arrange(node)
     with pytest.raises(ClusterError, match=says) as caught:
         call(node, check_mode=check_mode)
@@ -156,7 +156,7 @@ def test_memory_that_does_not_settle_is_refused(node, monkeypatch):
     assert "did not settle" in call(node, settle_timeout=2, force=True)["msg"]
 
 
-def test_what_is_not_told_is_unknown(node):
+def test_missing_values_are_unknown(node):
     node.answer.write_text("rubbish")
     with pytest.raises(UnknownState):
         call(node, force=True)

@@ -51,7 +51,7 @@ def test_there_are_enough_curves() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_recorded_healthy_curve_ends_nobody(name: str, seed: int) -> None:
+def test_a_recorded_healthy_curve_ends_no_rank(name: str, seed: int) -> None:
     samples, end = sampled(HEALTHY[name], seed), min(gib for _at, gib in HEALTHY[name])
     for phase in (LOADING, SERVING):
         assert played(samples, level(end), phase, "always") == []
@@ -59,7 +59,7 @@ def test_a_recorded_healthy_curve_ends_nobody(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_a_composed_healthy_start_ends_nobody(seed: int) -> None:
+def test_a_composed_healthy_start_ends_no_rank(seed: int) -> None:
     """20 to 73 GiB in 2 to 32 s, which end for good at 3.5 to 15 GiB, with samples that are up to 3 s late. The plan may be off by all of its error."""
     start, chance = composed(seed), random.Random(-seed)
     samples, within = sampled(start.points, seed, late=start.late), chance.uniform(0, 8)
@@ -70,7 +70,7 @@ def test_a_composed_healthy_start_ends_nobody(seed: int) -> None:
 
 
 @pytest.mark.parametrize("start", STEADY)
-def test_a_steady_fall_that_ends_low_ends_nobody(start: guard_curves.Healthy) -> None:
+def test_a_steady_fall_that_ends_low_ends_no_rank(start: guard_curves.Healthy) -> None:
     samples = sampled(start.points)
     assert played(samples, level(start.end)) == [] and set(whats(played(samples, None))) <= {WOULD}
 
@@ -97,7 +97,7 @@ def test_the_level_is_what_is_acted_below() -> None:
     assert played(samples, -1) == [], "a start that was expected to take everything looks like none that does"
 
 
-def test_memory_that_is_back_above_the_level_ends_nobody_whatever_falls_then() -> None:
+def test_memory_that_is_back_above_the_level_ends_no_rank_whatever_falls_then() -> None:
     samples = sampled([(0, 29), (20, 29), (27, 11.4), (28, 40), (60, 20)])
     assert whats(played(samples, level(16))) == [TERM] and still_falls([one for one in samples if one.at < 34], Policy())
 
@@ -116,7 +116,7 @@ def test_five_seconds_after_the_signal_what_still_falls_is_killed() -> None:
 
 
 def test_ranks_that_are_gone_are_not_killed() -> None:
-    """What falls on then is somebody else's."""
+    """What continues to fall then is foreign."""
     watch, orders = Watch(), []
     for sample in sampled([*FAST, (45, 0.2)]):
         phase = NONE if any(order.what == TERM for order in orders) else LOADING
@@ -125,7 +125,7 @@ def test_ranks_that_are_gone_are_not_killed() -> None:
     assert [order.what for order in orders][:1] == [TERM] and KILL not in [order.what for order in orders]
 
 
-def test_without_a_level_or_consent_it_is_told_once() -> None:
+def test_without_a_level_or_consent_it_is_reported_once() -> None:
     samples = sampled(FAST)
     assert whats(played(samples, None)) == [WOULD]
     assert whats(played(samples, None, SERVING, "always")) == [WOULD]

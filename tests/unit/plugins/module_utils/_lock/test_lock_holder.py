@@ -60,10 +60,10 @@ def test_a_controller_that_is_not_linux_leaves_fields_empty(tmp_path):
 
 
 def test_a_user_without_an_account_has_a_number(monkeypatch):
-    def nobody():
+    def unknown():
         raise KeyError("getpwuid(): uid not found: 1000730000")
 
-    monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr("getpass.getuser", unknown)
     assert lock_holder.lock_holder(os.getpid())["user"] == str(os.getuid())
 
 
@@ -122,7 +122,7 @@ def test_the_kernel_knows_a_number_that_proc_hides(monkeypatch):
         {"pid": "4711"},
         {"pid": None},
         {"boot_id": ""},
-        # An earlier boot of this machine, or the present one of its clone, which has its id and name: nobody can say.
+        # An earlier boot of this machine, or the present one of its clone, which has its id and name: it is unknown.
         {"boot_id": "boot-0"},
         {"boot_id": "boot-0", "machine": "other"},
     ],

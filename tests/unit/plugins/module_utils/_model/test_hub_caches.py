@@ -193,7 +193,7 @@ def test_a_root_may_be_a_pattern(tmp_path):
 
 def test_a_pattern_reports_unreadable_directories(tmp_path):
     model(tmp_path / "ann" / "hub")
-    (tmp_path / "bob").symlink_to("bob")  # a loop: nobody can look into it, not even root
+    (tmp_path / "bob").symlink_to("bob")  # a loop, which not even root can open
     found, errors = look(tmp_path / "*" / "hub")
     assert len(found) == 1 and len(errors) == 1
     assert "bob/hub" in errors[0]["error"]

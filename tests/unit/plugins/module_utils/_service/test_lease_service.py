@@ -102,7 +102,7 @@ def test_without_a_lease_renewing_fails_and_giving_up_does_nothing(node):
     assert not say(node, "given_up")["changed"]
 
 
-def test_nothing_of_a_lease_is_left_and_units_that_nobody_needs_are_named(node):
+def test_nothing_of_a_lease_is_left_and_unneeded_units_are_named(node):
     say(node)
     ended = say(node, "absent")
     assert ended["changed"] and ended["kept"] == ["spark-1"]

@@ -71,7 +71,7 @@ def firing(what: judging.Seen, before: judging.State | None = None, now: float =
 # --- new, lasting, changed, over ----------------------------------------------------------------------------------------
 
 
-def test_all_is_well_and_nobody_hears_of_it():
+def test_no_message_while_all_is_well():
     assert sweep(seen(engines=[engine(health.SERVING)], asked=[{**SPEECH, "well": True}]), None, NOW)[0] == {}
 
 
@@ -94,7 +94,7 @@ def test_one_message_for_all_that_is_wrong_then_silence_and_one_at_its_end():
     assert sweep(GOOD, state, NOW + 42 * QUARTER)[0] == {}
 
 
-def test_what_comes_on_top_is_told_with_all_that_is_wrong_and_marked():
+def test_a_new_problem_is_reported_with_all_others_and_marked():
     _kinds, state = sweep(seen(asked=[SPEECH]), None, NOW)
     more = judging.judge(seen(asked=[SPEECH, OLLAMA]), DECLARED, state, NOW + QUARTER).messages["ops"]
     assert more.kind == ALERT and more.subject == "gb10 on spark-1: 2 problems"
@@ -106,7 +106,7 @@ def test_another_text_of_the_same_trouble_is_not_new():
     assert sweep(seen(engines=[engine(health.STALLED)]), state, NOW + QUARTER)[0] == {}
 
 
-def test_what_is_over_while_the_rest_lasts_is_silent_and_told_when_it_comes_back():
+def test_a_solved_problem_is_silent_and_reported_when_it_returns():
     _kinds, state = sweep(seen(asked=[SPEECH, OLLAMA]), None, NOW)
     kinds, state = sweep(seen(asked=[SPEECH]), state, NOW + QUARTER)
     assert kinds == {}
@@ -115,7 +115,7 @@ def test_what_is_over_while_the_rest_lasts_is_silent_and_told_when_it_comes_back
     assert sweep(GOOD, state, NOW + 3 * QUARTER)[0] == both(WELL)
 
 
-def test_what_lasts_is_told_once_more_after_the_declared_hours():
+def test_an_unresolved_problem_is_reported_again_after_the_declared_hours():
     _kinds, state = sweep(seen(asked=[SPEECH]), None, NOW)
     assert sweep(seen(asked=[SPEECH]), state, NOW + 24 * HOUR - 1)[0] == {}
     again = judging.judge(seen(asked=[SPEECH]), DECLARED, state, NOW + 24 * HOUR).messages["ops"]
@@ -136,7 +136,7 @@ def test_a_channel_that_fails_gets_it_at_the_next_sweep_and_the_others_do_not():
     assert sweep(GOOD, state, NOW + 2 * QUARTER)[0] == {"mail": WELL}, "who was never told of it hears nothing of its end"
 
 
-def test_the_end_is_told_again_until_it_is_taken():
+def test_the_end_is_reported_again_until_it_is_delivered():
     _kinds, state = sweep(seen(asked=[SPEECH]), None, NOW)
     kinds, state = sweep(GOOD, state, NOW + QUARTER, lost=["mail"])
     assert kinds == both(WELL)
@@ -145,7 +145,7 @@ def test_the_end_is_told_again_until_it_is_taken():
     assert sweep(GOOD, state, NOW + 3 * QUARTER)[0] == {}
 
 
-def test_a_channel_that_is_new_is_told_of_what_lasts_and_one_that_is_gone_is_forgotten():
+def test_a_new_channel_gets_the_unresolved_problems_and_a_removed_one_is_forgotten():
     _kinds, state = sweep(seen(asked=[SPEECH]), None, NOW)
     kinds, state = sweep(seen(asked=[SPEECH]), state, NOW + QUARTER, channels=["ops", "chat"])
     assert kinds == {"chat": ALERT} and set(state["told"]) == {"ops", "chat"}
@@ -172,7 +172,7 @@ def test_a_clock_that_leaps_ahead_repeats_at_most():
     assert sweep(seen(asked=[SPEECH]), state, NOW + 9000 * HOUR)[0] == both(STILL)
 
 
-# --- somebody is at work ------------------------------------------------------------------------------------------------
+# --- a play is at work ------------------------------------------------------------------------------------------------
 
 
 def switching(minutes: float) -> dict[str, t.Any]:
@@ -183,7 +183,7 @@ LOCK = {"name": "of cluster gb10", "id": "9f 2026-11-24T05:50:00Z", "who": "me@d
 
 
 @pytest.mark.parametrize("work", [{"mode": switching(20)}, {"locks": [LOCK]}], ids=["mode", "lock"])
-def test_while_somebody_works_nothing_is_told_and_nothing_is_over(work: dict[str, t.Any]):
+def test_while_a_play_works_nothing_is_sent_and_nothing_ends(work: dict[str, t.Any]):
     judged = judging.judge(seen(asked=[SPEECH], **work), DECLARED, None, NOW)
     assert judged.messages == {} and judged.quiet and judged.after["problems"] == []
     _kinds, told = sweep(seen(asked=[SPEECH]), None, NOW - QUARTER)
@@ -210,7 +210,7 @@ def test_the_lock_of_the_next_run_counts_from_its_own_beginning():
     assert firing(seen(locks=[{**LOCK, "id": "77 2026-11-24T08:00:00Z", "age_s": 5}]), state, NOW + 3 * HOUR) == []
 
 
-def test_a_lock_that_cannot_be_read_is_told():
+def test_a_lock_that_cannot_be_read_is_reported():
     assert firing(seen(locks=[{**LOCK, "error": "lock.json cannot be read as a lock"}])) == ["lock of cluster gb10"]
 
 
@@ -218,12 +218,12 @@ def test_a_lock_that_cannot_be_read_is_told():
 
 
 @pytest.mark.parametrize("phase", ["failed", "leak"])
-def test_a_mode_that_is_not_settled_is_told_with_its_reason(phase: str):
+def test_a_mode_that_is_not_settled_is_reported_with_its_reason(phase: str):
     (one,) = judging.judge(seen(mode={**SINGLES, "phase": phase, "reason": "4 GiB did not come back"}), DECLARED, None, NOW).firing
     assert one.id == "mode" and f"mode singles, {phase} since" in one.text and "4 GiB did not come back" in one.text
 
 
-def test_a_mode_that_cannot_be_read_is_told():
+def test_a_mode_that_cannot_be_read_is_reported():
     assert firing(seen(mode=None, mode_error="mode.json is not JSON")) == ["mode"]
 
 
@@ -252,7 +252,7 @@ def test_health_is_that_of_status_and_busy_is_no_failure(state: str, told: bool)
     assert firing(seen(engines=[engine(state)])) == (["engine spark-1"] if told else [])
 
 
-def test_an_engine_that_gives_no_token_and_does_not_say_why_is_told_once_that_would_be_a_stall():
+def test_an_engine_without_a_token_and_a_reason_is_reported_once_it_would_be_a_stall():
     _kinds, state = sweep(seen(engines=[engine(health.UNKNOWN)]), None, NOW)
     for later in (QUARTER, 2 * QUARTER, 1957.0):
         kinds, state = sweep(seen(engines=[engine(health.UNKNOWN)]), state, NOW + later)
@@ -268,7 +268,7 @@ def test_an_engine_that_waits_to_count_again_is_not_over():
     assert sweep(seen(engines=[engine(health.SERVING)]), state, NOW + 2 * QUARTER)[0] == both(WELL)
 
 
-def test_a_start_that_takes_too_long_is_told():
+def test_a_start_that_takes_too_long_is_reported():
     slow = engine(health.STARTING, engine={"seconds": 3601.0, "stopped_by": "", "last_end": ""})
     assert firing(seen(engines=[slow])) == ["engine spark-1"]
 
@@ -284,7 +284,7 @@ def test_a_unit_that_starts_its_engine_is_waited_for_and_one_that_refused_says_w
     assert "refused" in one.text and "the node did not shut down cleanly" in one.text
 
 
-def test_what_the_mode_has_is_missed_whoever_stopped_it():
+def test_what_the_mode_has_is_missed_no_matter_who_stopped_it():
     stopped = engine(unit=NO_UNIT, engine={"seconds": 9.0, "stopped_by": "teardown", "last_end": "run 1 was stopped by teardown"})
     (one,) = judging.judge(seen(engines=[stopped]), DECLARED, None, NOW).firing
     assert "was stopped by teardown" in one.text
@@ -297,7 +297,7 @@ def test_what_the_mode_has_is_missed_whoever_stopped_it():
     [(NO_UNIT, "", True), (NO_UNIT, "teardown", False), ({**UNIT, "state": "stopped"}, "", False),
      ({**UNIT, "state": "failed", "reason": "it ended"}, "", True)],
 )
-def test_without_a_mode_an_engine_is_missed_that_nobody_stopped(unit: dict[str, t.Any], stopped_by: str, told: bool):
+def test_without_a_mode_an_engine_is_missed_unless_it_was_stopped(unit: dict[str, t.Any], stopped_by: str, told: bool):
     ended = engine(of_mode=False, unit=unit, engine={"seconds": 9.0, "stopped_by": stopped_by, "last_end": "run 1 ended"})
     assert bool(firing(seen(mode=None, engines=[ended]))) is told
 
@@ -317,12 +317,12 @@ def test_what_cannot_be_found_out_is_no_pass():
 # --- memory and the others ----------------------------------------------------------------------------------------------
 
 
-def test_memory_below_the_floor_is_told_and_none_with_a_floor_of_nothing():
+def test_memory_below_the_floor_is_reported_and_none_with_a_floor_of_nothing():
     low = seen(memory={"available_mb": 2047, "error": ""})
     assert firing(low) == ["memory"] and firing(seen(memory={"available_mb": 2048, "error": ""})) == [] and firing(low, floor_gib=0) == []
 
 
-def test_a_node_that_is_gone_is_told_and_one_that_may_be_busy_only_when_it_lasts():
+def test_a_node_that_is_gone_is_reported_and_one_that_may_be_busy_only_when_it_lasts():
     gone = {"id": "node spark-2", "well": False, "text": "it does not answer: 10.0.0.2 port 22: No route to host", "silent": False}
     assert firing(seen(asked=[gone])) == ["node spark-2"]
     busy = seen(asked=[{**gone, "silent": True}])

@@ -26,7 +26,7 @@ import field_check  # noqa: E402
 
 @pytest.fixture
 def top(tmp_path):
-    """Where an archive is spread to; the file beside it is somebody's own."""
+    """Where an archive is spread to; the file next to it is foreign."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/keys").write_text("mine")
     (tmp_path / "here").mkdir()

@@ -190,7 +190,7 @@ BAD = [
     ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: is 'spark-1'; expected the node's IP address on the ConnectX-7 link"),
     ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: is '0.0.0.0'; expected the node's IP address"),
     # consent and secrets
-    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false; expected true: without it nobody wants this run."),
+    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false; expected true: without it the run is not confirmed."),
     ({"gb10_confirmed": "false"}, "input.confirm", "gb10_confirmed: is false"),
     ({"gb10_hf_token_file": "token"}, "input.path", "gb10_hf_token_file: is 'token'; expected the absolute path of a file on the controller."),
     ({"gb10_hf_token_file": "/no/such/token"}, "input.secret_file", "gb10_hf_token_file: /no/such/token can't be used: No such file or directory."),
@@ -286,7 +286,7 @@ def test_a_credential_is_shown_by_no_finding():
     assert "s3cr3t" not in str(judged({"gb10_env": {"A": "https://me:s3cr3t@x", "s3_token": "s3cr3t"}, "gb10_build_pip_env": {"P": "https://s3cr3t@x"}}))
 
 
-def test_code_of_a_repository_that_nobody_listed_runs_nowhere():
+def test_code_of_an_unlisted_repository_runs_nowhere():
     given = {"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": True}}
     (found,) = [one for one in judged(given) if one["id"] == "input.offline"]
     assert found["verdict"] == "block" and "runs code from there, which no commit pins" in found["message"] and "with its revision" in found["remedy"]
@@ -294,7 +294,7 @@ def test_code_of_a_repository_that_nobody_listed_runs_nowhere():
 
 WARNED = [
     ({"gb10_ray_port_range": "40000-40199"}, "input.port_range", "overlaps 32768-60999"),
-    ({"gb10_tenants": [{"name": "a", "gib": 1, "node": "spark-9"}]}, "input.tenants", "gb10_tenants[0].node: spark-9 is no node of this cluster"),
+    ({"gb10_tenants": [{"name": "a", "gib": 1, "node": "spark-9"}]}, "input.tenants", "gb10_tenants[0].node: spark-9 is not a node of this cluster"),
     ({"gb10_silenced": ["disk.fre"]}, "input.silenced", "no finding has the id 'disk.fre' (did you mean 'disk.free'?)"),
     ({"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": False}}, "input.offline", "serve.tokenizer: names org/words, which the play"),
     ({"gb10_serve_arguments": {"shutdown_timeout": 120}}, "input.stop_grace", "gb10_stop_grace: 120 s is not more than the engine's own shutdown_timeout"),
@@ -645,6 +645,13 @@ def test_without_ray_data_ranks_are_not_spread():
     assert "executor native spreads tensor and pipeline ranks, but data is 2" in str(problem)
 
 
+@pytest.mark.parametrize(("ranks", "named"), [(1, True), (4, False)])
+def test_a_profile_of_one_node_on_two_names_the_setting_for_one_of_them(ranks, named):
+    profile = {"id": "mine", "executor": "ray", "parallel": {"tensor": ranks, "pipeline": 1, "data": 1}, "memory": {"config": {}}}
+    (problem,) = cluster._sizes(profile, ["spark-1", "spark-2"], 1)
+    assert problem.id == "input.parallel" and ("-e gb10_single=spark-1" in problem.remedy) is named
+
+
 def test_a_fault_of_all_hosts_is_reported_once():
     (finding,) = together({"gb10_api_port": 80})
     assert (finding["id"], finding["node"]) == ("input.port", "cluster")
@@ -779,7 +786,7 @@ def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, 
     assert "plant" not in str(found)
 
 
-def test_a_key_that_nobody_reads_is_reported(tmp_path):
+def test_an_unknown_key_is_reported(tmp_path):
     path = tmp_path / "key"
     path.write_text("hf_planted")
     path.chmod(0o600)

@@ -131,7 +131,7 @@ def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
         return
     newer = [item for item in profile["evidence"] if item["image"] == "nvcr.io/nvidia/vllm:26.10-py3"]
     assert len(newer) == profile["image"]["base"].startswith("nvcr.io/"), "an image of NVIDIA's has a successor"
-    assert all(item["vllm"] == "==0.31.0" and ("nobody is known" in item["figures"] or "outside" in item["figures"]) for item in newer)
+    assert all(item["vllm"] == "==0.31.0" and ("not known to have been served" in item["figures"] or "outside" in item["figures"]) for item in newer)
     assert all(item["vllm"] for item in profile["evidence"] if item["image"].startswith(profile["image"]["base"])), "a row of the base says which vLLM"
 
 

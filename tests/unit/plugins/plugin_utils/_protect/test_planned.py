@@ -163,7 +163,7 @@ def test_what_you_set_in_another_file_counts(node: ProtectedNode) -> None:
     assert node.files[JOURNALD][0].partition("[Journal]")[2] == "\nSyncIntervalSec=10s\n" and not node.run("swap", "journal").changed
 
 
-def test_a_newer_text_of_ours_replaces_the_older_one(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_own_text_replaces_the_older_one(node: ProtectedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     before = node.fingerprint()
     node.run("swap")
     monkeypatch.setattr(planned.measures, "SWAPPINESS", "2")

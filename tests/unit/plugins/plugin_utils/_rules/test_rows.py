@@ -133,7 +133,7 @@ THERE = Node("spark-1", {"errors": [{"section": "lost", "error": "permission den
         ([["none", "is", 1]], None),
         # One that fails decides, whatever is unknown.
         ([["none", "is", 1], ["one", "is", 2]], False),
-        # An error that explains the null is missing evidence, whoever asks.
+        # An error that explains the null is always missing evidence.
         ([["lost", "empty"]], None),
     ],
 )

@@ -80,7 +80,7 @@ def test_of_ranks_that_ended_within_a_poll_ray_names_the_first():
     found = [ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
     assert events.first(found)["node"] == "spark-1"
     assert events.first(found, told(*DIED), ADDRESSES)["node"] == "spark-2"
-    # An address that is nobody's, and one that stands before the death, name nobody.
+    # An unknown address, and one before the death, name no node.
     assert events.first(found, told(DIED[2], *DIED[:2]), ADDRESSES)["node"] == "spark-1"
     assert events.first(found, told(*DIED), {"10.77.1.11": "spark-1"})["node"] == "spark-1"
 
@@ -132,7 +132,7 @@ def test_an_echo_is_about_the_node_that_ray_names():
     assert events.first(echo, told(*DIED), ADDRESSES)["node"] == "spark-2"
 
 
-def test_what_nobody_knows_is_unknown_with_its_lines():
+def test_the_unknown_is_shown_with_its_lines():
     line = "ERROR 11-21 02:41:12 [x.py:1] FlurbError: the flurb is gone"
     found = events.first(log("spark-2", 0.0, line))
     assert (found["certainty"], found["lines"]) == ("unknown", [line])

@@ -158,7 +158,7 @@ HEADS = [
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_signature_answers_whoever_shows_the_line(head):
+def test_a_signature_matches_the_line_from_any_source(head):
     for row in signature.shipped():
         for example in row.examples:
             found = diagnosis(engine_log.plain_lines("".join(f"{head}{line}\n" for line in example.splitlines())))
@@ -166,7 +166,7 @@ def test_a_signature_answers_whoever_shows_the_line(head):
 
 
 @pytest.mark.parametrize("head", HEADS[:6])
-def test_a_request_that_failed_is_not_the_engines_failure_whoever_shows_it(head):
+def test_a_request_that_failed_is_not_the_engines_failure_from_any_source(head):
     lines = [
         "(APIServer pid=1) ERROR:    Exception in ASGI application",
         "(APIServer pid=1) Traceback (most recent call last):",

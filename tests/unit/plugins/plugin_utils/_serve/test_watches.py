@@ -43,7 +43,7 @@ def test_a_rank_that_ends_is_named():
 @pytest.mark.parametrize(
     "polls",
     [
-        # Another process under its number; one that nobody has waited for.
+        # Another process under its number; one that was not waited for.
         [[process(7)], [process(7)], [process(7, ticks=6)]],
         [[process(7)], [process(7)], [process(7, state="ended")]],
     ],

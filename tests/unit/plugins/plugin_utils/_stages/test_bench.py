@@ -67,7 +67,7 @@ def test_what_may_not_be_measured_stops(state: dict[str, t.Any], found: dict[str
     assert verdicts(outcome) == found and all(one["remedy"] for one in outcome.findings or [] if one["verdict"] != "pass")
 
 
-def test_a_directory_that_is_none_of_ours_is_found_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_foreign_directory_is_found_before_anything_is_measured(tmp_path: Path) -> None:
     assert judged(str(tmp_path)).failure == ""
     (tmp_path / "bench.json").write_text("mine", encoding="utf-8")
     assert "gb10_bench_to" in judged(str(tmp_path)).failure

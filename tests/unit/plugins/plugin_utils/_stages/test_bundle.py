@@ -54,5 +54,5 @@ def test_what_a_person_should_know_is_a_warning(more: dict[str, t.Any], id: str,
     assert outcome.stats["gb10_verdict"] == "warn" and id in bundle.IDS
 
 
-def test_an_image_without_a_layer_of_ours_has_no_recipe() -> None:
+def test_an_image_without_an_own_layer_has_no_recipe() -> None:
     assert judged(recipe="", about={"recipe": ""}).findings is None

@@ -64,7 +64,7 @@ def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
         ("ray", (True, False), "http://10.0.0.1:8000/v1"),
         ("ray", (False, False), ""),
         ("native", (True, True), "http://10.0.0.1:8000/v1"),
-        # An engine that lost a rank answers nobody, whatever its head says.
+        # An engine that lost a rank answers no request, whatever its head reports.
         ("native", (True, False), ""),
         ("native", (False, False), ""),
     ],
@@ -85,7 +85,7 @@ def test_status_says_what_runs_on_each_node() -> None:
         ],
         "spark-2": ["c running since now from i", "Ray none, Python none"],
     }
-    assert outcome.lines == [
+    assert outcome.details == [
         "spark-1:",
         "  c running since now from i; Ray none, Python none; Ray nodes: none; unproven: there is no recorded proof of run r; "
         "the tag proof of the bring-up asks it",
@@ -93,6 +93,63 @@ def test_status_says_what_runs_on_each_node() -> None:
         "spark-2:",
         "  c running since now from i; Ray none, Python none",
     ]
+    assert outcome.lines == [
+        "spark-1: unproven: there is no recorded proof of run r; the tag proof of the bring-up asks it",
+        "spark-1: c running since now from i; Ray none, Python none; Ray nodes: none",
+        "  engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
+        "spark-2: c running since now from i; Ray none, Python none",
+    ]
+
+
+UNIT = {"installed": True, "files": True, "enabled": True, "starting": False, "active": True, "failed": False}
+#: A pair with an engine, its unit, guard and sweep, all well: the lines of one node as the lab printed them, and what a real one has more of.
+SERVICES = {
+    "guard": {**UNIT, "ring": "/var/lib/gb10/guard", "ring_bytes": 12582912, "older": False, "said": None},
+    "sweep": {**UNIT, "error": "", "last_sweep": "2026-11-26T05:30:00Z", "quiet": "", "problems": [], "undelivered": {}, "last_alert": ""},
+    "engine": {**UNIT, "name": "gb10-engine-gb10.service", "error": "", "state": "running", "at": "2026-11-21T18:53:31Z", "reason": ""},
+}
+START = {"profile": "nemotron_3_super_tp2", "context": 262144, "took_mb": 98000, "left_mb": 20800, "recorded_at": "2026-11-23T18:20:41Z", "error": ""}
+CLIMB = {"profile": "nemotron_3_super_tp2", "rung": 524288, "began_at": "2026-11-23T18:20:41Z", "outcome": "top", "trying": 0, "reason": ""}
+#: Lines around these: the command, two plays, the count of checked inputs, and the recap of three hosts, with blank lines.
+CHROME = 12
+
+
+def well_pair() -> dict[str, dict[str, t.Any]]:
+    answers = state("ray", True, False)
+    for node, role in {"spark-1": "head", "spark-2": "worker"}.items():
+        named = {"name": f"gb10-gb10-{role}", "state": "running", "created": "2026-11-21T18:53:31Z", "image": "vllm/vllm-openai:v0.30.0-aarch64-cu130"}
+        cache = {"path": "/var/lib/gb10/gb10/cache/0.30.0-arm64-1f0c", "size_bytes": 1288490188, "files": 4711, "in_use": True}
+        answers[node]["container"] = {
+            **answers[node]["container"], "container": named, "services": SERVICES, "last_start": START, "caches": [cache], "ray_version": "2.60.0",
+            "python_version": "3.12.3", "nodes": [{"address": "192.168.100.11"}, {"address": "192.168.100.12"}], "ladder": {"climbs": [CLIMB]},
+            "protection": {"measures": ["holds", "swap"], "changes": 3},
+            "last_proof": {"run_id": "r", "failed": [], "recorded_at": NOW.isoformat(), "error": ""},
+        }  # fmt: skip
+    answers["spark-1"]["engine"]["routes"] = {"asked": 58, "listed": True, "unknown": [], "open": []}
+    answers["spark-1"]["engine"]["engine"] = {**ENGINE, "guarded": True, "log_path": "/var/log/gb10/gb10/engine/20261121T185346Z-9cc6.log"}
+    return answers
+
+
+def test_status_of_a_pair_fits_on_a_screen_where_all_is_well() -> None:
+    outcome = status.judge(well_pair(), run())
+    assert len(outcome.lines) + CHROME <= 18, "\n".join(outcome.lines)
+    assert outcome.lines[0].startswith("spark-1: gb10-gb10-head running") and "guard: active; sweep: active; last " in "\n".join(outcome.lines)
+    assert len(outcome.details) > len(outcome.lines) and "compiled for its images: " in "\n".join(outcome.details)
+
+
+@pytest.mark.parametrize(
+    ("unit", "more", "line"),
+    [
+        ("guard", {"active": False}, "spark-2: guard: not active, ring "),
+        ("guard", {"said": {"at": 1795500000.0, "text": "would end rank 1"}}, "spark-2: guard: active, ring "),
+        ("sweep", {"problems": [{"id": "memory", "text": "1.2 GiB are available"}]}, "spark-2: sweep: active; last 2026-11-26T05:30:00Z: memory: 1.2 GiB"),
+        ("engine", {"active": False, "state": "failed"}, "spark-2: unit gb10-engine-gb10.service: not active, enabled (failed "),
+    ],
+)
+def test_status_names_first_what_is_wrong(unit: str, more: dict[str, t.Any], line: str) -> None:
+    answers = well_pair()
+    answers["spark-2"]["container"]["services"] = {**SERVICES, unit: {**SERVICES[unit], **more}}
+    assert status.judge(answers, run()).lines[0].startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +190,8 @@ def test_status_says_what_the_newest_start_took_on_each_node() -> None:
     said = status.judge(answers, run()).stats["gb10_status"]
     assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
     assert "recorded starts: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
+    first, *rest = status.judge(answers, run()).lines
+    assert "starts.json is not JSON" in first and "last proven start" not in "".join(rest), "an error is shown, a detail only with -v"
 
 
 @pytest.mark.parametrize(
@@ -308,7 +367,7 @@ def test_a_teardown_without_a_lost_node_is_incomplete() -> None:
 
 
 @pytest.mark.parametrize(("ignore", "verdict"), [(False, "block"), ("no", "block"), (True, "warn"), ("true", "warn")])
-def test_a_lost_node_stops_a_teardown_unless_it_is_ignored(ignore: object, verdict: str) -> None:
+def test_a_lost_node_stops_a_teardown_without_consent(ignore: object, verdict: str) -> None:
     gone = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\nno route"}
     reached = {"spark-1": {"reached": {"ping": "pong"}}, "spark-2": {"reached": gone}}
     outcome = registry.stage("reach").judge(reached, run(ignore=ignore))
