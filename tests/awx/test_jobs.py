@@ -59,13 +59,13 @@ LAUNCHES = {
     ("GB10 prune", ""): ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
     ("GB10 protect", ""): ({"gb10_protect": "revert"}, "unreachable"),
     ("GB10 protect", "guard"): ({"gb10_guard": "absent", "gb10_guard_act": "never"}, "unreachable"),
-    ("GB10 protect", "sweep"): ({"gb10_sweep": "absent", "gb10_sweep_test": "false"}, "unreachable"),
+    ("GB10 protect", "sweep"): ({"gb10_sweep": "absent"}, "unreachable"),
     ("GB10 bench", ""): ({"gb10_bench_suite": "short"}, "unreachable"),
     ("GB10 bench", "ladder"): ({"gb10_ladder": "true", "gb10_ladder_rungs": "1024,2048"}, "unreachable"),
     ("GB10 bundle", ""): ({"gb10_bundle": "import", "gb10_bundle_dir": "/mnt/ssd/bundle"}, "unreachable"),
     ("GB10 import", ""): ({"gb10_import": "tests/unit/fixtures/recipes/eugr/dspark-pinned.yaml"}, "successful"),
     ("GB10 explain", ""): ({"gb10_explain": "galaxy.yml"}, "successful"),
-    ("GB10 calibrate", ""): ({"gb10_calibrate_to": "/tmp/gb10-calibrate-of-a-test.tar.gz"}, "unreachable"),
+    ("GB10 calibrate", ""): ({"gb10_to": "/tmp/gb10-calibrate-of-a-test.tar.gz"}, "unreachable"),
 }
 
 

@@ -67,7 +67,7 @@ def options() -> dict[str, dict[str, t.Any]]:
 
 OPTIONS = options()
 #: Defaults that stand in the role doctor alone, in its vars and tasks.
-DOCTORS = {"gb10_become": True, "gb10_fail_on_block": False}
+DOCTORS = {"gb10_become": True}
 #: Settings that an unanswered question leaves to the inventory.
 INVENTORYS = ("gb10_mode", "gb10_profile")
 #: What a survey begins with for settings without a default, and for those that it leaves to the inventory.
@@ -185,8 +185,8 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
         # The id of a lock, that only a refused job names, files, names of models and nodes, lengths, rungs and the place of logs or of a recipe are texts,
         # and mostly there is none.
         text = question["variable"] in (
-            "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_lease",
-            "gb10_models_remove", "gb10_models_to", "gb10_plan_context", "gb10_protect_measures", "gb10_single",
+            "gb10_break_lock", "gb10_bundle_dir", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_lease",
+            "gb10_models_remove", "gb10_plan_context", "gb10_protect_measures", "gb10_single", "gb10_to",
         )  # fmt: skip
         assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name

@@ -174,7 +174,7 @@ class Lab:
             project_dir=str(self._tree),
             playbook=str(self._tree / "playbooks" / f"{playbook}.yml"),
             inventory=[str(path) for path in self._inventories],
-            extravars={"gb10_failure_dir": str(self._private / "failures"), **variables},
+            extravars={"gb10_records_dir": str(self._private / "records"), **variables},
             tags=tags or None,
             verbosity=verbosity or None,
             skip_tags=skip_tags or None,

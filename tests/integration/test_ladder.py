@@ -87,7 +87,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
 
     to = tmp_path / "ladder.json"
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        climb = pool.submit(lab.play, "bench", tags="ladder", gb10_ladder=True, gb10_ladder_rungs=RUNGS, gb10_ladder_to=str(to))
+        climb = pool.submit(lab.play, "bench", tags="ladder", gb10_ladder=True, gb10_ladder_rungs=RUNGS, gb10_to=str(to))
         collapse(lab, climb)
         ran = climb.result()
     assert ran.rc == 0, ran.failures

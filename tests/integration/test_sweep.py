@@ -130,16 +130,16 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
         assert again.rc == 0 and again.changed == {}, again.said
     assert "gb10-sweep.timer" in lab.run(HEAD, "systemctl", "list-timers", "--no-pager")
 
-    tested = swept.play(gb10_sweep_test=True)
+    tested = swept.play(gb10_sweep="test")
     assert tested.rc == 0 and tested.changed == {}, tested.failures
     assert sorted(one["node"] for one in swept.came() if one["kind"] == "test") == [HEAD, WORKER]
     # A mail program writes to its spool, which the unit has to let it.
     mail = {"type": "mail", "command": ["/usr/bin/tee", "-a", f"{PLACE}/mailbox"], "to": "root"}
-    mailed = swept.play(gb10_sweep_test=True, gb10_sweep_alerts=[*swept.variables["gb10_sweep_alerts"], mail])
+    mailed = swept.play(gb10_sweep="test", gb10_sweep_alerts=[*swept.variables["gb10_sweep_alerts"], mail])
     assert mailed.rc == 0 and f"Subject: gb10 on {HEAD}: test of an alert" in lab.run(HEAD, "cat", f"{PLACE}/mailbox"), mailed.failures
     swept.forget()
     lab.write(WORKER, f"{PLACE}/status", "503")
-    refused = swept.play(gb10_sweep_test=True)
+    refused = swept.play(gb10_sweep="test")
     assert refused.rc != 0 and "1 of 1 channel(s) did not take the test: webhook: status 503" in refused.said
     swept.forget()
 

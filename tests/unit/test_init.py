@@ -126,10 +126,10 @@ def test_a_file_of_somebody_is_named_and_what_was_asked_for_is_written_elsewhere
     code, output = nodes.init()
     assert code != 0
     assert "hosts.yml: there already, with another text" in output
-    assert "-e gb10_init_dir=DIRECTORY" in output
+    assert "-e gb10_to=DIRECTORY" in output
     assert nodes.written() == ["hosts.yml"]
     assert (nodes.directory / "hosts.yml").read_text(encoding="utf-8") == "mine: {}\n"
-    code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_init_dir="mine/one")
+    code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_to="mine/one")
     assert code == 0, output
     assert "Next: ansible-playbook -i mine/one gb10.cluster.doctor" in output
     text = (nodes.place / "mine/one/hosts.yml").read_text(encoding="utf-8")
@@ -203,7 +203,7 @@ def test_the_playbook_looks_once_and_falls_back_to_no_sudo(tmp_path: Path) -> No
     sudo.chmod(0o755)
     code, output = run(
         PLAYBOOK, "-i", "one,two,", "-c", "local",
-        cwd=tmp_path, ansible_become_exe=str(sudo), gb10_fabric_fallback="tcp", gb10_init_model_roots=[], **INTERPRETER,
+        cwd=tmp_path, ansible_become_exe=str(sudo), gb10_fabric_fallback="tcp", __init_model_roots=[], **INTERPRETER,
     )
     assert code != 0
     assert "looked without sudo, which was refused" in output
@@ -213,14 +213,14 @@ def test_the_playbook_looks_once_and_falls_back_to_no_sudo(tmp_path: Path) -> No
 
 def test_a_host_that_cannot_be_reached_is_named_among_the_others(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("one ansible_connection=local\ntwo ansible_host=127.0.0.1 ansible_port=1\n", encoding="utf-8")
-    code, output = run(PLAYBOOK, "-i", "names", cwd=tmp_path, gb10_init_model_roots=[], **INTERPRETER)
+    code, output = run(PLAYBOOK, "-i", "names", cwd=tmp_path, __init_model_roots=[], **INTERPRETER)
     assert code != 0
     assert "Found: 1 block" in output and "two  could not be looked at: it does not answer over ssh (port 1: Connection refused)." in output
     assert "UNREACHABLE" not in output
 
 
 def test_where_no_host_can_be_reached_it_is_one_table_and_a_failure(tmp_path: Path) -> None:
-    code, output = run(PLAYBOOK, "-i", "one.invalid,two.invalid,", cwd=tmp_path, gb10_init_model_roots=[], **INTERPRETER)
+    code, output = run(PLAYBOOK, "-i", "one.invalid,two.invalid,", cwd=tmp_path, __init_model_roots=[], **INTERPRETER)
     assert code == 2 and "UNREACHABLE" not in output
     assert output.count("the node could not be looked at: its name has no address.") == 1 and "Nodes: 2 block" in output
     assert not (tmp_path / "gb10-inventory").exists()

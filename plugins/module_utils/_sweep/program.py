@@ -57,7 +57,7 @@ class Sweep:
     def test(self) -> int:
         """Send a test through every channel, write what each answered where the module reads it, and return the exit code."""
         subject = f"{self.config['cluster']} on {self.config['node']}: test of an alert"
-        lines = ["Somebody asked for it (gb10_sweep_test). Nothing is wrong."]
+        lines = ["Somebody asked for it (gb10_sweep=test). Nothing is wrong."]
         answers = {one["name"]: self.send(one, "test", subject, lines, {}) for one in self.config["channels"]}
         write_json(os.path.join(self.folder, sweep_files.ANSWERS), answers)
         return 1 if any(answers.values()) else 0

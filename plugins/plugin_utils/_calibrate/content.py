@@ -57,7 +57,7 @@ def plan(tags: t.Sequence[str], path: str) -> list[str]:
     """Return in lines what a run with these tags takes."""
     chosen = [f"{part}: {taken}" for part, taken in PARTS.items() if "all" in tags or part in tags]
     left_out = "left out or replaced: secrets, names of hosts and users, addresses, serial numbers, MAC addresses, GUIDs and UUIDs"
-    where = f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE"
+    where = f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_to=FILE"
     return [*chosen, left_out, "kept: names of images, containers, models and processes. Look through the archive before you pass it on", where]
 
 

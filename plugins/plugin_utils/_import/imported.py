@@ -259,7 +259,7 @@ class _Mapper:
 
     def _size(self, field: str, size: str, value: t.Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self._refuse(field, value, "it is not a number of ranks", "correct the recipe, or give it with gb10_import_values")
+            self._refuse(field, value, "it is not a number of ranks", "correct the recipe, or give it with gb10_import_choices.values")
             return
         if value > 1 or size == "tensor":
             self.parallel[size] = value
@@ -271,7 +271,7 @@ class _Mapper:
         if name in _OF_A_RANK or name in RESERVED and name not in _SIZES and name != "revision":
             self.ledger.dropped(field, unknown, "it is set by the collection on each node", differs=False)
         else:
-            self._refuse(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_values")
+            self._refuse(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_choices.values")
 
     def _plugin(self, field: str, name: str, value: str) -> None:
         """Take a file with Python as one of the model's repository, which has to be pinned: it is code that runs."""
@@ -396,7 +396,7 @@ class _Mapper:
         least, most = self.draft.least_nodes, self.draft.most_nodes
         if nodes < least or most and nodes > most:
             bounds = f"{least} or more" if not most else f"{least} to {most}"
-            self._refuse("parallel", f"{nodes} nodes", f"the recipe is for {bounds}", "give tensor_parallel with gb10_import_values")
+            self._refuse("parallel", f"{nodes} nodes", f"the recipe is for {bounds}", "give tensor_parallel with gb10_import_choices.values")
         if nodes == 1 and self.executor == "ray":
             self.ledger.changed("executor", "ray", "native", "one node needs no Ray", differs=False)
             self.executor = "native"

@@ -421,7 +421,7 @@ def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
     other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, "", _sha1(file))]
     if other:
         message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
-        remedy = "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY"
+        remedy = "keep what you have, or write elsewhere and compare: -e gb10_to=DIRECTORY"
         return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
     for file in planned["advice"]:
         if not there.get(file["path"]):

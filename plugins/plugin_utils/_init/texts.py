@@ -216,7 +216,7 @@ def settings_text(found: Text) -> str:
             why = [line for name, host in hosts.items() for line in comment(f"{name}: {host[source]}", item=True)] if source else []
             lines += ["", *link_comment(key), *why, *setting(key, value)]
         else:
-            why = comment("No models were found in the directories that were searched (gb10_init_model_roots).")
+            why = comment("No models were found in the directories that were searched (gb10_model_directories adds others).")
             lines += ["", *link_comment(key), *why, f"# {key}: /var/lib/gb10/huggingface"]
     if found["gpus"] != 1:
         lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", found["gpus"])]

@@ -94,7 +94,7 @@ class Command:
             os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
             handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND, 0o600)
         except OSError as error:
-            raise ClusterError(f"the log {log} cannot be made: {error.strerror}", remedy="Free space there, or set gb10_report_path.", reason="log") from error
+            raise ClusterError(f"the log {log} cannot be made: {error.strerror}", remedy="Free space there, or set gb10_records_dir.", reason="log") from error
         with open(handle, "wb") as output:
             try:
                 self._process = subprocess.Popen(

@@ -17,6 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 Finding = dict[str, t.Any]
@@ -29,9 +30,7 @@ READS = {
     "head": "gb10_head_host",
     "rungs": "gb10_ladder_rungs",
     "consent": "gb10_ladder",
-    "floor_gib": "gb10_ladder_floor_gib",
-    "sshd_ms": "gb10_ladder_sshd_ms",
-    "prompt_s": "gb10_ladder_prompt_seconds",
+    "prompt_s": "__bench_prompt_seconds",
     "start_s": "gb10_serve_timeout",
     "memory_s": "gb10_memory_wait_timeout",
     "grace_s": "gb10_stop_grace",
@@ -127,7 +126,7 @@ def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
     elif (answer["look"].get("ladder")) is None:
         said = next((one["error"] for one in answer["look"]["errors"] if one["section"] == "ladder"), "it could not be read")
         yield finding("ladder.look", node, "block", f"the record of earlier climbs: {said}.", remedy="remove that file: this climb writes it again")
-    sshd, limit = answer["sshd"] or {}, int(answer["sshd_ms"])
+    sshd, limit = answer["sshd"] or {}, ladder.SSHD_MS
     if not answered(answer["sshd"]) or not sshd.get("address"):
         said = "; ".join(sshd.get("errors") or ["it was not asked"])
         remedy = "set ansible_port for this host, if sshd listens on another port"
@@ -180,7 +179,7 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
         f"Starts: {len(rungs) + 1} at most, one a rung and one back to the last good one{'; the engine that serves now is stopped first' if live else ''}.",
         f"Time: {times[0]}; at most {times[1]} minutes.",
         "It stops at the first bad sign: a start that fails, a prompt or a question that is not answered, an act of the guard,"
-        f" less than {first['floor_gib']} GiB available, sshd slower than {first['sshd_ms']} ms, a line of kernel or driver."
+        f" less than {ladder.FLOOR_GIB} GiB available, sshd slower than {ladder.SSHD_MS} ms, a line of kernel or driver."
         " Then the last good rung is started again.",
         "Risk: a rung that does not fit can wedge a node until somebody takes its power away, and memory that does not come back takes a reboot (both reported"
         " by owners). Be where the power is, or have it switched from afar.",
@@ -222,7 +221,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "began": run.now.timestamp(),
     }
     if run.path and os.path.lexists(run.path):
-        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
+        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another file with gb10_to.")
     if not boolean(first["consent"]):
         lines.append("To climb: -e gb10_ladder=true")
     return Outcome("Ladder", found, lines=lines, returns=returns)

@@ -23,30 +23,30 @@ Step = dict[str, t.Any]
 UNJUDGED = ("mlx5", "removed", "pcie", "firmware")
 
 
-def _memory(node: str, seen: dict[str, t.Any], floor_gib: int) -> Finding:
+def _memory(node: str, seen: dict[str, t.Any]) -> Finding:
     lowest = seen["lowest_mb"]
     if lowest is None:
         remedy = "see the guard on the node: systemctl status gb10-guard"
-        return finding("ladder.memory", node, "unknown", "the guard recorded no memory in this time.", needed=floor_gib, remedy=remedy)
+        return finding("ladder.memory", node, "unknown", "the guard recorded no memory in this time.", needed=ladder.FLOOR_GIB, remedy=remedy)
     said = f"{lowest / ladder.MIB_IN_GIB:.1f} GiB were available at the least, after {seen['lowest_after_s']:.0f} s"
-    low = lowest < floor_gib * ladder.MIB_IN_GIB
-    remedy = "lower gb10_ladder_floor_gib only when you know why: an owner's ladder gave up at 4 GiB" if low else ""
+    low = lowest < ladder.FLOOR_GIB * ladder.MIB_IN_GIB
+    remedy = "use a shorter length, or free memory on this node" if low else ""
     measured = round(lowest / ladder.MIB_IN_GIB, 1)
-    return finding("ladder.memory", node, "block" if low else "pass", f"{said}.", measured=measured, needed=floor_gib, remedy=remedy)
+    return finding("ladder.memory", node, "block" if low else "pass", f"{said}.", measured=measured, needed=ladder.FLOOR_GIB, remedy=remedy)
 
 
-def _sshd(node: str, sshd: dict[str, t.Any] | None, limit: int, asked: bool) -> t.Iterator[Finding]:
+def _sshd(node: str, sshd: dict[str, t.Any] | None, asked: bool) -> t.Iterator[Finding]:
     if not asked:
         return
     if not answered(sshd) or sshd is None or not sshd.get("samples_ms"):
         said = "; ".join((sshd or {}).get("errors") or []) or str((sshd or {}).get("msg") or "nobody could ask it")
-        yield finding("ladder.sshd", node, "unknown", f"how long sshd takes is not known: {said}.", needed=limit, remedy="see the node's load and its sshd")
+        yield finding("ladder.sshd", node, "unknown", f"how long sshd takes is not known: {said}.", needed=ladder.SSHD_MS, remedy="see the node's load and its sshd")
         return
     worst, lost = sshd["worst_ms"], sshd["samples_ms"].count(None)
-    slow = worst is None or worst > limit
+    slow = worst is None or worst > ladder.SSHD_MS
     said = f"{lost} of {len(sshd['samples_ms'])} greetings of sshd did not come" if worst is None else f"sshd greeted after {worst} ms at the longest"
     remedy = "a node whose sshd starves is one that nobody gets into: a shorter length" if slow else ""
-    yield finding("ladder.sshd", node, "block" if slow else "pass", f"{said}.", measured=worst, needed=limit, remedy=remedy)
+    yield finding("ladder.sshd", node, "block" if slow else "pass", f"{said}.", measured=worst, needed=ladder.SSHD_MS, remedy=remedy)
 
 
 def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterator[Finding]:
@@ -60,7 +60,7 @@ def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterato
         yield finding("ladder.reboot", node, "block", "the node was started again meanwhile.", remedy=remedy)
         return
     seen = told["seen"]
-    yield _memory(node, seen, int(answer["floor_gib"]))
+    yield _memory(node, seen)
     acts, active = seen["acts"], told["guard"]["active"]
     if acts or not active:
         said = f"the guard acted: {acts[0]}" if acts else "the guard does not run any more" if active is False else "whether the guard runs is not known"
@@ -75,7 +75,7 @@ def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterato
     lines = [text for kind, text in seen["kernel"] if kind not in UNJUDGED]
     verdict, said = ("block", f"the kernel said: {'; '.join(lines[:3])}") if lines else ("pass", "the kernel said nothing of memory or GPU")
     yield finding("ladder.kernel", node, verdict, f"{said}.", measured=lines, remedy="the playbook explain knows such lines" if lines else "")
-    yield from _sshd(node, answer["sshd"], int(answer["sshd_ms"]), asked)
+    yield from _sshd(node, answer["sshd"], asked)
 
 
 def start_finding(error: str, head: str, seconds: float) -> Finding:

@@ -128,12 +128,6 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
             "gb10_api_key_file": "",
             "gb10_container_devices": ["/dev/infiniband"],
             "gb10_hf_token_file": "",
-            "gb10_report_path": "/r.json",
-            "gb10_preflight_path": "/p.json",
-            "gb10_doctor_path": "/d.json",
-            "gb10_fabric_path": "/l.json",
-            "gb10_failure_dir": "/f",
-            "gb10_baseline_dir": "/b",
         }
         values = {key: value for key, value in {**defaults, **derived, **variables}.items() if key in _settings.settings()}
         told = inputs.judge_host(name, values, {}, {}, list(variables))

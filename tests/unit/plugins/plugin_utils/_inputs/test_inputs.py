@@ -32,10 +32,6 @@ GOOD = {
     "gb10_container_devices": ["/dev/infiniband"],
     "gb10_api_key_file": "",
     "gb10_hf_token_file": "",
-    "gb10_sweep_sshd": 22,
-    "gb10_report_path": "/home/nvidia/.cache/gb10/gb10-report.json",
-    "gb10_preflight_path": "/home/nvidia/.cache/gb10/gb10-preflight.json",
-    "gb10_fabric_path": "/home/nvidia/.cache/gb10/gb10-fabric.json",
 }
 
 
@@ -89,7 +85,7 @@ def test_where_no_profile_is_needed_none_is_judged():
         {"gb10_kv_cache": "recorded", "gb10_serve_arguments": {"kv_cache_memory_bytes": None}},
         {"gb10_tenants": [{"name": "speech", "node": "spark-2", "gib": 12}, {"name": "ollama", "gib": 0.5}]},
         {"gb10_companions": [{"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 4}]},
-        {"gb10_sweep_alerts": [{"type": "webhook", "url": "https://hooks.lan/x"}], "gb10_sweep_test": True, "gb10_sweep_sshd": 0},
+        {"gb10_sweep_alerts": [{"type": "webhook", "url": "https://hooks.lan/x"}], "gb10_sweep": "test"},
     ],
 )
 def test_what_is_fine(change):
@@ -135,11 +131,12 @@ BAD = [
     ({"gb10_sweep_alerts": [{"type": "webhook", "url": "http://10.0.0.9/planted"}]}, "input.sweep", "gb10_sweep_alerts[0].url: is http to a private address"),
     ({"gb10_sweep_endpoints": [{"name": "a", "url": "x"}]}, "input.sweep", "gb10_sweep_endpoints[0].url: is of another form"),
     ({"gb10_sweep_minutes": 1441}, "input.range", "gb10_sweep_minutes: is 1441; expected 1 to 1440."),
-    ({"gb10_sweep_sshd": 65536}, "input.range", "gb10_sweep_sshd: is 65536; expected 0 to 65535."),
-    ({"gb10_sweep_sshd": "ssh"}, "input.range", "gb10_sweep_sshd: is 'ssh'; expected 0 to 65535."),
+    ({"gb10_bench_tokens": "1024"}, "input.format", "gb10_bench_tokens: is '1024'; expected tokens of a prompt and of its answer"),
+    ({"gb10_bench_tokens": "1024/1"}, "input.format", "gb10_bench_tokens: is '1024/1'"),
+    ({"gb10_bundle_dir": "spark-2:ssd"}, "input.path", "gb10_bundle_dir: is 'spark-2:ssd'; expected an absolute path"),
     ({"gb10_sweep_ca_file": "ca.pem"}, "input.path", "gb10_sweep_ca_file: is 'ca.pem'; expected an absolute path"),
-    ({"gb10_sweep": "off"}, "input.choice", "gb10_sweep: is 'off'; expected present or absent."),
-    ({"gb10_sweep_test": True}, "input.sweep", "gb10_sweep_test: is true, and gb10_sweep_alerts has no channel."),
+    ({"gb10_sweep": "off"}, "input.choice", "gb10_sweep: is 'off'; expected present or test or absent."),
+    ({"gb10_sweep": "test"}, "input.sweep", "gb10_sweep: is test, and gb10_sweep_alerts has no channel."),
     ({"gb10_tenants": "speech"}, "input.type", "gb10_tenants: is the text 'speech'; expected a list"),
     ({"gb10_tenants": ["speech"]}, "input.tenants", "gb10_tenants[0]: is 'speech'; expected {name, node, gib}."),
     ({"gb10_tenants": [{"name": "a", "gib": 1, "gb": 1}]}, "input.tenants", "gb10_tenants[0].gb: is not a known field; expected name, node and gib."),
@@ -201,10 +198,8 @@ BAD = [
     ({"gb10_secrets_dir": "/etc"}, "input.path", "gb10_secrets_dir: is '/etc'; expected an absolute path"),
     ({"gb10_state_dir": "/"}, "input.path", "gb10_state_dir: is '/'; expected an absolute path"),
     ({"gb10_log_dir": "/var/log/"}, "input.path", "that is not one of the system's directories."),
-    ({"gb10_report_path": "report.json"}, "input.path", "gb10_report_path: is 'report.json'; expected the absolute path of a file."),
-    ({"gb10_report_path": "/tmp"}, "input.path", "gb10_report_path: is '/tmp'"),
-    ({"gb10_preflight_path": "verdict.json"}, "input.path", "gb10_preflight_path: is 'verdict.json'; expected the absolute path of a file."),
-    ({"gb10_fabric_path": "fabric.json"}, "input.path", "gb10_fabric_path: is 'fabric.json'; expected the absolute path of a file."),
+    ({"gb10_records_dir": "records"}, "input.path", "gb10_records_dir: is 'records'; expected the absolute path of a directory on the controller."),
+    ({"gb10_records_dir": __file__}, "input.path", "gb10_records_dir: is '/"),
     # rules
     ({"gb10_rules": {"memory.swop": {"verdict": "warn"}}}, "input.rules", "gb10_rules.memory.swop: no rule has this id (did you mean 'memory.swap'?)"),
     ({"gb10_rules": {"memory.swap": {"most": 1}}}, "input.rules", "gb10_rules.memory.swap.most: is not a limit of this rule; expected most_mb"),
@@ -513,16 +508,17 @@ def planned(**given):
         ({"gb10_plan_nodes": "121.7,119.6,1"}, "gb10_plan_nodes[2].total_gib: is '1'; expected GiB from 8 to 4096"),
         ({"gb10_plan_nodes": [121.7]}, "gb10_plan_nodes: names 1; expected 2, as many as the profile has ranks"),
         ({"gb10_plan_context": "long"}, "gb10_plan_context: is 'long'; expected a whole number of 1 or more"),
-        ({"gb10_plan_lengths": "8k,x"}, "gb10_plan_lengths: is 'x'; expected a whole number of 1 or more"),
+        ({"gb10_plan_context": "8k,x"}, "gb10_plan_context: is 'x'; expected a whole number of 1 or more"),
         ({"gb10_plan_concurrency": 0}, "gb10_plan_concurrency: is 0; expected 1 or more"),
-        ({"gb10_plan_ranks": 17}, "gb10_plan_ranks: is 17; expected 1 to 16"),
+        ({"gb10_plan_nodes": 3}, "gb10_plan_nodes: names 3; expected 2, as many as the profile has ranks"),
         ({"gb10_plan_model": "nope"}, "gb10_plan_model: the model is 'nope', expected org/name"),
-        ({"gb10_plan_model": "org/name", "gb10_plan_hf_home": "/nowhere"}, "gb10_plan_model: /nowhere/hub/models--org--name: no config.json of org/name"),
-        ({"gb10_plan_to": "/nowhere/plan.json"}, "gb10_plan_to: there is no directory /nowhere"),
+        ({"gb10_plan_model": "org/name@main"}, "gb10_plan_model: /nowhere/hub/models--org--name: no config.json of org/name at main"),
+        ({"gb10_to": "/nowhere/plan.json"}, "gb10_to: there is no directory /nowhere"),
         ({"gb10_tenants": [{"name": "x"}]}, "gb10_tenants[0].gib: is None; expected GiB above 0, up to 4096"),
     ],
 )
-def test_each_wrong_setting_of_a_plan_is_named(given, message):
+def test_each_wrong_setting_of_a_plan_is_named(given, message, monkeypatch):
+    monkeypatch.setenv("HF_HOME", "/nowhere")
     found = planned(**given)
     assert any(one.startswith(message) for one in found) and all(next(iter(given)) in one for one in found), found
 
@@ -531,8 +527,8 @@ def test_each_wrong_setting_of_a_plan_is_named(given, message):
     "given",
     [
         {}, {"gb10_plan_nodes": "121.7, 119.6"}, {"gb10_plan_nodes": 64}, {"gb10_plan_nodes": []}, {"gb10_plan_context": "0"}, {"gb10_plan_context": "1M"},
-        {"gb10_plan_context": 4096}, {"gb10_plan_lengths": [8192, "64k"]}, {"gb10_plan_lengths": ""}, {"gb10_plan_to": "plan.json"}, {"gb10_plan_to": ""},
-        {"gb10_plan_to": "/tmp/plan.json"},
+        {"gb10_plan_context": 4096}, {"gb10_plan_context": "0,8192,64k"}, {"gb10_plan_nodes": "2"}, {"gb10_to": "plan.json"}, {"gb10_to": ""},
+        {"gb10_to": "/tmp/plan.json"},
     ],
 )  # fmt: skip
 def test_good_settings_of_a_plan_raise_nothing(given):
