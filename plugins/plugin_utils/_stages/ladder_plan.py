@@ -28,7 +28,7 @@ READS = {
     **recorded.READS,
     "head": "gb10_head_host",
     "rungs": "gb10_ladder_rungs",
-    "consent": "gb10_ladder",
+    "allow": "__gb10_allow",
     "floor_gib": "gb10_ladder_floor_gib",
     "sshd_ms": "gb10_ladder_sshd_ms",
     "prompt_s": "gb10_ladder_prompt_seconds",
@@ -223,6 +223,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
     }
     if run.path and os.path.lexists(run.path):
         return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
-    if not boolean(first["consent"]):
-        lines.append("To climb: -e gb10_ladder=true")
+    if "ladder" not in first["allow"]:
+        lines.append("To climb: -e gb10_allow=ladder")
     return Outcome("Ladder", found, lines=lines, returns=returns)
