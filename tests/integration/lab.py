@@ -245,7 +245,7 @@ class Lab:
         """Take the cluster down, unless there is none."""
         if self.containers(HEAD) or self.containers(WORKER):
             # Whatever state a test left it in.
-            played = self.play("teardown", gb10_interrupt_requests=True)
+            played = self.play("teardown", gb10_allow="interrupt")
             assert played.rc == 0, played.failures
 
     def clear(self) -> None:
@@ -258,7 +258,7 @@ class Lab:
     def up(self) -> None:
         """Bring the cluster of the lab's own settings up, unless it serves."""
         if not (self.containers(HEAD) and self.engine_lives() and self.json(HEAD, RUN)["digest"] == self._digest):
-            played = self.play(gb10_allow_restart=True, gb10_interrupt_requests=True)
+            played = self.play(gb10_allow="restart,interrupt")
             assert played.rc == 0, played.failures
             self._digest = self.json(HEAD, RUN)["digest"]
 

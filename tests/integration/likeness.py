@@ -143,7 +143,7 @@ class Likeness:
 
     def remove(self) -> None:
         """Take all of it off the nodes."""
-        gone = self.lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+        gone = self.lab.play("mode", gb10_mode="off", gb10_allow="interrupt,forget")
         for host, companions in self.companions.items():
             names = self._nodes.run(host, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.role=companion").split()
             if names:

@@ -40,7 +40,7 @@ class Modes:
 
     def end(self) -> None:
         """Leave the nodes as they were, with no mode declared."""
-        self.change("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+        self.change("off", gb10_allow="interrupt,forget")
         for host in (HEAD, WORKER):
             self.lab.run(host, "rm", "-rf", f"{CACHE}/models--gb10-lab--tiny-other", "/var/lib/gb10/model-code")
 

@@ -86,7 +86,7 @@ def forget_images(lab: Lab, host: str) -> None:
 
 def down(lab: Lab, hosts: t.Sequence[str]) -> None:
     if any(lab.containers(host) for host in hosts):
-        played = lab.play("teardown", gb10_interrupt_requests=True)
+        played = lab.play("teardown", gb10_allow="interrupt")
         assert played.rc == 0, played.failures
 
 
@@ -228,7 +228,7 @@ def test_the_layer_is_built_again_from_the_packages_of_the_bundle(labs: Labs) ->
     before = image_id(two, HEAD)
     assert before, "the test before this one imports the image"
     down(two, (HEAD, WORKER))
-    built = two.play("serve", tags="image", gb10_rebuild_image=True, gb10_offline=True)
+    built = two.play("serve", tags="image", gb10_allow="rebuild", gb10_offline=True)
     assert built.rc == 0, built.failures
     after = image_id(two, HEAD)
     assert after not in ("", before) and after == image_id(two, WORKER)

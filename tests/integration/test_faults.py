@@ -60,7 +60,7 @@ def stage(task: str) -> str:
 
 
 #: What clears a cluster whose other node is lost.
-IGNORE = "-e gb10_ignore_unreachable=true"
+IGNORE = "-e gb10_allow=lost_node"
 
 
 @pytest.mark.parametrize("words", [*PASSING, "/usr/bin/python3"], ids=lambda words: words.strip("-_/").replace(" ", "-"))
@@ -228,7 +228,7 @@ def test_teardown_without_a_node_that_is_lost(lab: Lab, live_cluster: None, faul
         refused = lab.play("teardown")
         fault.answered(refused, "it cannot be reached, so what runs there is unknown", "port 22: Connection refused", IGNORE, where=host)
         fault.left(live=True)
-        cleared = lab.play("teardown", gb10_ignore_unreachable=True)
+        cleared = lab.play("teardown", gb10_allow="lost_node")
     finally:
         lab.run(host, "systemctl", "start", "ssh")
     assert cleared.rc != 0 and "it could not be reached, so its containers were left as they are" in cleared.failures and host in cleared.failures
@@ -363,10 +363,10 @@ def test_stale_head_of_another_run(lab: Lab, no_cluster: None, fault: Fault) -> 
     try:
         lab.run(HEAD, "timeout", "60", "sh", "-c", "until ss -Hltn | grep -q ':6379 '; do :; done")
         played = lab.play()
-        fault.answered(played, "left-over", "gb10_replace_stale=true", where=HEAD)
+        fault.answered(played, "left-over", "gb10_allow=stale_head", where=HEAD)
         assert lab.inspect(HEAD, "left-over")["State"]["Running"] is True
         fault.row.left = "the stale head runs on"
-        fault.completes(gb10_replace_stale=True)
+        fault.completes(gb10_allow="stale_head")
         assert "left-over" not in lab.run(HEAD, "docker", "ps", "--all", "--format", "{{.Names}}")
     finally:
         lab.run(HEAD, "docker", "rm", "--force", "left-over", check=False)

@@ -96,7 +96,7 @@ def await_record(lab: Lab, host: str, wanted: t.Callable[[dict[str, t.Any]], boo
 def unguarded(lab: Lab) -> t.Iterator[None]:
     """Nodes without a guard, before and after."""
     for when in ("before", "after"):
-        gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
+        gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_allow="forget")
         assert gone.rc == 0, gone.failures
         if when == "before":
             yield
@@ -152,7 +152,7 @@ def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> N
     assert records(lab, HEAD)[-1]["e"] == "stop"
     assert "its ring is left" in lab.play("status").said
     assert lab.play("protect", tags="guard", gb10_guard="absent").changed == {}
-    forgotten = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
+    forgotten = lab.play("protect", tags="guard", gb10_guard="absent", gb10_allow="forget")
     assert forgotten.rc == 0 and set(forgotten.changed) == {HEAD, WORKER}
     assert "no such" in lab.run(HEAD, "sh", "-c", "test -e /var/lib/gb10/guard && echo there || echo no such")
 

@@ -139,7 +139,7 @@ def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: s
 
 
 def test_a_rebuilt_image_only_adds_and_replaces_all(lab: Lab, made: str) -> None:
-    played = image(lab, gb10_rebuild_image=True)
+    played = image(lab, gb10_allow="rebuild")
     assert played.rc == 0, played.failures
     (rebuilt,) = ids(lab)
     assert rebuilt not in ("", made)

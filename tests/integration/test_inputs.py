@@ -32,7 +32,7 @@ GOOD: dict[str, t.Any] = {
             "gb10_fabric_interfaces": ["enp1s0f0np0"],
             # As an ini inventory or -e NAME=VALUE would give them.
             "gb10_api_port": "8000",
-            "gb10_allow_restart": "false",
+            "gb10_allow": "restart, interrupt",
         },
         "children": {
             "gb10_head": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", "gb10_fabric_address": "192.0.2.11"}}},
@@ -268,7 +268,7 @@ def values(plays: Plays) -> Run:
             gb10_secrets_dir="/etc",
             gb10_log_dir="/var/lib/gb10",
             gb10_stop_grace=0,
-            gb10_allow_restart="maybe",
+            gb10_allow="restrt",
             gb10_offline=None,
             gb10_silenced=["disk.fre"],
             gb10_api_prot=8001,
@@ -382,7 +382,7 @@ def no_words(plays: Plays) -> Run:
 
 
 def lease_of_nothing(plays: Plays) -> Run:
-    settings = {"gb10_mode": "off", "gb10_mode_forget": True, "gb10_unit": "none"}
+    settings = {"gb10_mode": "off", "gb10_allow": "forget", "gb10_unit": "none"}
     return plays.play(inventory(**settings), "-e", '{"gb10_lease": ["true"]}', playbook="mode.yml")
 
 
@@ -464,7 +464,7 @@ CASES = [
     ("values", "gb10_secrets_dir: is '/etc'; expected an absolute path", "give gb10_secrets_dir a directory of its own, such as /etc/gb10/secrets"),
     ("values", "gb10_log_dir: is /var/lib/gb10, and so is gb10_state_dir; expected a directory of its own.", "give each a directory of its own"),
     ("values", "gb10_stop_grace: is 0; expected 1 or more.", "set gb10_stop_grace to 1 or more"),
-    ("values", "gb10_allow_restart: is the text 'maybe'; expected true or false.", "set gb10_allow_restart to true or false"),
+    ("values", "gb10_allow: contains 'restrt' (did you mean 'restart'?)", "set gb10_allow to"),
     ("values", "gb10_offline: has no value; expected true or false.", "give gb10_offline a value, or remove its line"),
     ("values", "gb10_silenced: no finding has the id 'disk.fre' (did you mean 'disk.free'?)", "correct the id"),
     ("values", "gb10_api_prot: no role reads this variable (did you mean 'gb10_api_port'?).", "correct its name, or remove it"),
@@ -503,7 +503,7 @@ CASES = [
     ("no_program", "gb10_lease names ./no_such_judge.sh, which is no program that can be run on this controller", "correct its path"),
     ("no_words", "gb10_lease_lost_seconds: is 5; expected 20 to 86400", "set gb10_lease_lost_seconds to 20 to 86400"),
     ("lease_of_nothing", "gb10_mode is off, and a lease is about a mode that serves.", "-e gb10_mode=cluster or -e gb10_mode=singles"),
-    ("lease_of_nothing", "gb10_mode_forget makes the nodes forget the mode", "leave gb10_mode_forget out"),
+    ("lease_of_nothing", "gb10_allow has forget, which deletes the record of the declared mode", "leave forget out of gb10_allow"),
     ("lease_of_nothing", "gb10_unit is none, so the nodes could not end the lease by themselves", "leave gb10_unit out"),
     ("key_file", "can be read by others (mode 0644).", "chmod 0600 "),
 ]  # fmt: skip
@@ -582,11 +582,11 @@ ALONE: list[tuple[str, tuple[str, ...], str]] = [
     ("awx_configure.yml", ("-e", "gb10_awx_scm_ulr=x"), "gb10_awx_scm_ulr: no role reads this variable (did you mean 'gb10_awx_scm_url'?)."),
     ("plan.yml", ("--tags", "x"), "--tags: no stage has the tag 'x'"),
     ("explain.yml", ("-e", "gb10_explian=./engine.log"), "gb10_explian: no role reads this variable (did you mean 'gb10_explain'?)."),
-    ("import.yml", ("-e", "gb10_import=a.yaml", "-e", "gb10_import_too=x"), "gb10_import_too: no role reads this variable (did you mean 'gb10_to'?)."),
+    ("import.yml", ("-e", "gb10_import=a.yaml", "-e", "gb10_import_imgae=x"), "gb10_import_imgae: no role reads this variable (did you mean 'gb10_import_image'?)."),
     ("import.yml", ("-e", "gb10_import=https://github.com/o/r/blob/main/g.yaml"), "curl -LO https://raw.githubusercontent.com/o/r/main/g.yaml"),
     ("doctor.yml", ("-e", "doctor_probe=maybe"), "doctor_probe: is 'maybe'; expected none or api or token."),
     ("doctor.yml", ("-e", "gb10_becom=false"), "gb10_becom: no role reads this variable (did you mean 'gb10_become'?)."),
-    ("init.yml", ("-e", "gb10_init_dri=x"), "gb10_init_dri: no role reads this variable (did you mean 'gb10_to'?)."),
+    ("init.yml", ("-e", "gb10_init_dir=x"), "gb10_init_dir: no role reads this variable any more."),
     ("plan.yml", ("--tags", "profiles", "-e", "gb10_profile=qwen3_8_27b"), "gb10_profile: unknown profile 'qwen3_8_27b' (did you mean"),
 ]  # fmt: skip
 

@@ -87,7 +87,7 @@ def leases(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Lea
     (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
     made = Leases(Lab(directory, [INVENTORY, directory / "services.yml"]))
     yield made
-    made.declare("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+    made.declare("off", gb10_allow="interrupt,forget")
 
 
 def test_from_off_to_the_pair_for_a_command_and_back(leases: Leases) -> None:

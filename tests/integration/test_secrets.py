@@ -277,7 +277,7 @@ def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: L
     assert lab.json(HEAD, RUN)["run_id"] == old
     assert played.said.count("started before the collection guarded them") == 1
     assert curl(ADDRESSES[HEAD]["management"], 8000, "/metrics").startswith("HTTP/1.1 200")
-    allowed = lab.play(gb10_allow_restart=True)
+    allowed = lab.play(gb10_allow="restart")
     assert allowed.rc == 0 and set(allowed.changed) == {HEAD}, allowed.failures
     assert curl(ADDRESSES[HEAD]["management"], 8000, "/metrics").startswith("HTTP/1.1 401")
 

@@ -95,7 +95,7 @@ def swept(lab: Lab) -> t.Iterator[Swept]:
     assert gone.rc == 0, gone.failures
     yield made
     made.play(gb10_sweep="absent")
-    lab.play("mode", gb10_mode="off", gb10_mode_forget=True)
+    lab.play("mode", gb10_mode="off", gb10_allow="forget")
     lab.run(WORKER, "systemctl", "stop", LISTENER, check=False)
     lab.run(HEAD, "systemctl", "stop", SPEECH, check=False)
     for host in (HEAD, WORKER):
@@ -218,7 +218,7 @@ def test_a_play_at_work_is_not_disturbed(off: Swept) -> None:
 def test_an_engine_that_is_killed_is_told_once_and_one_that_is_taken_down_is_not_missed(swept: Swept) -> None:
     """No mode is declared: what runs counts until somebody stops it."""
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
-    assert lab.play("mode", gb10_mode="off", gb10_mode_forget=True, **swept.variables).rc == 0
+    assert lab.play("mode", gb10_mode="off", gb10_allow="forget", **swept.variables).rc == 0
     try:
         up = lab.play("serve", **single)
         assert up.rc == 0, up.failures
@@ -231,7 +231,7 @@ def test_an_engine_that_is_killed_is_told_once_and_one_that_is_taken_down_is_not
         swept.sweep(HEAD)
         assert swept.told(HEAD) == ["alert"]
     finally:
-        down = lab.play("teardown", **single, gb10_interrupt_requests=True)
+        down = lab.play("teardown", **single, gb10_allow="interrupt")
     assert down.rc == 0 and "The sweep stays on" in down.said, down.failures
     assert "all is well" in swept.sweep(HEAD)
     assert swept.told(HEAD) == ["alert", "well"]

@@ -19,7 +19,7 @@ from .lab import BASELINE, HEAD, WORKER, Lab
 def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> None:
     place = lab.scratch / "baselines"
     # The lab's boot is that of the machine underneath, and that may have been days ago.
-    taken = lab.play("doctor", tags="baseline", gb10_records_dir=str(place), gb10_baseline_force=True)
+    taken = lab.play("doctor", tags="baseline", gb10_records_dir=str(place), gb10_allow="baseline")
     assert taken.rc == 0, taken.failures
     assert taken.changed == {HEAD: 1, WORKER: 1}
     for host in (HEAD, WORKER):

@@ -62,7 +62,7 @@ WHEN = {"before": "Before it serves", "serving": "While it serves", "wrong": "Wh
 FIRST = (
     "gb10_profile", "gb10_profile_dirs", "gb10_profile_switches", "gb10_serve_arguments", "gb10_single", "gb10_mode", "gb10_api_address", "gb10_api_port",
     "gb10_api_key", "gb10_fabric_address", "gb10_fabric_interfaces", "gb10_hf_home", "gb10_hf_token_file", "gb10_offline", "gb10_unit", "gb10_companions",
-    "gb10_tenants", "gb10_silenced", "gb10_allow_restart", "gb10_interrupt_requests",
+    "gb10_tenants", "gb10_silenced", "gb10_allow",
 )
 #: Verbs by the second word of the settings that are theirs alone; the others are of every verb that needs a node.
 SETTINGS_OF = {

@@ -40,7 +40,7 @@ SETTINGS = {
     "disk_gib": 20,
     "image_copy": "required",
     "serve_arguments": {},
-    "replace_stale": False,
+    "allow": [],
     "rules": {},
     "silenced": [],
 }

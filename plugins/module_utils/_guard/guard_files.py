@@ -103,5 +103,5 @@ def text(found: dict[str, t.Any]) -> str:
             parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
         return "; ".join(parts)
     if found.get("ring_bytes", 0) != 0:
-        return f"guard: none, its ring is left ({_ring(found)}), {ABSENT} -e gb10_guard_forget=true removes it"
+        return f"guard: none, its ring is left ({_ring(found)}), {ABSENT} -e gb10_allow=forget removes it"
     return ""

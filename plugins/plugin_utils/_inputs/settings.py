@@ -144,9 +144,11 @@ def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tu
             problems.append(_wrong_type(name, option, value))
             continue
         choices = option.get("choices")
-        if choices and converted not in choices:
+        strange = [entry for entry in (converted if isinstance(converted, list) else [converted]) if choices and entry not in choices]
+        if strange:
             expected = " or ".join(map(str, choices))
-            problems.append(Problem("input.choice", name, f"is '{value}'", expected, f"set {name} to {expected}", measured=value, needed=choices))
+            what = f"{'contains' if isinstance(converted, list) else 'is'} '{short(strange[0])}'{near(strange[0], choices)}"
+            problems.append(Problem("input.choice", name, what, expected, f"set {name} to {expected}", measured=value, needed=choices))
         else:
             fitting[name] = converted
     return fitting, problems
@@ -159,6 +161,8 @@ def _as_type(option: dict[str, t.Any], value: t.Any, strict: bool) -> t.Any:
     version written without quotes (2.60) is a number that has lost its zero. Without ``strict`` a whole number is a text as well.
     """
     wanted, of_texts = option["type"], option.get("elements") == "str"
+    if wanted == "list" and "choices" in option and isinstance(value, str):
+        value = [word.strip() for word in value.split(",") if word.strip()]
     fits = {
         "bool": value is not None,
         "dict": isinstance(value, dict) and all(isinstance(key, str) for key in value),

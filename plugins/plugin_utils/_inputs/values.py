@@ -40,7 +40,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 IDS = (
     "input.cluster_name",
     "input.companions",
-    "input.confirm",
     "input.control_interface",
     "input.credential",
     "input.env",
@@ -135,9 +134,6 @@ FORMS: dict[str, Form] = {
         "1 to 32 of a-z, 0-9, '_', '.' and '-', a letter or digit first: it becomes part of a container's name and of directories; "
         f"not one of {', '.join(RESERVED)}",
         "choose another gb10_cluster_name",
-    ),
-    "gb10_confirmed": Form(
-        "input.confirm", bool, "true: without it nobody wants this run", "answer the survey's question with true, or run with -e gb10_confirmed=true"
     ),
     "gb10_bench_concurrency": Form("input.format", concurrencies, "whole numbers from 1 to 1024, with commas between them"),
     "gb10_bench_minutes": whole(1, 480),

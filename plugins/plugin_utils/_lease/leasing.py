@@ -25,7 +25,7 @@ Finding = dict[str, t.Any]
 IDS = ("mode.command", "mode.lease", "mode.leased")
 
 #: What is asked for, before any node is reached.
-DECLARED_READS = {"lease": "gb10_lease", "forget": "gb10_mode_forget", "unit": "gb10_unit"}
+DECLARED_READS = {"lease": "gb10_lease", "allow": "__gb10_allow", "unit": "gb10_unit"}
 READS = {"lease": "gb10_lease", "break_lock": "gb10_break_lock"}
 
 
@@ -61,9 +61,9 @@ def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
     if first["mode"] == modes.OFF:
         message = "gb10_mode is off, and a lease is about a mode that serves."
         yield finding("mode.lease", "cluster", "block", message, remedy=f"-e gb10_mode={modes.CLUSTER} or -e gb10_mode={modes.SINGLES}")
-    if boolean(first["forget"]):
-        message = "gb10_mode_forget makes the nodes forget the mode, and a lease brings back the one that is declared."
-        yield finding("mode.lease", "cluster", "block", message, remedy="leave gb10_mode_forget out")
+    if "forget" in first["allow"]:
+        message = "gb10_allow has forget, which deletes the record of the declared mode, and a lease returns to that mode."
+        yield finding("mode.lease", "cluster", "block", message, remedy="leave forget out of gb10_allow")
     if first["unit"] == "none":
         message = "gb10_unit is none, so the nodes could not end the lease by themselves when this controller is gone."
         yield finding("mode.lease", "cluster", "block", message, remedy="leave gb10_unit out, or set it to auto or present")

@@ -35,8 +35,7 @@ SETTINGS = {
     "hub_token": "__gb10_hub_token",
     "disk_gib": "gb10_disk_floor_gib",
     "serve_arguments": "__gb10_asked_arguments",
-    "replace_stale": "gb10_replace_stale",
-    "allow_restart": "gb10_allow_restart",
+    "allow": "__gb10_allow",
     "kv_cache": "gb10_kv_cache",
     "tenants": "gb10_tenants",
     "companions": "gb10_companions",
@@ -54,7 +53,7 @@ def of_nodes(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
         found[node] = {
             **{word: answer[word] for word in SETTINGS},
             **{word: int(answer[word]) for word in ("memlock", "disk_gib")},
-            **{word: boolean(answer[word]) for word in ("allow_restart", "offline", "replace_stale", "hub_token")},
+            **{word: boolean(answer[word]) for word in ("offline", "hub_token")},
             "head": head,
             "peers": [other["address"] for name, other in answers.items() if name != node],
             "api_address": answer["api_address"] if head else "",

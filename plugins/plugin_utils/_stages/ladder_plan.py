@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible.module_utils.parsing.convert_bool import boolean
-
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
@@ -29,7 +27,7 @@ READS = {
     **recorded.READS,
     "head": "gb10_head_host",
     "rungs": "gb10_ladder_rungs",
-    "consent": "gb10_ladder",
+    "allow": "__gb10_allow",
     "prompt_s": "__bench_prompt_seconds",
     "start_s": "gb10_serve_timeout",
     "memory_s": "gb10_memory_wait_timeout",
@@ -222,6 +220,6 @@ def judge(answers: Answers, run: Run) -> Outcome:
     }
     if run.path and os.path.lexists(run.path):
         return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another file with gb10_to.")
-    if not boolean(first["consent"]):
-        lines.append("To climb: -e gb10_ladder=true")
+    if "ladder" not in first["allow"]:
+        lines.append("To climb: -e gb10_allow=ladder")
     return Outcome("Ladder", found, lines=lines, returns=returns)

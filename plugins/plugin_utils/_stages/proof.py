@@ -164,7 +164,7 @@ def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Find
     if routes["open"] and not guarded:
         verdict = "warn"
         message = f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}. The engine was started before the collection guarded them."
-        remedy = "restart it when nobody uses it: --tags serve -e gb10_allow_restart=true; until then keep gb10_api_port behind a firewall"
+        remedy = "restart it when nobody uses it: --tags serve -e gb10_allow=restart; until then keep gb10_api_port behind a firewall"
     elif routes["open"]:
         verdict, message = "block", f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}."
         remedy = "this front end of the engine ignores --middleware (VLLM_USE_RUST_FRONTEND?): use another, or keep gb10_api_port behind a firewall"
@@ -198,7 +198,7 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
                 f"rank {rank['pid']}: {detail}." if wrong else f"rank {rank['pid']} carries all {len(expected)} forwarded variables.",
                 measured=wrong,
                 needed=shown,
-                remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true" if wrong else "",
+                remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow=restart" if wrong else "",
             )
         )
         found.append(
@@ -232,7 +232,7 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
         if len(set(values.values())) > 1 and not named_like(name, needs["own_names"]):
             shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
             message = f"{name} differs between the live ranks: {listed(shown)}."
-            again = f"--tags {needs['stage']},serve -e gb10_allow_restart=true"
+            again = f"--tags {needs['stage']},serve -e gb10_allow=restart"
             remedy = f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then {again}"
             found.append(finding("proof.env_same", CLUSTER, "block", message, measured=shown, needed="one value", remedy=remedy))
     same = f"{len(every)} live rank(s) agree in all of {len(names)} variables but those that are expected to differ."
@@ -259,7 +259,7 @@ def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], nee
     return judged(
         "warn" if container["entrypoint_bypassed"] else "block",
         f'{held} instead of {", ".join(want)}: what is compiled on the node fails ("the provided PTX was compiled with an unsupported toolchain").',
-        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true",
+        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow=restart",
     )
 
 
@@ -275,7 +275,7 @@ def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) 
         f"the container can read {', '.join(seen)}." if seen else "the container sees no token of the hub.",
         measured=seen,
         needed=[],
-        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true; and revoke that token" if seen else "",
+        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow=restart; and revoke that token" if seen else "",
     )
 
 
@@ -286,7 +286,7 @@ def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
 
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
     """Devices, capabilities, entrypoint and memlock as they are in force in the container."""
-    again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow_restart=true"
+    again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow=restart"
     found = []
     for device in needs["devices"]:
         there = device in container["devices"]

@@ -63,7 +63,7 @@ def _token(came: str, version: str) -> Finding:
     if came == "refused":
         return wrong("pass", "Ray refuses a question without the token.")
     if came == "answered":
-        remedy = f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true"
+        remedy = f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow=restart"
         return wrong("block", f"Ray {version} answers a question without the token: whoever reaches it runs programs on every node.", remedy=remedy)
     remedy = "run with --tags ray again; when it stays so, see docker logs of the head's container"
     return wrong("unknown", f"whether Ray refuses a question without the token is unknown: {came or 'it was not asked'}.", remedy=remedy)

@@ -288,7 +288,7 @@ def test_another_image_of_the_name_keeps_it_until_it_is_told_to_give_it(pair: Pa
     theirs = pair.two.build(NODE, None, {"opt/theirs": b"1"})
     with pytest.raises(ClusterError, match="gb10/engine:ray") as caught:
         pair.bring()
-    assert "gb10_bundle_replace=true" in caught.value.remedy and list(pair.two.tags) == [NODE] and pair.two.id_of(NODE) == theirs and not pair.target.exists()
+    assert "gb10_allow=names" in caught.value.remedy and list(pair.two.tags) == [NODE] and pair.two.id_of(NODE) == theirs and not pair.target.exists()
     assert pair.bring(replace=True)["changed"] and pair.two.id_of(NODE) == pair.image_id
 
 

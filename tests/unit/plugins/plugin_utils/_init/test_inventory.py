@@ -134,7 +134,7 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
         answers[name] = {"login": {"connection": "ssh", "host": name, "port": 22}, **told}
     names = list(hosts)
     groups = {"all": names, "gb10_cluster": names, "gb10_head": names[:1], "gb10_workers": names[1:]}
-    found = cluster.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20})
+    found = cluster.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20, "consent": ""})
     return [(one["id"], one["verdict"]) for one in found if one["verdict"] != "pass"]
 
 

@@ -62,8 +62,8 @@ def test_where_no_profile_is_needed_none_is_judged():
     "change",
     [
         {"gb10_api_port": "8000"},
-        {"gb10_allow_restart": "yes"},
-        {"gb10_allow_restart": "false"},
+        {"gb10_allow": ["restart", "interrupt"]},
+        {"gb10_allow": "restart, lost_node"},
         {"gb10_container_gpus": [0, "GPU-1"]},
         {"gb10_container_gpus": "none"},
         {"gb10_shm_size": "512MB"},
@@ -99,7 +99,8 @@ BAD = [
     ({"gb10_api_port": True}, "input.type", "gb10_api_port: is true; expected a whole number."),
     ({"gb10_ray_version": 2.6}, "input.type", "gb10_ray_version: is the number '2.6'; expected text."),
     ({"gb10_cluster_name": 7}, "input.type", "gb10_cluster_name: is the number '7'; expected text."),
-    ({"gb10_allow_restart": "maybe"}, "input.type", "gb10_allow_restart: is the text 'maybe'; expected true or false."),
+    ({"gb10_allow": "restrt, interrupt"}, "input.choice", "gb10_allow: contains 'restrt' (did you mean 'restart'?); expected restart or interrupt or"),
+    ({"gb10_allow": [1]}, "input.choice", "gb10_allow: contains '1'; expected restart or"),
     ({"gb10_fabric_interfaces": "eth1"}, "input.type", "gb10_fabric_interfaces: is the text 'eth1'; expected a list of texts."),
     ({"gb10_fabric_interfaces": [{"name": "eth1"}]}, "input.type", "gb10_fabric_interfaces: is a list of more than texts; expected a list of texts."),
     ({"gb10_env": ["A=1"]}, "input.type", "gb10_env: is a list; expected a mapping."),
@@ -187,8 +188,6 @@ BAD = [
     ({"gb10_fabric_address": "spark-1"}, "input.fabric_address", "gb10_fabric_address: is 'spark-1'; expected the node's IP address on the ConnectX-7 link"),
     ({"gb10_fabric_address": "0.0.0.0"}, "input.fabric_address", "gb10_fabric_address: is '0.0.0.0'; expected the node's IP address"),
     # consent and secrets
-    ({"gb10_confirmed": False}, "input.confirm", "gb10_confirmed: is false; expected true: without it nobody wants this run."),
-    ({"gb10_confirmed": "false"}, "input.confirm", "gb10_confirmed: is false"),
     ({"gb10_hf_token_file": "token"}, "input.path", "gb10_hf_token_file: is 'token'; expected the absolute path of a file on the controller."),
     ({"gb10_hf_token_file": "/no/such/token"}, "input.secret_file", "gb10_hf_token_file: /no/such/token can't be used: No such file or directory."),
     # places
@@ -561,6 +560,7 @@ PLAY = {
     "batch": ["spark-1", "spark-2"],
     "limit": "",
     "forks": 5,
+    "consent": "",
 }
 
 
@@ -621,6 +621,7 @@ def groups(**change):
         ({"gb10_cluster_group": "sparks"}, {}, "input.cluster_group", "gb10_cluster_group: the inventory has no hosts in a group sparks."),
         ({}, {"hosts": ["spark-1"], "batch": ["spark-1"], "limit": "spark-1"}, "input.limit", "the play leaves out spark-2"),
         ({}, {"batch": ["spark-1"]}, "input.serial", "the play handles 1 of 2 hosts at once"),
+        ({}, {"consent": "teardown"}, "input.confirm", "gb10_allow: lacks teardown, which this job needs"),
         ({}, {"forks": 1}, "input.forks", "forks is 1, the cluster has 2 nodes"),
         ({"gb10_fabric_address": "192.168.100.1"}, {}, "input.same_address", "gb10_fabric_address: 192.168.100.1 is also the address of spark-1."),
         ({"gb10_api_address": "192.168.100.2"}, {}, "input.address", "gb10_api_address: 192.168.100.2 is the address of spark-2"),

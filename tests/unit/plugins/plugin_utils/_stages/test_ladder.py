@@ -36,7 +36,7 @@ LOOK = {
     ],
 }  # fmt: skip
 SETTINGS = {
-    "head": "a", "cluster": "gb10", "profile": PROFILE, "serve_arguments": {}, "rungs": "", "consent": True,
+    "head": "a", "cluster": "gb10", "profile": PROFILE, "serve_arguments": {}, "rungs": "", "allow": ["ladder"],
     "prompt_s": 3600, "start_s": 3600, "memory_s": 180, "grace_s": 120, "answer_s": 600,
 }  # fmt: skip
 ENGINE = {"engine": {"live": False}, "requests_running": None}
@@ -74,7 +74,7 @@ def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
     climb = outcome.returns["climbs"]["b"]
     assert climbs.wrong(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
     assert (climb["climb_id"], climb["driver"], climb["total_mb"]) == ("20261123T140000Z", "580.159.03", 124610)
-    assert "To climb" not in said and "To climb: -e gb10_ladder=true" in ladder_plan.judge(asked(both={"consent": "false"}), run()).lines
+    assert "To climb" not in said and "To climb: -e gb10_allow=ladder" in ladder_plan.judge(asked(both={"allow": []}), run()).lines
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def answers(mode, clusters=None, record=None, **more):
             "companions": [],
             "look": look,
             "lease": "",
-            "forget": False,
+            "allow": [],
             "unit": "auto",
             "break_lock": "",
             **more,
@@ -162,7 +162,7 @@ def fault(said, remedy=""):
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
     base = answers(mode, PAIR_RUNS, RECORD)
     plan = mode_plan.judge(base, run(**(decided or {}))).returns
-    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": PONG}
+    state = {"decided": plan, "returning": None, "return_asked": False, "allow": [], "leak": False, "down_at": "", "served": None, "answer": PONG}
     by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
     return by_node, ending.judge(by_node, run(check_mode))
 
@@ -238,7 +238,7 @@ def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_faile
 def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
     plan = mode_plan.judge(base, run()).returns
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    state = {"decided": plan, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     back = mode_return.judge({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
 
@@ -247,7 +247,7 @@ def test_what_ran_undeclared_is_not_started_again():
     base = answers("singles", PAIR_RUNS)
     plan = mode_plan.judge(base, run()).returns
     assert plan["undeclared"]
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    state = {"decided": plan, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     assert not mode_return.judge({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
 
 
@@ -303,7 +303,7 @@ HELD = {
         ({"lease": {"sh": 1}}, "gb10_lease is no command: neither a text nor a list of words"),
         ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is no program that can be run on this controller"),
         ({"lease": "true", "mode": "off"}, "gb10_mode is off, and a lease is about a mode that serves"),
-        ({"lease": "true", "forget": "true"}, "gb10_mode_forget makes the nodes forget the mode"),
+        ({"lease": "true", "allow": ["forget"]}, "gb10_allow has forget, which deletes the record of the declared mode"),
         ({"lease": "true", "unit": "none"}, "gb10_unit is none"),
     ],
 )

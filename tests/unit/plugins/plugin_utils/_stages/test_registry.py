@@ -314,7 +314,7 @@ def test_a_lost_node_stops_a_teardown_unless_it_is_told_to_go_on(ignore: object,
     (found,) = outcome.findings or []
     assert (found["node"], found["verdict"], outcome.returns) == ("spark-2", verdict, {"lost": ["spark-2"]})
     assert found["message"].endswith("unknown: Failed to connect to the host via ssh: no route")
-    assert ("gb10_ignore_unreachable=true" in found["remedy"]) == (verdict == "block")
+    assert ("gb10_allow=lost_node" in found["remedy"]) == (verdict == "block")
 
 
 def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
@@ -623,7 +623,7 @@ def test_baselines_have_a_file_for_each_node() -> None:
 def test_prune_says_how_to_remove_what_it_shows(candidates: int, remove: t.Any, advised: bool) -> None:
     entry = {"kind": "file", "name": "/x", "age_seconds": 1, "size_bytes": 1, "why": "old"}
     answers = {"spark-1": {"found": {"candidates": [entry] * candidates, "left": [], "total_bytes": 1}}}
-    assert ("To remove all of it: -e gb10_prune=true" in registry.stage("prune").judge(answers, run(remove=remove)).lines) is advised
+    assert ("To remove all of it: -e gb10_allow=remove" in registry.stage("prune").judge(answers, run(remove=remove)).lines) is advised
 
 
 # --- preflight --------------------------------------------------------------------------------------------------------------
@@ -636,7 +636,7 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
         "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
         "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20", "capabilities": [],
-        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [],
+        "serve_arguments": {}, "allow": [], "rules": {}, "silenced": [], "kv_cache": "profile", "tenants": [],
         "companions": [], "mode": "cluster",
     }  # fmt: skip
     found = {}
