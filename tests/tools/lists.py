@@ -66,12 +66,12 @@ FIRST = (
 )
 #: Verbs by the second word of the settings that are theirs alone; the others are of every verb that needs a node.
 SETTINGS_OF = {
-    **{word: "doctor" for word in ("baseline", "fabric_path", "rules", "silenced", "fail", "become")},
-    "init": "init", "model_directories": "models", "models": "models", "profiles_to": "plan", "plan": "plan", "postmortem": "status",
+    **{word: "doctor" for word in ("rules", "silenced", "fail", "become")},
+    "model_directories": "models", "models": "models", "plan": "plan", "postmortem": "status",
     **{word: "mode" for word in ("mode", "lease", "companions")},
     **{word: "protect" for word in ("protect", "guard", "sweep")},
     **{word: "bench" for word in ("bench", "ladder")},
-    **{word: word for word in ("bundle", "calibrate", "explain", "import", "prune")},
+    **{word: word for word in ("bundle", "explain", "import", "prune")},
 }
 ALL_VERBS = "serve, status, teardown and every other verb that needs a node"
 

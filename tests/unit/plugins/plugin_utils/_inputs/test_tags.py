@@ -52,8 +52,8 @@ def test_the_playbooks_of_one_run_count_together():
 @pytest.mark.parametrize(
     ("book", "run", "words"),
     [
-        ("serve", ["all"], "gb10_to: the playbook serve does not write it."),
-        ("status", ["all"], "gb10_to: the playbook status does not write it."),
+        ("serve", ["all"], "gb10_to: the playbook serve does not write it"),
+        ("status", ["all"], "gb10_to: the playbook status does not write it"),
         ("status", ["postmortem"], ""),
         ("bench", ["ladder"], ""),
         ("init", ["all"], ""),
