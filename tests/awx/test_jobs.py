@@ -127,8 +127,8 @@ def test_check_mode_is_an_ordinary_job(jobs: awx_job.Jobs) -> None:
 
 
 def test_answers_that_nobody_asked_for_start_nothing(jobs: awx_job.Jobs) -> None:
-    with pytest.raises(awx_rules.Refused, match="gb10_hf_token are not allowed on launch"):
-        jobs.launch("GB10 serve", INVENTORY, {"gb10_hf_token": TOKEN})
+    with pytest.raises(awx_rules.Refused, match="gb10_hf_token_file are not allowed on launch"):
+        jobs.launch("GB10 serve", INVENTORY, {"gb10_hf_token_file": "/tmp/token"})
     with pytest.raises(awx_rules.Refused, match="is none of"):
         jobs.launch("GB10 serve", INVENTORY, {"gb10_profile": "no_such_profile"})
     with pytest.raises(awx_rules.Refused, match="job_tags"):

@@ -307,6 +307,14 @@ class Lab:
         return json.loads(self.run(host, "docker", "inspect", container))[0]
 
 
+def secret_file(lab: Lab, text: str) -> str:
+    """Write a secret to a file of the controller that only its owner reads; return its path."""
+    path = lab.scratch / "secret"
+    path.touch(0o600)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
 class Once:
     """Calls something once, in a thread of its own, as soon as the output of a play holds a text. The play starts no task until it is done."""
 

@@ -136,7 +136,7 @@ class Likeness:
         (directory / "group_vars").mkdir(parents=True)
         text = (INVENTORY / "group_vars" / "gb10_cluster.yml").read_text(encoding="utf-8").replace("{{ inventory_dir }}/../..", str(ROOT))
         # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-        shared = {**lab.get("vars", {}), **yaml.safe_load(text), "gb10_memory_tolerance_mb": 16384, **self.shared}
+        shared = {**lab.get("vars", {}), **yaml.safe_load(text), "__gb10_shared_tolerance_mb": 16384, **self.shared}
         (directory / "group_vars" / "gb10_cluster.yml").write_text(yaml.safe_dump(shared), encoding="utf-8")
         children = {group: {"hosts": {host: {**nodes[host], **self.own[host]} for host in hosts}} for group, hosts in self.groups.items()}
         (directory / "hosts.yml").write_text(yaml.safe_dump({"gb10_cluster": {"children": children}}), encoding="utf-8")

@@ -173,7 +173,7 @@ def test_a_bundle_of_one_lab_carries_another_one_to_a_token(labs: Labs, tmp_path
 
     # A disk that is too small is said before the first byte, in check mode, too.
     for check in (True, False):
-        small = two.play("bundle", check=check, gb10_bundle="import", gb10_bundle_dir=CARRIED, gb10_disk_floor_gib=100_000)
+        small = two.play("bundle", check=check, gb10_bundle="import", gb10_bundle_dir=CARRIED, gb10_rules={"disk.free": {"least_gib": 100_000, "why": "a test"}})
         assert small.rc != 0 and "GiB free; expected" in small.said and image_id(two, HEAD) == ""
 
     # Killed while the engine takes the image: it has none of it by name.

@@ -229,7 +229,7 @@ def began(lab: Lab, name: str, what: str) -> int:
 def test_the_declared_mode_comes_back_after_a_reboot_of_both_nodes_with_its_companions(lab: Lab, ollama: dict[str, t.Any]) -> None:
     declared = {HEAD: [{**ollama, "modes": ["cluster"]}], WORKER: []}
     # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-    given = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", "gb10_memory_tolerance_mb": 16384}
+    given = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", "__gb10_shared_tolerance_mb": 16384}
     try:
         up = lab.play("mode", gb10_mode="cluster", **given)
         assert up.rc == 0 and running(lab) == ["gb10-companion-ollama"], up.said[-3000:]

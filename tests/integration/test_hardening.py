@@ -90,7 +90,7 @@ def test_a_rank_that_is_stopped_is_named_at_once(lab: Lab, live_cluster: None, f
         played = lab.play(tags="serve,proof")
         fault.answered(played, f"stopped on {WORKER} by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid {rank})", where=WORKER)
         assert "The engine that served before this play was left alone." in played.failures
-        lines = lab.play("status", gb10_status_seconds=5).stat("gb10_status")
+        lines = lab.play("status", __gb10_status_seconds=5).stat("gb10_status")
         assert any("gave no token in 5 s, 0 request(s) running or waiting: halted: " in line for line in lines[HEAD])
         assert any(f"ray::RayWorkerProc.run (pid {rank}); kill -CONT PID" in line for line in lines[WORKER])
     finally:

@@ -133,7 +133,7 @@ class Plays:
         text = yaml.safe_dump(inventory(**{name: "ENCRYPTED"}))
         at = next(line for line in text.splitlines() if "ENCRYPTED" in line)
         indent = " " * (len(at) - len(at.lstrip()) + 2)
-        lines = self.vaulted("hf_secret", "right").splitlines()
+        lines = self.vaulted("https://hf_secret", "right").splitlines()
         return text.replace("ENCRYPTED", "\n".join([lines[0], *(indent + line.strip() for line in lines[1:])]))  # type: ignore[return-value]
 
 
@@ -387,11 +387,11 @@ def lease_of_nothing(plays: Plays) -> Run:
 
 
 def vault_setting(plays: Plays) -> Run:
-    return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_token")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
+    return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_endpoint")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
 
 
 def vault_wrong(plays: Plays) -> Run:
-    hosts = plays.file("vault-wrong.yml", plays.with_vault("gb10_hf_token"))
+    hosts = plays.file("vault-wrong.yml", plays.with_vault("gb10_hf_endpoint"))
     return plays.play(hosts, "--vault-password-file", str(plays.file("wrong-password", "wrong")))
 
 
@@ -456,7 +456,7 @@ CASES = [
     ("values", "gb10_env.NOT A NAME: is not a valid variable name", "correct the variable in gb10_env"),
     ("values", "gb10_env.MULTI: holds a line break or a zero byte; expected one line", "correct the variable in gb10_env"),
     ("values", "gb10_env.VLLM_HOST_IP: differs from node to node", "it follows from gb10_fabric_address; a value of your own goes into gb10_host_env"),
-    ("values", "gb10_env.HF_TOKEN: is a secret", "put the token into gb10_hf_token"),
+    ("values", "gb10_env.HF_TOKEN: is a secret", "put the token into a file, and name it in gb10_hf_token_file"),
     ("values", "spark-2 gb10_host_env.VLLM_API_KEY: is a secret", "gb10_api_key: generate makes a key"),
     ("values", "spark-2 gb10_fabric_address: is ''; expected the node's IP address", "set gb10_fabric_address for this host in the inventory"),
     ("values", "gb10_ray_version: has one value for the whole cluster, but differs between hosts: spark-1 2.60.0, spark-2", "set gb10_ray_version once"),
@@ -474,7 +474,7 @@ CASES = [
     ("arguments", "gb10_ray_port_range: 20100-20110 has 11 ports; expected 50 or more", "Give a longer range, for example 20100-20299."),
     ("arguments", "gb10_serve_arguments.api_key: is set by the collection", "remove it from gb10_serve_arguments"),
     ("arguments", "gb10_serve_arguments.--max-model-len: begins with dashes.", "leave out the dashes: write max_model_len"),
-    ("arguments", "gb10_serve_arguments.hf_token: is a secret", "put the token into gb10_hf_token"),
+    ("arguments", "gb10_serve_arguments.hf_token: is a secret", "put the token into a file, and name it in gb10_hf_token_file"),
     ("schema", "profiles/mine.yml: model.repo: ", "correct the file, or choose another profile with -e gb10_profile=ID"),
     ("schema", "profiles/mine.yml: parallel.tensor: ", "correct the file"),
     ("schema", "profiles/mine.yml: servings: ", "correct the file"),
@@ -495,9 +495,9 @@ CASES = [
     ("one_for_all", "gb10_profile is set on the command line", "leave it out, and write it into the inventory"),
     ("no_such_single", "no_such_profile", "-e gb10_profile="),
     ("two_modes", "gb10_mode: has one value for the whole cluster, but differs between hosts: spark-1 cluster, spark-2 singles", "set gb10_mode once"),
-    ("vault_setting", "gb10_hf_token: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
+    ("vault_setting", "gb10_hf_endpoint: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_setting", "gb10_env: can't be evaluated: 'no_such_proxy' is undefined", "correct the expression in gb10_env"),
-    ("vault_wrong", "gb10_hf_token: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
+    ("vault_wrong", "gb10_hf_endpoint: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
     ("vault_become", "ansible_become_password: is encrypted and can't be decrypted", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_file", "(group_vars or host_vars): is encrypted and can't be decrypted: Attempting to", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("no_program", "gb10_lease names ./no_such_judge.sh, which is no program that can be run on this controller", "correct its path"),
@@ -528,7 +528,7 @@ def test_no_output_shows_a_secret(plays: Plays) -> None:
 
 
 def test_the_right_vault_password_is_enough(plays: Plays) -> None:
-    hosts = plays.file("vault-right.yml", plays.with_vault("gb10_hf_token"))
+    hosts = plays.file("vault-right.yml", plays.with_vault("gb10_hf_endpoint"))
     run = plays.play(hosts, "--tags", "validate", "--vault-password-file", str(plays.file("vault-password", "right")))
     assert run.rc == 0, str(run)
     assert run.says("Inputs: 1 pass")

@@ -82,7 +82,7 @@ def leases(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Lea
     lab.down()
     directory: Path = tmp_path_factory.mktemp("leases")
     # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-    own = {"gb10_memory_tolerance_mb": 16384, "gb10_records_dir": str(directory)}
+    own = {"__gb10_shared_tolerance_mb": 16384, "gb10_records_dir": str(directory)}
     everywhere = {"hosts": {HEAD: {"gb10_single_profile": "lab_tiny_one"}}, "vars": own}
     (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
     made = Leases(Lab(directory, [INVENTORY, directory / "services.yml"]))
@@ -189,7 +189,7 @@ def test_when_the_caller_is_killed_on_the_way_back_the_nodes_start_the_service_b
 
 def test_ctrl_c_ends_the_command_and_the_nodes_go_back_at_once(leases: Leases) -> None:
     leases.declare("off")
-    own = {"gb10_memory_tolerance_mb": 16384, "gb10_records_dir": str(leases.lab.scratch)}
+    own = {"__gb10_shared_tolerance_mb": 16384, "gb10_records_dir": str(leases.lab.scratch)}
     leases.lab.interrupt("  at work", "mode", gb10_mode="cluster", gb10_lease=WORK, gb10_lease_lost_seconds=86400, **own)
     over = leases.ended_by_nodes("off")
     assert all("its caller gave it up before the command had ended" in lease["reason"] for lease in over.values()), over

@@ -37,7 +37,6 @@ SETTINGS = {
     "model_root": "/models",
     "offline": False,
     "hub_token": False,
-    "disk_gib": 20,
     "image_copy": "required",
     "serve_arguments": {},
     "allow": [],

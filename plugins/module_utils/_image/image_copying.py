@@ -317,7 +317,7 @@ def start(cluster: str, order: dict[str, t.Any], address: str, port: int, client
         about=f"gb10.cluster: copy of an image to the other nodes of cluster {cluster}",
         command=[sys.executable, "-B", os.path.join(place, PROGRAM)],
         files={PROGRAM: program()},
-        setting="gb10_image_port",
+        setting="gb10_copy_port",
         alone=ALONE,
         properties={"ProtectSystem": "strict", "ProtectHome": "yes"},
     )
@@ -334,7 +334,7 @@ def trouble(way: block_client.Way, error: block_client.Trouble) -> ClusterError:
     message, remedy = {
         "unreachable": (
             f"the source {where} cannot be reached: {error.detail}",
-            "See whether a firewall between the nodes closes gb10_image_port, and whether the link is up: "
+            "See whether a firewall between the nodes closes the port after gb10_copy_port, and whether the link is up: "
             "ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
         "stranger": (f"the source {where} knows this node by another address than {way.own}", "Correct gb10_fabric_address of this node."),

@@ -126,7 +126,6 @@ def _members(group: str, head: str, workers: list[str], play: dict[str, t.Any]) 
             not members,
             Problem(
                 "input.cluster_group",
-    "input.confirm",
                 "gb10_cluster_group",
                 f"the inventory has no hosts in a group {group}",
                 remedy="choose it on the command line: -e gb10_cluster_group=NAME",

@@ -21,7 +21,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_argu
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import ENV, SECRET_ENV, SECRET_LIKE, around_guard, build_env, env_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import looks_secret, off_fabric, per_host_env
@@ -77,12 +76,10 @@ CLUSTER_WIDE = (
     "gb10_fabric_fallback",
     "gb10_head_host",
     "gb10_image_copy",
-    "gb10_image_port",
     "gb10_kv_cache",
     "gb10_lease",
     "gb10_lease_lost_seconds",
     "gb10_lease_seconds",
-    "gb10_master_port",
     "gb10_mode",
     "gb10_model_copy",
     "gb10_profile",
@@ -122,6 +119,8 @@ SECRET_PATH = Form(
     "input.path", lambda path: not path or os.path.isabs(os.path.expanduser(path)), "the absolute path of a file on the controller"
 )
 PORT = whole(1024, 65535, "input.port")
+#: Images are copied through the port after it.
+COPY_PORT = whole(1024, 65534, "input.port")
 
 #: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
@@ -147,7 +146,7 @@ FORMS: dict[str, Form] = {
     ),
     "gb10_container_devices": Form("input.format", is_device, "a path below /dev, not the memory's", each=True),
     "gb10_container_gpus": Form("input.format", is_gpu_choice, "all, none, or a list of GPU ids"),
-    "gb10_copy_streams": whole(1, 32),
+    "gb10_copy_port": COPY_PORT,
     "gb10_fabric_address": Form(
         "input.fabric_address",
         is_node_address,
@@ -156,11 +155,6 @@ FORMS: dict[str, Form] = {
     ),
     "gb10_fabric_interfaces": Form("input.format", like(r"[^\s/:,=^]{1,15}\Z"), "the name of one interface", each=True),
     "gb10_hf_endpoint": Form("input.format", like(r"\Z|https?://[^\s/]+\S*\Z"), "an address that begins with https:// or http://, or nothing"),
-    "gb10_hf_token": Form(
-        "input.format",
-        like(rf"(\S{{{SHORTEST_SECRET},}})?\Z"),
-        f"one word of {SHORTEST_SECRET} characters or more without spaces and line breaks (`| trim` takes them off)",
-    ),
     "gb10_ladder_rungs": Form("input.format", rungs, "whole numbers that grow, with commas between them, or nothing"),
     "gb10_lease_lost_seconds": whole(20, 86400),
     "gb10_import_choices": Form(
@@ -182,14 +176,9 @@ FORMS: dict[str, Form] = {
     "gb10_rdma_devices": Form("input.format", like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
     "gb10_records_dir": Form("input.path", is_own_place, "the absolute path of a directory on the controller"),
     "gb10_serve_timeout": whole(30),
-    "gb10_silent_seconds": whole(1),
-    "gb10_status_seconds": whole(1),
+    "gb10_stall_seconds": whole(1),
     "gb10_sweep_ca_file": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
     "gb10_sweep_minutes": whole(1, 1440),
-    "gb10_first_token_timeout": whole(1),
-    "gb10_answer_timeout": whole(1),
-    "gb10_answer_tokens": whole(1),
-    "gb10_needle_percent": whole(1, 90),
     "gb10_shm_size": Form("input.format", like(r"(?i)[1-9]\d*(\.\d+)?[bkmgt]?b?\Z"), "a size as Docker takes it, such as 16g"),
     **dict.fromkeys(DIRECTORIES, OWN_DIRECTORY),
     **dict.fromkeys(SECRET_FILES, SECRET_PATH),
@@ -227,9 +216,15 @@ def _quoted(value: t.Any) -> str:
 # --- what values mean to each other -------------------------------------------------------------------------------------------
 
 
+def _ports_of(values: Values) -> dict[str, int]:
+    """The ports of these settings, and the one that follows from gb10_copy_port."""
+    ports = {name: value for name, value in values.items() if form_of(name) in (PORT, COPY_PORT)}
+    return ports | ({"gb10_copy_port + 1": ports["gb10_copy_port"] + 1} if "gb10_copy_port" in ports else {})
+
+
 def _ports(values: Values) -> Problems:
     """No two ports are equal, and none lies inside Ray's range."""
-    ports = {name: value for name, value in values.items() if form_of(name) is PORT}
+    ports = _ports_of(values)
     for (name, port), (other, value) in itertools.combinations(sorted(ports.items(), reverse=True), 2):
         if port == value:
             yield Problem("input.same_port", name, f"is {port}, and so is {other}", "a port of its own", f"choose another {name} or {other}", measured=port)
@@ -320,7 +315,7 @@ def _companions(companions: list[t.Any]) -> Problems:
 
 def _companion_ports(values: Values) -> Problems:
     """No companion has a port that the cluster needs."""
-    ports = {name: value for name, value in values.items() if form_of(name) is PORT}
+    ports = _ports_of(values)
     try:
         found = ray.parse_port_range(values["gb10_ray_port_range"], 0) if "gb10_ray_port_range" in values else None
     except ClusterError:
@@ -390,7 +385,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         wrong = functools.partial(Problem, "input.serve_arguments", f"gb10_serve_arguments.{name}")
         yield from only_if(
             (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
-            (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
+            (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into a file, and name it in gb10_hf_token_file")),
         )
     given = snake({**profile["serve"], **arguments})
     for name, repo in repositories.not_listed(profile, given).items():

@@ -73,8 +73,8 @@ def capabilities_granted(node: Node, arguments: Arguments, limits: Arguments) ->
 
 @check
 def space(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """There is space where images and models lie: the floor that the inventory asks for."""
-    floor = node.needs["disk_gib"]
+    """There is space where images and models are stored."""
+    floor = limits["least_gib"]
     places = {node.get("docker.root_dir"): node.get("docker.root_free_bytes")} if node.get("docker.reachable") else {}
     for path, disk in node.get("disk").items():
         if disk is None:

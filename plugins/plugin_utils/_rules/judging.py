@@ -370,7 +370,6 @@ NO_WISHES: dict[str, t.Any] = {
     "cluster": "",
     "companions": [],
     "devices": [],
-    "disk_gib": 0,
     "fabric_fallback": "none",
     "fabric_interfaces": [],
     "gpus_asked": True,

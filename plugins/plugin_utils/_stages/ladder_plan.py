@@ -32,7 +32,7 @@ READS = {
     "start_s": "gb10_serve_timeout",
     "memory_s": "gb10_memory_wait_timeout",
     "grace_s": "gb10_stop_grace",
-    "answer_s": "gb10_answer_timeout",
+    "answer_s": "__gb10_answer_timeout",
 }
 
 #: Minutes of a start of a large model on two Sparks, from clean nodes to the first answer: about 15 (Qwen3-235B) and 18 (MiniMax-M2.7), each reported by

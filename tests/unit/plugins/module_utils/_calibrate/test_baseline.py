@@ -189,8 +189,7 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
             "connection": "local",
             "vars": {
                 "gb10_state_dir": str(node.root / "{{ inventory_hostname }}"),
-                "__doctor_baseline_max_uptime": 2000,
-                "gb10_allow": "baseline",
+                "__gb10_allow": ["baseline"],
                 "__gb10_records": str(node.root / "kept"),
             },
             "module_defaults": {

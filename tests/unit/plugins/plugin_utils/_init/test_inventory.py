@@ -109,7 +109,7 @@ def loaded(plan: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
     """The variables of each host, as Ansible would put them together from the files."""
     texts = {file["path"]: yaml.safe_load(file["content"]) for file in plan["files"] if file["path"].endswith(".yml")}
     group = texts["hosts.yml"]["gb10_cluster"]
-    shared = {**texts["group_vars/gb10_cluster/settings.yml"], **texts["group_vars/gb10_cluster/secrets.yml"], **group["vars"]}
+    shared = {**texts["group_vars/gb10_cluster/settings.yml"], **group["vars"]}
     members = {part: list(children["hosts"]) for part, children in group["children"].items()}
     own = {name: variables for children in group["children"].values() for name, variables in children["hosts"].items()}
     parts = {"gb10_head_host": members["gb10_head"][0], "gb10_worker_hosts": members.get("gb10_workers", [])}

@@ -68,7 +68,6 @@ def test_where_no_profile_is_needed_none_is_judged():
         {"gb10_container_gpus": "none"},
         {"gb10_shm_size": "512MB"},
         {"gb10_hf_endpoint": "https://hub.example.lan/mirror"},
-        {"gb10_hf_token": "hf_12345"},
         {"gb10_container_capabilities": ["SYS_PTRACE", "DAC_OVERRIDE"]},
         {"gb10_env": {"VLLM_USE_RUST_FRONTEND": "0"}},
         {"gb10_env": {"VLLM_USE_RUST_FRONTEND": 1}, "gb10_api_key": "none"},
@@ -106,7 +105,6 @@ BAD = [
     ({"gb10_env": ["A=1"]}, "input.type", "gb10_env: is a list; expected a mapping."),
     ({"gb10_env": {1: "x"}}, "input.type", "gb10_env: is a mapping with names that are not texts; expected a mapping."),
     ({"gb10_hf_home": None}, "input.type", "gb10_hf_home: has no value; expected text."),
-    ({"gb10_hf_token": 12345}, "input.type", "gb10_hf_token: is the number; expected text."),
     ({"gb10_fabric_fallback": "rdma"}, "input.choice", "gb10_fabric_fallback: is 'rdma'; expected none or tcp."),
     ({"gb10_kv_cache": "off"}, "input.choice", "gb10_kv_cache: is 'off'; expected profile or recorded."),
     (
@@ -147,9 +145,7 @@ BAD = [
     # numbers
     ({"gb10_stop_grace": 0}, "input.range", "gb10_stop_grace: is 0; expected 1 or more."),
     ({"gb10_stop_grace": -5}, "input.range", "gb10_stop_grace: is -5; expected 1 or more."),
-    ({"gb10_first_token_timeout": 0}, "input.range", "gb10_first_token_timeout: is 0; expected 1 or more."),
     ({"gb10_serve_timeout": "-1"}, "input.range", "gb10_serve_timeout: is -1; expected 30 or more."),
-    ({"gb10_disk_floor_gib": -1}, "input.range", "gb10_disk_floor_gib: is -1; expected 0 or more."),
     ({"gb10_ray_gpus": 0}, "input.range", "gb10_ray_gpus: is 0; expected 1 to 16."),
     ({"gb10_object_store_memory": 1}, "input.range", "gb10_object_store_memory: is 1; expected 78643200 or more."),
     ({"gb10_memlock": 0}, "input.range", "gb10_memlock: is 0; expected -1 (unlimited) or 65536"),
@@ -169,8 +165,6 @@ BAD = [
     ({"gb10_shm_size": "lots"}, "input.format", "gb10_shm_size: is 'lots'; expected a size as Docker takes it"),
     ({"gb10_ray_version": "latest"}, "input.format", "gb10_ray_version: is 'latest'; expected a version of three numbers"),
     ({"gb10_hf_endpoint": "hub.lan"}, "input.format", "gb10_hf_endpoint: is 'hub.lan'"),
-    ({"gb10_hf_token": "hf_12345\n"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more without spaces"),
-    ({"gb10_hf_token": "hf_1234"}, "input.format", "gb10_hf_token: has another form; expected one word of 8 characters or more"),
     ({"gb10_container_devices": ["/dev/mem:/dev/mem"]}, "input.format", "gb10_container_devices: holds '/dev/mem:/dev/mem'; expected a path below /dev, not"),
     *(
         ({"gb10_container_devices": [name]}, "input.format", f"gb10_container_devices: holds '{name}'; expected a path below /dev, not")
@@ -307,14 +301,13 @@ def test_what_is_doubtful_is_reported_and_stops_nothing(change, id, part):
 def test_no_message_shows_a_secret():
     secret = "s3cr3t"
     change = {
-        "gb10_hf_token": f"{secret} ",
         "gb10_env": {"HF_TOKEN": secret, "A": f"{secret}\n", "NO NAME": secret},
         "gb10_host_env": {"VLLM_API_KEY": secret},
         "gb10_build_pip_env": {"PIP_INDEX_URL": f"https://me:{secret}@index.lan"},
         "gb10_serve_arguments": {"hf_token": secret},
     }
     answer = inputs.judge_host("spark-1", {**GOOD, **change}, {}, {}, [])
-    assert len(answer["findings"]) == 7
+    assert len(answer["findings"]) == 6
     assert secret not in str(answer)
 
 
@@ -353,11 +346,11 @@ def test_passwords_of_all_hosts_are_reported_once():
 
 
 def test_a_variable_that_cannot_be_evaluated_is_named():
-    failures = {"gb10_hf_token": settings.Failure.of(NO_PASSWORD), "gb10_env": settings.Failure.of("'proxy' is undefined")}
+    failures = {"gb10_hf_endpoint": settings.Failure.of(NO_PASSWORD), "gb10_env": settings.Failure.of("'proxy' is undefined")}
     evaluated = {name: value for name, value in GOOD.items() if name not in failures}
     vault, template = inputs.judge_host("spark-1", evaluated, failures, {}, [])["findings"]
     assert (vault["id"], template["id"]) == ("input.vault", "input.template")
-    assert vault["message"].startswith("gb10_hf_token: is encrypted and can't be decrypted: Attempting")
+    assert vault["message"].startswith("gb10_hf_endpoint: is encrypted and can't be decrypted: Attempting")
     assert "--ask-vault-pass or --vault-password-file" in vault["remedy"]
     assert template["message"] == "gb10_env: can't be evaluated: 'proxy' is undefined."
 

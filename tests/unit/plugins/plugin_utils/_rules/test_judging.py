@@ -826,7 +826,7 @@ def test_what_lies_on_the_disk_already_needs_no_space(entry, free_gib, missing):
 def test_what_is_known_of_the_size_is_the_least_that_is_needed():
     """The drafter alone does not fit, and nobody says how large the model is."""
     unsaid = {**WITH_DRAFTER, "model": {**PROFILE["model"], "size_gb": None}, "memory": {**PROFILE["memory"], "weights_gb": None}}
-    record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), disk_gib=0), second(node(models=[])), unsaid)
+    record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), rules={"disk.free": {"least_gib": 0, "why": "a test"}}), second(node(models=[])), unsaid)
     (found,) = [one for one in record["findings"] if one["id"] == "model.disk"]
     assert "9.3 GiB are missing of org/d" in found["message"] and PROFILE["model"]["repo"] not in found["message"]
 
@@ -1058,7 +1058,7 @@ def test_a_restart_is_admitted_with_what_the_live_engine_holds() -> None:
     ],
 )
 def test_what_a_live_engine_holds_is_unknown_and_no_pass(changes: dict[str, t.Any], word: str) -> None:
-    record = judged(asked(node(**LIVE, **changes), allow_restart=True), second(node(memory__available_mb=21000, **HOLDING), allow_restart=True))
+    record = judged(asked(node(**LIVE, **changes), allow=["restart"]), second(node(memory__available_mb=21000, **HOLDING), allow=["restart"]))
     assert of_plan(record) == [("spark-1", "unknown")]
     assert all(word in found["message"] for found in record["findings"] if found["id"] == "plan.fits")
 

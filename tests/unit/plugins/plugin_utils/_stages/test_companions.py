@@ -102,7 +102,7 @@ def answers(mode, declared, profile, **changes):
     names = {word: SETTINGS.get(word, "") for word in node_settings.SETTINGS}
     info = node(**changes)
     own = {"api_port": 8000, "ray_port": 6379, "master_port": 29501, "companions": declared, "mode": mode, "profile": profile, "info": info, "tenants": []}
-    usual = {"stop_grace": 120, "offline": False, "head_host": "spark-1", "allow": [], "kv_cache": "profile", "disk_gib": 20, "memlock": -1}
+    usual = {"stop_grace": 120, "offline": False, "head_host": "spark-1", "allow": [], "kv_cache": "profile", "memlock": -1}
     return {"spark-1": {**names, **usual, **own}}
 
 

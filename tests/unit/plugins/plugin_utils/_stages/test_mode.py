@@ -277,7 +277,7 @@ def test_a_teardown_says_that_the_mode_still_has_what_it_took_down():
 
 
 def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
-    _by_node, found = ended("off", forget=True)
+    _by_node, found = ended("off", allow=["forget"])
     assert found.returns["record"] == {"state": "absent"}
     _by_node, checked = ended("off", check_mode=True)
     assert checked.stats == {} and checked.title == "Mode off (would be declared)"

@@ -635,7 +635,7 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
         "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
-        "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20", "capabilities": [],
+        "model_copy": "preferred", "image_copy": "preferred", "capabilities": [],
         "serve_arguments": {}, "allow": [], "rules": {}, "silenced": [], "kv_cache": "profile", "tenants": [],
         "companions": [], "mode": "cluster",
     }  # fmt: skip
@@ -654,7 +654,7 @@ def test_the_head_needs_the_ports_of_its_executor(executor: str, ports: set[int]
     settings = node_settings.of_nodes(answers, words)
     assert set(settings["spark-1"]["ports"].values()) == ports and settings["spark-2"]["ports"] == {}
     assert settings["spark-2"]["peers"] == ["192.168.100.11"] and settings["spark-2"]["api_address"] == ""
-    assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"], settings["spark-1"]["disk_gib"]) == (-1, False, 20)
+    assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"]) == (-1, False)
 
 
 def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_out() -> None:
