@@ -212,5 +212,5 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
     assert done.rc == 0, done.out
     files = sorted(path.name for path in (node.root / "kept-baseline").iterdir())
     assert files == ["baseline-spark-1.json", "baseline-spark-2.json"]
-    content = json.loads((node.root / "kept/baseline-spark-1.json").read_text())
+    content = json.loads((node.root / "kept-baseline/baseline-spark-1.json").read_text())
     assert content == json.loads((node.root / "spark-1/baseline.json").read_text()) and content["unexplained_mb"] == 536
