@@ -10,8 +10,6 @@ import os
 import shlex
 import typing as t
 
-from ansible.module_utils.parsing.convert_bool import boolean
-
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lock.cluster_locks import BREAK
 from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import Place, why_ended

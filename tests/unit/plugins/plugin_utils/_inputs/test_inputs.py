@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import cluster, finding_ids, inputs, secrets, settings, values
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.renamed import RENAMED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -380,6 +381,12 @@ def test_a_name_of_the_users_own_is_reported_and_one_that_was_given_for_this_run
     assert (finding["id"], finding["verdict"], finding["message"]) == ("input.unknown_setting", "warn", "gb10_rack_and_room: no role reads this variable.")
     verdicts = {problem.where: problem.verdict for problem in settings.unknown_settings(["gb10_rack_and_room", "gb10_other_thing"], {"gb10_other_thing"})}
     assert verdicts == {"gb10_rack_and_room": "warn", "gb10_other_thing": "block"}
+
+
+def test_an_old_name_is_refused_with_what_to_type_instead():
+    (finding,) = judged(names=["gb10_allow_restart", *GOOD])
+    assert (finding["id"], finding["verdict"], finding["remedy"]) == ("input.unknown_setting", "block", "-e gb10_allow=restart")
+    assert not set(RENAMED) & settings.known_settings()
 
 
 def test_every_setting_that_a_playbook_reads_is_known():
