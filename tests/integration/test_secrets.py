@@ -365,8 +365,8 @@ def test_planted_secrets_come_out_nowhere(lab: Lab, tmp_path: Path) -> None:
     found = {}
     for playbook, tags in (("doctor", "stacks"), ("doctor", ""), ("status", ""), ("status", "logs"), ("nemotron_tp2", "")):
         record = tmp_path / f"{playbook}-{tags}"
-        paths = {f"gb10_{what}_path": str(record / f"{what}.json") for what in ("preflight", "report", "fabric")}
-        played = lab.play(playbook, tags=tags, verbosity=4, doctor_path=str(record / "doctor.json"), gb10_hf_token_file=secret_file(lab, f"{PLANTED}-input"), **paths)
+        token = secret_file(lab, f"{PLANTED}-input")
+        played = lab.play(playbook, tags=tags, verbosity=4, gb10_records_dir=str(record), gb10_hf_token_file=token)
         events = json.dumps(played.events)
         found[f"{playbook} {tags}: output at -vvvv"] = leaks(played.stdout, key)
         found[f"{playbook} {tags}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)

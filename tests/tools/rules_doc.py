@@ -129,7 +129,8 @@ $ ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline
 - A baseline is valid for its own boot. A second run in the same boot keeps the first one.
 - It refuses if an engine or a container of the collection runs, if a GPU process computes, or if the boot was more than 1800 s
   ago. `-e gb10_allow=baseline` records anyway, and the file lists the reasons against it.
-- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `CLUSTER-baseline` in `gb10_records_dir` on the controller. It
+- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `CLUSTER-baseline` in
+  `gb10_records_dir` on the controller. It
   contains no machine name and no user name. The calculation is uncalibrated: no baseline files from real Sparks have been sent yet, and they would be welcome.
 
 It prints one line per node (composed from the texts of the module and the role, no real hardware):
@@ -152,7 +153,8 @@ fail the play unless you ask for it (`-e gb10_fail_on=block`, or `warn`).
 - Another account: `-u NAME`. With sudo's password: `-K`. Without sudo: `-e gb10_become=false`; the doctor then reports what it could not read, and rules that
   need it are **unknown**.
 - It reports a node that it cannot reach, and judges the others.
-- It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=none`: no request). It sends no request that would generate a token.
+- It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=none`: not at all). It sends no request that would
+  generate a token.
 - It reads the counters of a stack twice, two seconds apart, to see whether the stack makes progress.
 - It applies these settings of an inventory, if there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group`.
 - Rules are tuned and silenced by id, as with the preflight ([rules.md](rules.md#tuning)): `-e '{{"gb10_silenced": ["ray.open"]}}'`.

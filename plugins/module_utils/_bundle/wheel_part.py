@@ -102,7 +102,7 @@ def _download(api: EngineApi, image: str, lock: t.Sequence[str], directory: str,
         words = " ".join((done.stdout + done.stderr).split())[-500:]
         raise ClusterError(
             f"pip did not download the packages of {image}: {words}",
-            remedy="See whether containers here reach the index (gb10_build_ca_file, gb10_build_pip_env), or leave them out: -e gb10_bundle=export_without_packages",
+            remedy="See whether containers here reach the index (gb10_build_ca_file, gb10_build_pip_env), or run with -e gb10_bundle=export_without_packages",
             reason="no packages",
             raw=(done.stdout + done.stderr)[-2000:],
         )

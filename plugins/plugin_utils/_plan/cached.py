@@ -68,7 +68,7 @@ def profile_of(model: str, nodes: t.Any = None) -> dict[str, t.Any]:
     if not place.path or not config:
         where = place.path or os.path.join(home, "hub", model_files.repo_directory(repo))
         what = f"{where}: no config.json of {repo}{f' at {revision}' if revision else ''}, expected a snapshot of it in the hub cache {home}"
-        raise ClusterError(what, remedy=f"hf download {repo} config.json model.safetensors.index.json, or name the cache in the environment variable HF_HOME.", reason="cache")
+        raise ClusterError(what, remedy=f"hf download {repo} config.json model.safetensors.index.json, or set HF_HOME to the cache.", reason="cache")
     size = weights_gb(place.path)
     facts = {**model_facts.from_config(config), **({"checkpoint_gb": size} if size else {}), "source": f"config.json of {repo} at {place.revision}"}
     return {

@@ -241,8 +241,8 @@ def count_of(given: t.Any) -> int:
 def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
-    ``given`` is the number of nodes, a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe
-    ``tenants_gib``, ``available_gib`` and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
+    ``given`` is the number of nodes, a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with
+    ``node``, ``total_gib`` and maybe ``tenants_gib``, ``available_gib`` and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
     """
     found, wrong = _nodes(given, number, class_gb)
     _refuse(wrong, "Correct them, or leave them out for what the inventory has, or else for both classes of Sparks.")
@@ -314,7 +314,8 @@ def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[declared_c
     context, *lengths = str(given.get("gb10_plan_context") or 0).split(",")
     *_read, wrong = _numbers(None if context.strip() == "0" else context, given.get("gb10_plan_concurrency"), lengths)
     wrong += _nodes(given.get("gb10_plan_nodes"), number, None)[1]
-    return [*((f"gb10_plan_{where.replace('lengths', 'context')}", what, expected) for where, what, expected in wrong), *declared_claims.tenant_faults(given.get("gb10_tenants") or [])]
+    named = [(f"gb10_plan_{where.replace('lengths', 'context')}", what, expected) for where, what, expected in wrong]
+    return [*named, *declared_claims.tenant_faults(given.get("gb10_tenants") or [])]
 
 
 def of_inventory(sizes: t.Mapping[str, t.Any], number: int) -> list[dict[str, t.Any]]:

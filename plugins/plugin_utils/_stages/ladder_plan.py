@@ -219,7 +219,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "began": run.now.timestamp(),
     }
     if run.path and os.path.lexists(run.path):
-        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another file with gb10_to.")
+        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_to.")
     if "ladder" not in first["allow"]:
         lines.append("To climb: -e gb10_allow=ladder")
     return Outcome("Ladder", found, lines=lines, returns=returns)

@@ -40,7 +40,8 @@ def _sshd(node: str, sshd: dict[str, t.Any] | None, asked: bool) -> t.Iterator[F
         return
     if not answered(sshd) or sshd is None or not sshd.get("samples_ms"):
         said = "; ".join((sshd or {}).get("errors") or []) or str((sshd or {}).get("msg") or "nobody could ask it")
-        yield finding("ladder.sshd", node, "unknown", f"how long sshd takes is not known: {said}.", needed=ladder.SSHD_MS, remedy="see the node's load and its sshd")
+        message, remedy = f"how long sshd takes is not known: {said}.", "see the node's load and its sshd"
+        yield finding("ladder.sshd", node, "unknown", message, needed=ladder.SSHD_MS, remedy=remedy)
         return
     worst, lost = sshd["worst_ms"], sshd["samples_ms"].count(None)
     slow = worst is None or worst > ladder.SSHD_MS
