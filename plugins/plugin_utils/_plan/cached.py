@@ -16,7 +16,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
-from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims
 
 #: What the hub takes for a repository.
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -57,7 +57,7 @@ def profile_of(model: str, nodes: t.Any = None) -> dict[str, t.Any]:
     Raises :class:`ClusterError` when its config.json is not there.
     """
     repo, _at, revision = model.partition("@")
-    ranks = planning.count_of(nodes)
+    ranks = declared_claims.count_of(nodes)
     if not _REPO.fullmatch(repo):
         raise ClusterError(f"the model is {repo!r}, expected org/name", remedy="Correct gb10_plan_model.", reason="input")
     if not 1 <= ranks <= MOST_RANKS:

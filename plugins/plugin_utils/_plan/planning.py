@@ -35,8 +35,6 @@ _MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
 _REPOSITORY = "repository:"
 #: The words of a repository's name that say how its weights are stored; what stands before them names the model.
 _STORED = re.compile(r"[-_.](?:nvfp4(?:a16)?|mxfp[48]|fp[48]|w\d+a\d+|int[48]|gptq|awq|exl3|autoround|bf16|[348]-?bit)(?=[-_.]|$)", re.IGNORECASE)
-#: The largest number that is a number of nodes and not a size in GiB. No Spark is that small.
-MOST_COUNTED = 16
 #: Builds that a fork counts by itself have lower numbers, and are as new as can be.
 _OLDEST = (0, 10)
 
@@ -228,16 +226,6 @@ def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[component
     return found
 
 
-def _counted(given: t.Any) -> int:
-    """Return the number of nodes, if that is given in place of their sizes, else 0."""
-    return int(given) if str(given).isdecimal() and int(given) <= MOST_COUNTED else 0
-
-
-def count_of(given: t.Any) -> int:
-    """Return the number of nodes in ``gb10_plan_nodes``: one for a single size, or without any."""
-    return _counted(given) or len(given if isinstance(given, list) else str(given or "").split(",")) or 1
-
-
 def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
@@ -252,8 +240,8 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components
 def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[components.Node], list[declared_claims.Fault]]:
     """Return the nodes as :func:`nodes_of`, and what is wrong with those given."""
     usual = plan.CLASS_TOTAL[class_gb or 128]
-    if given in (None, [], "") or _counted(given):
-        given = [usual] * (_counted(given) or number)
+    if given in (None, [], "") or declared_claims.counted(given):
+        given = [usual] * (declared_claims.counted(given) or number)
     elif isinstance(given, str) and "," in given:
         given = [one.strip() for one in given.split(",")]
     elif not isinstance(given, list):
@@ -351,7 +339,7 @@ def memory_plan(
     asked = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
     facts, use, declared_gib = asked.facts, asked.use, asked.declared_gib
     number, class_gb = use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"] or max(plan.CLASS_TOTAL)
-    if _counted(nodes):
+    if declared_claims.counted(nodes):
         # Another number than that of the ranks is refused; the sizes are those of the inventory or of the classes.
         nodes_of(nodes, number, class_gb)
         nodes = None
