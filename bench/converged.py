@@ -73,8 +73,7 @@ def main() -> int:
 
     pings, bring_ups = [], []
     with tempfile.TemporaryDirectory(prefix="gb10-bench-") as scratch:
-        places = {f"gb10_{name}_path": str(Path(scratch) / f"{name}.json") for name in ("preflight", "report")}
-        variables = {**places, **dict(pair.split("=", 1) for pair in options.extra_var)}
+        variables = {"gb10_records_dir": scratch, **dict(pair.split("=", 1) for pair in options.extra_var)}
         for _round in range(options.rounds):
             ping = play(ROOT / "bench" / "tasks" / "ping.yml", inventory, {})
             bring_up = play(ROOT / "playbooks" / "nemotron_tp2.yml", inventory, variables)

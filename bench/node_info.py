@@ -53,7 +53,7 @@ def main() -> int:
     looks, checks, whole_looks, preflights, pings = [], [], [], [], []
     count, stopped = 0, ""
     with tempfile.TemporaryDirectory(prefix="gb10-bench-") as scratch:
-        kept = {**variables, "gb10_preflight_path": str(Path(scratch) / "preflight.json")}
+        kept = {**variables, "gb10_records_dir": scratch}
         for _number in range(options.repeat):
             look = play(ROOT / "bench" / "tasks" / "one_look.yml", inventory, variables)
             check = play(ROOT / "bench" / "tasks" / "ordinary_checks.yml", inventory, variables)

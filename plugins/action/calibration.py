@@ -30,8 +30,7 @@ display = Display()
 
 #: How Ansible reaches and names a node.
 LOGIN = {"reached": "ansible_host", "user": "ansible_user", "remote_user": "ansible_ssh_user"}
-#: Variables whose values are secrets, and files on the controller that hold one.
-SECRETS = (*PASSWORDS, "gb10_hf_token")
+#: Files on the controller that hold a secret.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
 
 
@@ -108,7 +107,7 @@ class ActionModule(ActionBase):
 
     def _secrets(self, node):
         found = {}
-        for name in (*SECRETS, *SECRET_FILES):
+        for name in (*PASSWORDS, *SECRET_FILES):
             try:
                 value = str(variables_of(self, node, {name: name})[name] or "")
                 value = read_secret(os.path.expanduser(value)) if name in SECRET_FILES and value else value

@@ -69,14 +69,16 @@ class ActionModule(ActionBase):
         return cleaned(result, {})
 
     def _given(self):
-        """The names that the command line, or a job controller, gives values to."""
-        return set(load_extra_vars(self._loader))
+        """The variables that the command line, or a job controller, gives values to."""
+        return load_extra_vars(self._loader)
 
     def _command_line(self, task_vars, names, known):
         """What is wrong with the names among these variables, and with the run's tags."""
+        given, books, run_tags = self._given(), context.CLIARGS.get("args", ()), task_vars.get("ansible_run_tags", ())
         problems = [
-            *settings.unknown_settings(names, self._given(), known),
-            *tags.problems(context.CLIARGS.get("args", ()), task_vars.get("ansible_run_tags", ()), task_vars.get("ansible_skip_tags", ())),
+            *settings.unknown_settings(names, given, known),
+            *tags.problems(books, run_tags, task_vars.get("ansible_skip_tags", ())),
+            *tags.unwritten(books, run_tags, given.get("gb10_to")),
         ]
         return [problem_finding(problem, table.CONTROLLER) for problem in problems]
 

@@ -34,7 +34,7 @@ def refuse_existing(path: str) -> None:
     """Raise :class:`ClusterError` when a record cannot be written to ``path`` without losing something."""
     place = pathlib.Path(path)
     if os.path.lexists(place):
-        raise ClusterError("exists already", where=path, expected="the name of a new file", remedy="Give gb10_explain_to another name, or remove the file.")
+        raise ClusterError("exists already", where=path, expected="the name of a new file", remedy="Give gb10_to another name, or remove the file.")
     if not place.parent.is_dir():
         raise ClusterError(f"there is no directory {place.parent}", where=path, expected="a file in an existing directory", remedy="Make the directory.")
 
@@ -44,7 +44,7 @@ def write_new(path: str, record: dict[str, t.Any]) -> None:
     try:
         new_file.create(path, f"{json.dumps(record, indent=2, ensure_ascii=False)}\n".encode())
     except OSError as error:
-        raise ClusterError(f"cannot be written: {error.strerror}", where=path, remedy="Give gb10_explain_to the name of a new file.") from error
+        raise ClusterError(f"cannot be written: {error.strerror}", where=path, remedy="Give gb10_to the name of a new file.") from error
 
 
 def explain(given: str, signatures: t.Iterable[signature.Signature]) -> dict[str, t.Any]:

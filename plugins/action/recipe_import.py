@@ -37,9 +37,9 @@ def pending(files: dict[str, bytes]) -> dict[str, bytes]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise ClusterError(f"cannot be read: {error.strerror}", where=name, remedy="Give gb10_import_to another directory.") from error
+            raise ClusterError(f"cannot be read: {error.strerror}", where=name, remedy="Give gb10_to another directory.") from error
         if next(iter(files)) not in same:
-            remedy = "Give gb10_import_to another directory, or move the file."
+            remedy = "Give gb10_to another directory, or move the file."
             raise ClusterError("exists already, with another content", where=name, expected="a new file", remedy=remedy)
     return {} if next(iter(files), "") in same else {name: content for name, content in files.items() if name not in same}
 
@@ -51,7 +51,7 @@ def write(files: dict[str, bytes]) -> None:
             os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
             new_file.create(name, content)
         except OSError as error:
-            raise ClusterError(f"cannot be written: {error.strerror}", where=name, remedy="Give gb10_import_to a directory of yours.") from error
+            raise ClusterError(f"cannot be written: {error.strerror}", where=name, remedy="Give gb10_to a directory of yours.") from error
 
 
 class ActionModule(ActionBase):
@@ -139,5 +139,5 @@ class ActionModule(ActionBase):
     def _message(record: dict[str, t.Any], files: list[str]) -> str:
         if not record["profile"]:
             return f"{record['path']} (of {record['recipe']}) is refused. Nothing was written."
-        where = f"-e gb10_profile={files[0]}" if files else "nothing was written: give a directory as gb10_import_to"
+        where = f"-e gb10_profile={files[0]}" if files else "nothing was written: give a directory as gb10_to"
         return f"{record['path']} (of {record['recipe']}) is the profile {record['id']}, imported and untested: {where}"

@@ -16,30 +16,22 @@ description:
 options:
   _terms:
     description:
-      - Repositories, as C(org/name).
+      - Repositories in the hub cache of E(HF_HOME), by default C(~/.cache/huggingface), as C(org/name) or C(org/name@revision), a commit or a ref. The default
+        is C(main).
     required: true
     type: list
     elements: str
-  hf_home:
+  nodes:
     description:
-      - The directory that contains C(hub/).
-    type: str
-    default: ~/.cache/huggingface
-  revision:
-    description:
-      - A commit or a ref. The default is C(main).
-    type: str
-  ranks:
-    description:
-      - Number of ranks over which the model would be distributed, one per node, from 1 to 16.
-    type: int
-    default: 1
+      - The nodes over which the model would be distributed, one rank per node, in a form of the option C(nodes) of P(gb10.cluster.memory_plan#filter). The
+        default is one node. At most 16.
+    type: raw
 """
 
 EXAMPLES = r"""
 - name: Show a model's memory on two Sparks
   ansible.builtin.debug:
-    msg: "{{ lookup('gb10.cluster.cached_model', 'Qwen/Qwen3-32B', ranks=2) | gb10.cluster.memory_plan | gb10.cluster.memory_plan_lines }}"
+    msg: "{{ lookup('gb10.cluster.cached_model', 'Qwen/Qwen3-32B', nodes=2) | gb10.cluster.memory_plan | gb10.cluster.memory_plan_lines }}"
 """
 
 RETURN = r"""
@@ -61,8 +53,7 @@ class LookupModule(LookupBase):
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)
-        given = [self.get_option(name) for name in ("hf_home", "revision", "ranks")]
         try:
-            return [cached.profile_of(str(term), *given) for term in terms]
+            return [cached.profile_of(str(term), self.get_option("nodes")) for term in terms]
         except ClusterError as error:
             raise AnsibleLookupError(error.with_remedy()) from error

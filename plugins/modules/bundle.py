@@ -528,7 +528,7 @@ def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch)
         )
     lost = wheel_part.lost(plan.lock, sums)
     if lost:
-        raise ClusterError(f"pip did not download {named(lost)}", remedy="Leave them out: -e gb10_bundle_wheels=false", reason="no packages")
+        raise ClusterError(f"pip did not download {named(lost)}", remedy="Leave them out: -e gb10_bundle=export_without_packages", reason="no packages")
     text = content.sums_text(sums)
     content.sums_of(text, path)
     content.write(path, content.SUMS, text, owner)

@@ -124,7 +124,7 @@ def wait(api: EngineApi, name: str, timeout: int, note: t.Callable[[str], None])
             note(last)
     raise WaitTimeout(
         f"the download did not end within {timeout} s; last seen: {last or 'nothing'}",
-        remedy=f"{AGAIN}; raise gb10_download_timeout for a slow line.",
+        remedy=f"{AGAIN}; raise gb10_transfer_timeout for a slow line.",
         reason="timeout",
     )
 

@@ -126,7 +126,7 @@ EXAMPLES = r"""
     nodes: "{{ ansible_play_hosts }}"
     engines: "{{ seen['engines'] }}"
     address: "{{ ansible_host }}"
-    beside: "{{ gb10_report_path }}"
+    beside: "{{ __gb10_records }}-report.json"
     lease_id: "{{ mode_lock['lock']['id'] }}"
   become: true
   register: ended

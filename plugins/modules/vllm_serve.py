@@ -694,7 +694,7 @@ def blocked(engine: dict[str, t.Any], requests: Requests, before: Snapshot, afte
     """Return the refusal to restart a live engine."""
     return ClusterError(
         f"the live engine (run {engine['run_id']}; {requests.text}) has other arguments: {differences(before, after)}",
-        remedy="To stop it and start the wanted one: -e gb10_allow_restart=true",
+        remedy="To stop it and start the wanted one: -e gb10_allow=restart",
         reason="restart not allowed",
         diff={"before": before, "after": after},
         requests_running=requests.count,
@@ -740,7 +740,7 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
         return
     if engine["unreadable"]:
         error = broken_note(os.path.join(paths.run, "run.json"), engine["unreadable"])
-        error.remedy += f" Or -e gb10_allow_restart=true {interruption.CONSENT}: it is stopped, and the wanted one started."
+        error.remedy += f" Or {interruption.CONSENT},restart: it is stopped, and the wanted one started."
         raise error
     raise blocked(engine, interruption.requests_of(engine, API_TIMEOUT, params["api_key_file"]), before, after)
 

@@ -78,7 +78,7 @@ def test_everything_is_made(emulated: Emulated, first: subprocess.CompletedProce
         assert controller.associated("job_templates", template["name"], "credentials") == ["GB10 nodes"]
         assert controller.items["execution_environments"][made["execution_environment"]]["image"] == awx_job.SETTINGS["gb10_awx_image"]
     after = controller.named("job_templates", "GB10 teardown")
-    assert json.loads(after["extra_vars"]) == {"gb10_confirmed": "{{ gb10_confirm_teardown | default(false) | bool }}"}
+    assert json.loads(after["extra_vars"]) == {"__gb10_needed_consent": "teardown"}
     kinds = [controller.named("credential_types", name) for name in ("GB10 API key", "GB10 Hugging Face token")]
     assert [kind["injectors"]["env"] for kind in kinds] == [
         {"GB10_API_KEY_FILE": "{{ tower.filename.api_key }}"},

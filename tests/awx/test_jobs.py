@@ -41,31 +41,31 @@ INVENTORY: dict[str, t.Any] = {
 
 #: Template, with the tags of a launch → answers of a person who means it, and how the job ends where no node answers.
 LAUNCHES = {
-    ("GB10 serve", ""): ({"gb10_allow_restart": "true", "gb10_serve_timeout": 900}, "unreachable"),
+    ("GB10 serve", ""): ({"gb10_allow": ["restart"], "gb10_serve_timeout": 900}, "unreachable"),
     ("GB10 serve", "preflight"): ({}, "unreachable"),
     ("GB10 serve", "proof,report"): ({}, "unreachable"),
     ("GB10 doctor", ""): ({"gb10_profile": "nemotron_3_super_tp2"}, "unreachable"),
     ("GB10 doctor", "stacks"): ({}, "unreachable"),
     ("GB10 doctor", "fabric"): ({}, "unreachable"),
-    ("GB10 doctor", "baseline"): ({"gb10_baseline_force": "true"}, "unreachable"),
+    ("GB10 doctor", "baseline"): ({"gb10_allow": ["baseline"]}, "unreachable"),
     ("GB10 plan", ""): ({"gb10_plan_context": "128K"}, "successful"),
     ("GB10 plan", "profiles"): ({}, "successful"),
     ("GB10 status", ""): ({}, "unreachable"),
     ("GB10 status", "logs"): ({}, "unreachable"),
     ("GB10 status", "postmortem"): ({}, "unreachable"),
-    ("GB10 teardown", ""): ({"gb10_confirm_teardown": "true"}, "unreachable"),
+    ("GB10 teardown", ""): ({"gb10_allow": ["teardown"]}, "unreachable"),
     ("GB10 mode", ""): ({"gb10_mode": "singles"}, "unreachable"),
     ("GB10 models", ""): ({"gb10_models_remove": "org/name@leftovers"}, "unreachable"),
-    ("GB10 prune", ""): ({"gb10_prune": "true", "gb10_prune_days": 3}, "unreachable"),
+    ("GB10 prune", ""): ({"gb10_allow": ["remove"], "gb10_prune_days": 3}, "unreachable"),
     ("GB10 protect", ""): ({"gb10_protect": "revert"}, "unreachable"),
     ("GB10 protect", "guard"): ({"gb10_guard": "absent", "gb10_guard_act": "never"}, "unreachable"),
-    ("GB10 protect", "sweep"): ({"gb10_sweep": "absent", "gb10_sweep_test": "false"}, "unreachable"),
+    ("GB10 protect", "sweep"): ({"gb10_sweep": "absent"}, "unreachable"),
     ("GB10 bench", ""): ({"gb10_bench_suite": "short"}, "unreachable"),
-    ("GB10 bench", "ladder"): ({"gb10_ladder": "true", "gb10_ladder_rungs": "1024,2048"}, "unreachable"),
+    ("GB10 bench", "ladder"): ({"gb10_allow": ["ladder"], "gb10_ladder_rungs": "1024,2048"}, "unreachable"),
     ("GB10 bundle", ""): ({"gb10_bundle": "import", "gb10_bundle_dir": "/mnt/ssd/bundle"}, "unreachable"),
     ("GB10 import", ""): ({"gb10_import": "tests/unit/fixtures/recipes/eugr/dspark-pinned.yaml"}, "successful"),
     ("GB10 explain", ""): ({"gb10_explain": "galaxy.yml"}, "successful"),
-    ("GB10 calibrate", ""): ({"gb10_calibrate_to": "/tmp/gb10-calibrate-of-a-test.tar.gz"}, "unreachable"),
+    ("GB10 calibrate", ""): ({"gb10_to": "/tmp/gb10-calibrate-of-a-test.tar.gz"}, "unreachable"),
 }
 
 
@@ -100,22 +100,22 @@ def test_a_job_runs_as_far_as_it_can(jobs: awx_job.Jobs, name: str, tags: str) -
 def test_without_a_confirmation_no_node_is_contacted(jobs: awx_job.Jobs) -> None:
     done = jobs.launch("GB10 teardown", INVENTORY)
     assert done.status == "failed"
-    assert "gb10_confirmed: is false; expected true: without it the run is not confirmed" in done.failures
-    assert "answer the survey's question with true" in " ".join(done.stdout.split())
+    assert "gb10_allow: lacks teardown, which this job needs" in done.failures
+    assert "choose teardown in the survey" in " ".join(done.stdout.split())
     assert not asked_nodes(done)
 
 
-@pytest.mark.parametrize(("asked", "end"), [("false", "refused"), ("true", "unreachable")])
-def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, objects: dict[str, t.Any], asked: str, end: str) -> None:
+@pytest.mark.parametrize(("asked", "end"), [([], "refused"), (["teardown"], "unreachable")])
+def test_the_workflow_takes_down_only_when_it_was_asked_to(jobs: awx_job.Jobs, objects: dict[str, t.Any], asked: list[str], end: str) -> None:
     """With all that AWX hands on: the workflow's answers, and what the jobs before it passed on."""
     (workflow,) = objects["controller_workflows"]
-    answers = awx_rules.extra_vars(workflow, awx_rules.accepted(workflow, {"gb10_confirm_teardown": asked}))
+    answers = awx_rules.extra_vars(workflow, awx_rules.accepted(workflow, {"gb10_allow": asked}))
     template = jobs.templates["GB10 teardown"]
     passed_on = {"gb10_verdict": "block", "gb10_preflight": {"findings": [], "verdict": "pass"}}
     done = jobs.run(template, INVENTORY, awx_rules.node_vars(template, answers, passed_on))
     assert done.status == "failed"
     assert asked_nodes(done) is (end == "unreachable"), done.stdout
-    assert ("gb10_confirmed: is false" in done.stdout) is (end == "refused")
+    assert ("gb10_allow: lacks teardown" in done.stdout) is (end == "refused")
     # Values that the play passed on are not unknown settings.
     assert "no role reads this variable" not in done.stdout
 
@@ -127,8 +127,8 @@ def test_check_mode_is_an_ordinary_job(jobs: awx_job.Jobs) -> None:
 
 
 def test_unrequested_answers_start_nothing(jobs: awx_job.Jobs) -> None:
-    with pytest.raises(awx_rules.Refused, match="gb10_hf_token are not allowed on launch"):
-        jobs.launch("GB10 serve", INVENTORY, {"gb10_hf_token": TOKEN})
+    with pytest.raises(awx_rules.Refused, match="gb10_hf_token_file are not allowed on launch"):
+        jobs.launch("GB10 serve", INVENTORY, {"gb10_hf_token_file": "/tmp/token"})
     with pytest.raises(awx_rules.Refused, match="is none of"):
         jobs.launch("GB10 serve", INVENTORY, {"gb10_profile": "no_such_profile"})
     with pytest.raises(awx_rules.Refused, match="job_tags"):

@@ -67,9 +67,9 @@ def options() -> dict[str, dict[str, t.Any]]:
 
 OPTIONS = options()
 #: Defaults that stand in the role doctor alone, in its vars and tasks.
-DOCTORS = {"gb10_become": True, "gb10_fail_on_block": False}
+DOCTORS = {"gb10_become": True}
 #: Settings that an unanswered question leaves to the inventory.
-INVENTORYS = ("gb10_mode", "gb10_profile")
+INVENTORYS = ("gb10_allow", "gb10_mode", "gb10_profile")
 #: What a survey begins with for settings without a default, and for those that it leaves to the inventory.
 WITHOUT_DEFAULT = {"gb10_explain": "", "gb10_import": "", **dict.fromkeys(INVENTORYS, "")}
 
@@ -185,10 +185,10 @@ def test_questions_are_of_sorts_that_awx_stores_and_hands_on_unchanged(objects: 
         # The id of a lock, that only a refused job names, files, names of models and nodes, lengths, rungs and the place of logs or of a recipe are texts,
         # and mostly there is none.
         text = question["variable"] in (
-            "gb10_break_lock", "gb10_bundle_dir", "gb10_calibrate_to", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_lease",
-            "gb10_models_remove", "gb10_models_to", "gb10_plan_context", "gb10_protect_measures", "gb10_single",
+            "gb10_break_lock", "gb10_bundle_dir", "gb10_explain", "gb10_import", "gb10_ladder_rungs", "gb10_lease",
+            "gb10_models_remove", "gb10_plan_context", "gb10_protect_measures", "gb10_single", "gb10_to",
         )  # fmt: skip
-        assert question["type"] in (("text",) if text else ("multiplechoice", "integer")), name
+        assert question["type"] in (("text",) if text else ("multiselect",) if question["variable"] == "gb10_allow" else ("multiplechoice", "integer")), name
         assert set(question) <= DOCUMENTED_QUESTION, name
         # A mode or a profile that was not chosen is the one of the inventory.
         assert question["required"] is not (text or question["variable"] in INVENTORYS) and question["question_description"], name
@@ -201,6 +201,8 @@ def test_answers_have_the_types_of_the_settings(objects: Objects) -> None:
             assert sorted(awx_rules.choices(question)) == ["false", "true"], (name, question)
         elif option["type"] == "int":
             assert question["type"] == "integer", (name, question)
+        elif option["type"] == "list":
+            assert question["type"] == "multiselect" and set(awx_rules.choices(question)) <= set(option["choices"]), (name, question)
         else:
             # A command is a list of words, or a text.
             assert option["type"] in ("str", "raw") and question["type"] in ("multiplechoice", "text"), (name, question)
@@ -215,14 +217,19 @@ def test_an_unanswered_survey_does_what_the_collection_does_by_itself(objects: O
 
 def test_what_disrupts_asks_first(objects: Objects) -> None:
     asks = {template["name"]: {question["variable"]: question["default"] for question in template["survey_spec"]["spec"]} for template in surveyed(objects)}
-    for name in ("GB10 teardown", "GB10 bring-up with proof"):
-        assert asks[name]["gb10_confirm_teardown"] == "false"
-    for name in ("GB10 teardown", "GB10 serve"):
-        assert asks[name]["gb10_interrupt_requests"] == "false"
-    assert asks["GB10 serve"]["gb10_allow_restart"] == asks["GB10 serve"]["gb10_replace_stale"] == "false"
-    assert asks["GB10 prune"]["gb10_prune"] == "false"
+    offered = {name: awx_rules.choices(question) for name, question in questions(objects) if question["variable"] == "gb10_allow"}
+    assert {default["gb10_allow"] for default in asks.values() if "gb10_allow" in default} == {""}
+    assert offered == {
+        "GB10 serve": ["restart", "interrupt", "stale_head"],
+        "GB10 doctor": ["baseline"],
+        "GB10 teardown": ["teardown", "interrupt", "lost_node"],
+        "GB10 mode": ["restart", "interrupt", "lost_node"],
+        "GB10 prune": ["remove"],
+        "GB10 bench": ["ladder"],
+        "GB10 bundle": ["names"],
+        "GB10 bring-up with proof": ["teardown"],
+    }
     assert asks["GB10 models"]["gb10_models_remove"] == ""
-    assert asks["GB10 bench"]["gb10_ladder"] == "false"
     # What loads the links is a tag, and a job begins without any.
     assert [template["name"] for template in objects["controller_templates"] if template.get("job_tags")] == []
 
@@ -275,7 +282,7 @@ def test_every_launch_with_the_defaults_is_accepted(objects: Objects) -> None:
 
 def test_every_variable_is_a_setting_of_some_role_and_no_secret(objects: Objects) -> None:
     for template in (*objects["controller_templates"], *objects["controller_workflows"]):
-        for variable in awx_rules.extra_vars(template, {}):
+        for variable in set(awx_rules.extra_vars(template, {})) - {"__gb10_needed_consent"}:
             assert variable in OPTIONS, (template["name"], variable)
             assert not OPTIONS[variable].get("no_log"), (template["name"], variable)
 
@@ -404,17 +411,17 @@ def test_nodes_are_this_collections_templates(objects: Objects, nodes: dict[str,
 def test_the_workflows_answers_reach_its_jobs_and_mean_what_they_meant(objects: Objects, nodes: dict[str, dict[str, t.Any]]) -> None:
     """AWX hands the workflow's variables to every job, asked for or not: none may be a confirmation of something else."""
     (workflow,) = objects["controller_workflows"]
-    answers = awx_rules.extra_vars(workflow, {"gb10_profile": "gpt_oss_120b_tp2", "gb10_confirm_teardown": "true"})
-    assert set(answers) == {"gb10_profile", "gb10_confirm_teardown"}
+    answers = awx_rules.extra_vars(workflow, {"gb10_profile": "gpt_oss_120b_tp2", "gb10_allow": ["teardown"]})
+    assert set(answers) == {"gb10_profile", "gb10_allow"}
     passed_on = {"gb10_verdict": "pass", "gb10_preflight": {"findings": []}}
     for node in nodes.values():
         template = by_name(objects, node["unified_job_template"]["name"])
         variables = awx_rules.node_vars(template, answers, passed_on)
         assert variables["gb10_profile"] == answers["gb10_profile"]
         if Path(template["playbook"]).stem == "teardown":
-            assert variables["gb10_confirmed"] == "{{ gb10_confirm_teardown | default(false) | bool }}"
+            assert variables["__gb10_needed_consent"] == "teardown"
         else:
-            assert "gb10_confirmed" not in variables
+            assert "__gb10_needed_consent" not in variables
 
 
 # --- others that use the data -------------------------------------------------------------------------------------------------

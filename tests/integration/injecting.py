@@ -299,7 +299,7 @@ def noticed(lab: Lab, one: Injection, looks: int = 6) -> Noticed:
     began = time.time()
     one.make(lab)
     for _look in range(looks):
-        played = lab.play("status", gb10_status_seconds=5)
+        played = lab.play("status", __gb10_status_seconds=5)
         # What the head says is about the whole engine, so it has to name the node.
         lines = [line if host == HEAD else f"{host}: {line}" for host, lines in played.stat("gb10_status").items() for line in lines]
         if any(one.said in line and one.host in line for line in lines):

@@ -174,7 +174,7 @@ class Lab:
             project_dir=str(self._tree),
             playbook=str(self._tree / "playbooks" / f"{playbook}.yml"),
             inventory=[str(path) for path in self._inventories],
-            extravars={"gb10_failure_dir": str(self._private / "failures"), **variables},
+            extravars={"gb10_records_dir": str(self._private / "records"), **variables},
             tags=tags or None,
             verbosity=verbosity or None,
             skip_tags=skip_tags or None,
@@ -245,7 +245,7 @@ class Lab:
         """Take the cluster down, unless there is none."""
         if self.containers(HEAD) or self.containers(WORKER):
             # Whatever state a test left it in.
-            played = self.play("teardown", gb10_interrupt_requests=True)
+            played = self.play("teardown", gb10_allow="interrupt")
             assert played.rc == 0, played.failures
 
     def clear(self) -> None:
@@ -258,7 +258,7 @@ class Lab:
     def up(self) -> None:
         """Bring the cluster of the lab's own settings up, unless it serves."""
         if not (self.containers(HEAD) and self.engine_lives() and self.json(HEAD, RUN)["digest"] == self._digest):
-            played = self.play(gb10_allow_restart=True, gb10_interrupt_requests=True)
+            played = self.play(gb10_allow="restart,interrupt")
             assert played.rc == 0, played.failures
             self._digest = self.json(HEAD, RUN)["digest"]
 
@@ -305,6 +305,14 @@ class Lab:
 
     def inspect(self, host: str, container: str) -> dict[str, t.Any]:
         return json.loads(self.run(host, "docker", "inspect", container))[0]
+
+
+def secret_file(lab: Lab, text: str) -> str:
+    """Write a secret to a file of the controller that only its owner reads; return its path."""
+    path = lab.scratch / "secret"
+    path.touch(0o600)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
 
 
 class Once:

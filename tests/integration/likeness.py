@@ -136,14 +136,14 @@ class Likeness:
         (directory / "group_vars").mkdir(parents=True)
         text = (INVENTORY / "group_vars" / "gb10_cluster.yml").read_text(encoding="utf-8").replace("{{ inventory_dir }}/../..", str(ROOT))
         # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-        shared = {**lab.get("vars", {}), **yaml.safe_load(text), "gb10_memory_tolerance_mb": 16384, **self.shared}
+        shared = {**lab.get("vars", {}), **yaml.safe_load(text), "__gb10_shared_tolerance_mb": 16384, **self.shared}
         (directory / "group_vars" / "gb10_cluster.yml").write_text(yaml.safe_dump(shared), encoding="utf-8")
         children = {group: {"hosts": {host: {**nodes[host], **self.own[host]} for host in hosts}} for group, hosts in self.groups.items()}
         (directory / "hosts.yml").write_text(yaml.safe_dump({"gb10_cluster": {"children": children}}), encoding="utf-8")
 
     def remove(self) -> None:
         """Take all of it off the nodes."""
-        gone = self.lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+        gone = self.lab.play("mode", gb10_mode="off", gb10_allow="interrupt,forget")
         for host, companions in self.companions.items():
             names = self._nodes.run(host, "docker", "ps", "--all", "--quiet", "--filter", "label=io.gb10.role=companion").split()
             if names:

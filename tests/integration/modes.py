@@ -34,13 +34,13 @@ class Modes:
             lab.run(host, "python3", "-c", LAY, CACHE, "other", commit, *patterns)
         hosts = {host: {"gb10_single_profile": profile} for host, (profile, _model) in SERVICES.items()}
         # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-        everywhere = {"hosts": hosts, "vars": {"gb10_memory_tolerance_mb": 16384}}
+        everywhere = {"hosts": hosts, "vars": {"__gb10_shared_tolerance_mb": 16384}}
         (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
         return cls(Lab(directory, [INVENTORY, directory / "services.yml"]))
 
     def end(self) -> None:
         """Leave the nodes as they were, with no mode declared."""
-        self.change("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+        self.change("off", gb10_allow="interrupt,forget")
         for host in (HEAD, WORKER):
             self.lab.run(host, "rm", "-rf", f"{CACHE}/models--gb10-lab--tiny-other", "/var/lib/gb10/model-code")
 

@@ -31,9 +31,9 @@ KEY = "plantedKeyOfTheLab"
 
 #: What a person answers who means it. The nodes of the lab booted when the machine under them did, and that is long ago.
 ANSWERS: dict[str, dict[str, t.Any]] = {
-    "GB10 teardown": {"gb10_confirm_teardown": "true"},
-    "GB10 prune": {"gb10_prune": "true"},
-    "GB10 doctor": {"gb10_baseline_force": "true"},
+    "GB10 teardown": {"gb10_allow": ["teardown"]},
+    "GB10 prune": {"gb10_allow": ["remove"]},
+    "GB10 doctor": {"gb10_allow": ["baseline"]},
 }
 #: The tags that a template is launched with beside none.
 TAGS = {
@@ -242,26 +242,26 @@ def test_prune_that_only_lists_removes_nothing(lab: Lab, awx: Awx, brought_up: d
 def test_an_unanswered_teardown_touches_nothing(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
     refused = awx.launch("GB10 teardown", label="unanswered teardown")
     assert refused.status == "failed"
-    assert "gb10_confirmed: is false" in refused.failures
+    assert "gb10_allow: lacks teardown" in refused.failures
     assert lab.engine_lives()
 
 
 def test_a_busy_engine_is_neither_taken_down_nor_restarted(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
     before = lab.containers(HEAD)
     with busy(lab, brought_up["bring_up"].artifacts["gb10_endpoint"]):
-        down = awx.launch("GB10 teardown", {"gb10_confirm_teardown": "true"}, label="busy teardown")
-        other = awx.launch("GB10 serve", {"gb10_profile": "lab_tiny_native_tp2", "gb10_allow_restart": "true"}, label="busy restart")
+        down = awx.launch("GB10 teardown", {"gb10_allow": ["teardown"]}, label="busy teardown")
+        other = awx.launch("GB10 serve", {"gb10_profile": "lab_tiny_native_tp2", "gb10_allow": ["restart"]}, label="busy restart")
     for done in (down, other):
         assert done.status == "failed"
         assert re.search(r"its engine works on \d+ request", done.failures), done.failures
-        assert "gb10_interrupt_requests=true" in done.stdout
+        assert "gb10_allow=interrupt" in done.stdout
     assert lab.containers(HEAD) == before
     assert lab.engine_lives()
 
 
 def test_teardown_with_consent_ends_requests_and_leaves_nothing(lab: Lab, awx: Awx, brought_up: dict[str, awx_job.Done]) -> None:
     with busy(lab, brought_up["bring_up"].artifacts["gb10_endpoint"]):
-        done = awx.launch("GB10 teardown", {"gb10_confirm_teardown": "true", "gb10_interrupt_requests": "true"}, label="teardown with consent")
+        done = awx.launch("GB10 teardown", {"gb10_allow": ["teardown", "interrupt"]}, label="teardown with consent")
     assert done.status == "successful", done.failures
     assert (done.artifacts["gb10_verdict"], done.artifacts["gb10_endpoint"]) == ("pass", "")
     assert {finding["verdict"] for finding in done.artifacts["gb10_teardown"]} <= {"pass", "silenced"}
@@ -287,7 +287,7 @@ def test_the_fabric_probe_passes_its_record_on(no_cluster: None, awx: Awx) -> No
 
 
 def test_the_baseline_passes_the_record_of_each_node_on(lab: Lab, no_cluster: None, no_baseline: None, awx: Awx) -> None:
-    done = awx.launch("GB10 doctor", {"gb10_baseline_force": "true"}, tags="baseline", label="baseline")
+    done = awx.launch("GB10 doctor", {"gb10_allow": ["baseline"]}, tags="baseline", label="baseline")
     assert (done.status, done.changed) == ("successful", {HEAD: 1, WORKER: 1}), done.failures
     assert done.artifacts["gb10_baseline"] == {host: lab.json(host, BASELINE) for host in (HEAD, WORKER)}
 

@@ -19,7 +19,7 @@ import pytest
 from .lab import HEAD, WORKER, Lab
 from .making import HEAD_CONTAINER, WORKER_CONTAINER
 
-SMALL = {"gb10_bench_concurrency": "1,2", "gb10_bench_input": 128, "gb10_bench_output": 16, "gb10_bench_prompts": 4}
+SMALL = {"gb10_bench_concurrency": "1,2", "gb10_bench_tokens": "128/16"}
 KEY = "/etc/gb10/secrets/gb10/api_key"
 #: A client that streams one long answer, and ends when its input is closed. It has no secret in its arguments.
 SOMEBODY = r"""
@@ -43,14 +43,14 @@ def rows(directory: Path) -> list[dict[str, t.Any]]:
 
 
 def test_rows_are_measured_kept_and_appended(lab: Lab, live_cluster: None, tmp_path: Path) -> None:
-    said = lab.play("bench", check=True, gb10_bench_to=str(tmp_path / "checked"), **SMALL)
+    said = lab.play("bench", check=True, gb10_to=str(tmp_path / "checked"), **SMALL)
     assert said.rc == 0 and said.changed == {} and not (tmp_path / "checked").exists(), said.failures
 
     place = tmp_path / "benches"
-    first = lab.play("bench", verbosity=3, gb10_bench_to=str(place), **SMALL)
+    first = lab.play("bench", verbosity=3, gb10_to=str(place), **SMALL)
     assert first.rc == 0, first.failures
     found = rows(place)
-    assert [(row["workload"], row["concurrency"], row["prompts"], row["output_tokens"]) for row in found] == [("random", 1, 4, 64), ("random", 2, 4, 64)]
+    assert [(row["workload"], row["concurrency"], row["prompts"], row["output_tokens"]) for row in found] == [("random", 1, 8, 128), ("random", 2, 8, 128)]
     for row in found:
         assert row["output_tok_s"] > 0 and row["ttft_p50_ms"] > 0 and row["tpot_p99_ms"] > 0 and row["itl_p90_ms"] > 0
         assert row["foreign_requests"] == 0 and row["acceptance_length"] is None and not row["regressed"]
@@ -64,7 +64,7 @@ def test_rows_are_measured_kept_and_appended(lab: Lab, live_cluster: None, tmp_p
     assert key not in first.stdout and key not in json.dumps(first.events)
     assert probes(lab) == []
 
-    again = lab.play("bench", gb10_bench_to=str(place), gb10_silenced=["bench.regression"], **SMALL)
+    again = lab.play("bench", gb10_to=str(place), gb10_silenced=["bench.regression"], **SMALL)
     assert again.rc == 0, again.failures
     kept = rows(place)
     assert kept[:2] == found and len(kept) == 4
@@ -73,7 +73,7 @@ def test_rows_are_measured_kept_and_appended(lab: Lab, live_cluster: None, tmp_p
     assert sorted(path.name for path in place.glob("*")) == ["bench.csv", "bench.json"]
 
     (place / "bench.csv").write_text("mine\n", encoding="utf-8")
-    refused = lab.play("bench", gb10_bench_to=str(place), **SMALL)
+    refused = lab.play("bench", gb10_to=str(place), **SMALL)
     assert refused.rc != 0 and "was changed" in refused.failures and ("bench", "Measure case by case") not in refused.tasks()
     assert (place / "bench.csv").read_text(encoding="utf-8") == "mine\n" and rows(place) == kept
 
@@ -87,7 +87,7 @@ def limit(lab: Lab, quota: int) -> None:
 def test_five_equal_runs_pass_and_an_engine_that_is_slowed_down_fails(lab: Lab, live_cluster: None, tmp_path: Path) -> None:
     """The client keeps its processor time. By how much the noise of these runs lets one be slower is reckoned from their rows, and is met twice over."""
     place = tmp_path / "benches"
-    asked = {"gb10_bench_concurrency": "1", "gb10_bench_input": 512, "gb10_bench_output": 64, "gb10_bench_prompts": 8, "gb10_bench_to": str(place)}
+    asked = {"gb10_bench_concurrency": "1", "gb10_bench_tokens": "512/64", "gb10_to": str(place)}
     for number in range(5):
         equal = lab.play("bench", **asked)
         assert equal.rc == 0, f"run {number + 1}: {equal.failures}\n{(place / 'bench.csv').read_text(encoding='utf-8')}"
@@ -136,7 +136,7 @@ def test_workloads_are_measured_by_a_client_on_another_host(lab: Lab, tmp_path: 
     assert lab.play("serve", **alone).rc == 0
     try:
         lab.run(WORKER, "rm", "-f", KEY)
-        ran = lab.play("bench", verbosity=3, gb10_bench_suite="workloads", gb10_bench_host=WORKER, gb10_bench_to=str(tmp_path / "w"), **alone)
+        ran = lab.play("bench", verbosity=3, gb10_bench_suite="workloads", gb10_bench_host=WORKER, gb10_to=str(tmp_path / "w"), **alone)
         assert ran.rc == 0, ran.failures
         assert "outside of the cluster" in ran.said and lab.run(HEAD, "cat", KEY).strip() not in ran.stdout
     finally:

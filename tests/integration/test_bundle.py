@@ -24,6 +24,8 @@ HEAD, WORKER = LABS["lab_next"]
 NODE_IMAGE, BASE = "gb10-lab/engine-ray:0.32.0", "gb10-lab/engine:0.32.0"
 CACHE = "/home/spark/.cache/huggingface/hub"
 MODEL, AWAY = f"{CACHE}/models--gb10-lab--tiny-llama", "/home/spark/.cache/huggingface/away"
+#: More free space than any lab has.
+FULL = {"disk.free": {"least_gib": 100_000, "why": "a test"}}
 WRITTEN, CARRIED, KEPT = "/var/lib/gb10-bundle", "/home/spark/bundle", "/var/lib/gb10-kept.tar"
 #: Ends the module on a node, once a file is there, and neither this shell nor what waits for the module. Without a dollar sign, which systemd would expand.
 KILL = (
@@ -86,7 +88,7 @@ def forget_images(lab: Lab, host: str) -> None:
 
 def down(lab: Lab, hosts: t.Sequence[str]) -> None:
     if any(lab.containers(host) for host in hosts):
-        played = lab.play("teardown", gb10_interrupt_requests=True)
+        played = lab.play("teardown", gb10_allow="interrupt")
         assert played.rc == 0, played.failures
 
 
@@ -173,7 +175,7 @@ def test_a_bundle_of_one_lab_carries_another_one_to_a_token(labs: Labs, tmp_path
 
     # A disk that is too small is said before the first byte, in check mode, too.
     for check in (True, False):
-        small = two.play("bundle", check=check, gb10_bundle="import", gb10_bundle_dir=CARRIED, gb10_disk_floor_gib=100_000)
+        small = two.play("bundle", check=check, gb10_bundle="import", gb10_bundle_dir=CARRIED, gb10_rules=FULL)
         assert small.rc != 0 and "GiB free; expected" in small.said and image_id(two, HEAD) == ""
 
     # Killed while the engine takes the image: it has none of it by name.
@@ -228,7 +230,7 @@ def test_the_layer_is_built_again_from_the_packages_of_the_bundle(labs: Labs) ->
     before = image_id(two, HEAD)
     assert before, "the test before this one imports the image"
     down(two, (HEAD, WORKER))
-    built = two.play("serve", tags="image", gb10_rebuild_image=True, gb10_offline=True)
+    built = two.play("serve", tags="image", gb10_allow="rebuild", gb10_offline=True)
     assert built.rc == 0, built.failures
     after = image_id(two, HEAD)
     assert after not in ("", before) and after == image_id(two, WORKER)

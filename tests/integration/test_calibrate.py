@@ -71,7 +71,7 @@ def test_the_archive_of_a_live_cluster_is_anonymous_and_replays_to_the_nodes_own
     path = lab.scratch / "lab.tar.gz"
     own = lab.scratch / "doctor.json"
     plant(lab)
-    played = lab.play("calibrate", gb10_calibrate_to=str(path), gb10_doctor_path=str(own))
+    played = lab.play("calibrate", gb10_to=str(path), gb10_records_dir=str(own.parent))
     assert played.rc == 0, played.failures
     assert lab.engine_lives() and played.changed == {} and played.stat("gb10_calibration")["nodes"] == 2
 
@@ -95,5 +95,5 @@ def test_the_archive_of_a_live_cluster_is_anonymous_and_replays_to_the_nodes_own
     # Nothing is left on the nodes, and a file that exists is refused before any node is asked.
     for host in (HEAD, WORKER):
         assert lab.run(host, "sh", "-c", "ls -d /tmp/gb10-calibrate-* /root/.ansible_async/* 2>/dev/null || true").strip() == ""
-    refused = lab.play("calibrate", gb10_calibrate_to=str(path))
+    refused = lab.play("calibrate", gb10_to=str(path))
     assert refused.rc != 0 and "exists" in refused.said

@@ -175,9 +175,9 @@ def test_one_that_ignores_its_stop_is_reported_and_killed_by_consent_alone(lab: 
     deaf = {**ollama, "arguments": [*ollama["arguments"], "--deaf"]}
     assert play(lab, "up", "off", deaf).rc == 0
     kept = play(lab, "down", "cluster", deaf, gb10_stop_grace=3)
-    assert kept.rc != 0 and "got its stop signal and still runs after 3 s; it was not killed" in kept.said and "gb10_kill_companions=true" in kept.said
+    assert kept.rc != 0 and "got its stop signal and still runs after 3 s; it was not killed" in kept.said and "gb10_allow=kill_companions" in kept.said
     assert running(lab) == ["gb10-companion-ollama"]
-    killed = play(lab, "down", "cluster", deaf, gb10_stop_grace=3, gb10_kill_companions=True)
+    killed = play(lab, "down", "cluster", deaf, gb10_stop_grace=3, gb10_allow="kill_companions")
     assert killed.rc == 0 and running(lab) == [], killed.failures
 
 
@@ -229,7 +229,7 @@ def began(lab: Lab, name: str, what: str) -> int:
 def test_the_declared_mode_comes_back_after_a_reboot_of_both_nodes_with_its_companions(lab: Lab, ollama: dict[str, t.Any]) -> None:
     declared = {HEAD: [{**ollama, "modes": ["cluster"]}], WORKER: []}
     # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-    given = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", "gb10_memory_tolerance_mb": 16384}
+    given = {"gb10_companions": f"{{{{ {json.dumps(declared)}[inventory_hostname] }}}}", "__gb10_shared_tolerance_mb": 16384}
     try:
         up = lab.play("mode", gb10_mode="cluster", **given)
         assert up.rc == 0 and running(lab) == ["gb10-companion-ollama"], up.said[-3000:]
@@ -240,6 +240,6 @@ def test_the_declared_mode_comes_back_after_a_reboot_of_both_nodes_with_its_comp
         again = lab.play("mode", gb10_mode="cluster", **given)
         assert (again.rc, again.changed) == (0, {}), again.said[-3000:]
     finally:
-        off = lab.play("mode", gb10_mode="off", gb10_mode_forget=True, gb10_interrupt_requests=True, **given)
+        off = lab.play("mode", gb10_mode="off", gb10_allow="forget,interrupt", **given)
     assert off.rc == 0 and running(lab) == [], off.said[-3000:]
     assert lab.run(HEAD, "sh", "-c", f"ls /etc/systemd/system/{OURS} /var/lib/gb10/companions 2>/dev/null || echo none").strip() == "none"

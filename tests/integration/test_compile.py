@@ -89,6 +89,6 @@ def test_what_was_compiled_goes_once_its_image_is_gone(lab: Lab, profile: dict[s
         lab.run(host, "docker", "rmi", "--force", IMAGE)
     listed = lab.play("prune")
     assert listed.rc == 0 and "compiled for an image that is gone" in listed.said and all(compiled(lab, host) for host in BOTH)
-    removed = lab.play("prune", gb10_prune=True)
+    removed = lab.play("prune", gb10_allow="remove")
     assert removed.rc == 0, removed.failures
     assert not any(compiled(lab, host) for host in BOTH)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from .hub import Hub, commit_of, hub, lay
-from .lab import HEAD, ROOT, WORKER, Lab, Play
+from .lab import HEAD, ROOT, WORKER, Lab, Play, secret_file
 
 CACHE = "/home/spark/.cache/huggingface/hub"
 MODEL, DRAFTER, WORDS = "gb10-hub-test/model", "gb10-hub-test/drafter", "gb10-hub-test/words"
@@ -120,7 +120,7 @@ def profile(lab: Lab, repo: str, revision: str = "", beside: bool = True) -> str
 
 def test_one_node_downloads_all_repositories_once_and_the_other_copies(lab: Lab, source: Source) -> None:
     source.hub.control(tokens={TOKEN: []})
-    played = model(lab, source, gb10_hf_token=TOKEN)
+    played = model(lab, source, gb10_hf_token_file=secret_file(lab, TOKEN))
     assert played.rc == 0, played.failures
     seen = source.hub.seen()
     (client,) = {one["client"] for one in seen}
@@ -156,14 +156,14 @@ def test_one_node_downloads_all_repositories_once_and_the_other_copies(lab: Lab,
 
 REFUSALS: dict[str, tuple[dict[str, t.Any], dict[str, t.Any], tuple[str, ...]]] = {
     # What the hub is told, what the play is told, and what has to be said.
-    "unknown token": ({}, {"gb10_hf_token": TOKEN}, ("the hub answers 401", "does not know this token", "gb10_hf_token_file")),
+    "unknown token": ({}, {"token": TOKEN}, ("the hub answers 401", "does not know this token", "gb10_hf_token_file")),
     "absent": ({}, {"repo": "gb10-hub-test/absent"}, ("the hub answers 401", "there is no repository gb10-hub-test/absent", "or it is private")),
-    "absent, with a token": ({"tokens": {TOKEN: []}}, {"repo": "gb10-hub-test/absent", "gb10_hf_token": TOKEN}, ("the hub answers 404", "no repository")),
+    "absent, with a token": ({"tokens": {TOKEN: []}}, {"repo": "gb10-hub-test/absent", "token": TOKEN}, ("the hub answers 404", "no repository")),
     "private": ({}, {"repo": "gb10-hub-test/private"}, ("the hub answers 401", "or it is private", "gb10_hf_token_file")),
     "gated": ({}, {"repo": "gb10-hub-test/gated"}, ("the hub answers 401", "is gated, and no token was given", "Accept the terms at")),
     "gated, without access": (
         {"tokens": {TOKEN: []}},
-        {"repo": "gb10-hub-test/gated", "gb10_hf_token": TOKEN},
+        {"repo": "gb10-hub-test/gated", "token": TOKEN},
         ("the hub answers 403", "was not given access", "Accept the terms at"),
     ),
     "no such revision": ({}, {"revision": "b" * 40}, ("the hub answers 404", f"no revision {'b' * 40}", "Correct revision in the profile")),
@@ -184,7 +184,8 @@ def test_what_a_hub_refuses_is_said_once_and_leaves_nothing_false(lab: Lab, sour
     told, asked, words = REFUSALS[name]
     source.hub.control(**told)
     wanted = profile(lab, asked.get("repo", MODEL), asked.get("revision", ""), beside=False)
-    played = model(lab, source, gb10_profile=wanted, **{word: value for word, value in asked.items() if word.startswith("gb10_")})
+    given = {word: value for word, value in asked.items() if word.startswith("gb10_")}
+    played = model(lab, source, gb10_profile=wanted, gb10_hf_token_file=secret_file(lab, asked["token"]) if "token" in asked else "", **given)
     said = refusals(played)
     assert played.rc != 0 and len(said) == 1, said
     assert all(word in said[0] for word in ("could not be downloaded", "Remedy:", source.hub.url, *words)), said

@@ -206,7 +206,7 @@ def outside(lab: Lab) -> t.Iterator[Outside]:
     made = Outside(lab)
     yield made
     made.remove()
-    down = lab.play("teardown", gb10_interrupt_requests=True)
+    down = lab.play("teardown", gb10_allow="interrupt")
     assert down.rc == 0, down.failures
 
 
@@ -257,7 +257,7 @@ def reached(lab: Lab, account: str, *more: str) -> dict[str, str]:
 
 #: The engine takes it and ends: the model is not quantized.
 FAILING = {"quantization": "awq"}
-CONSENT = {"gb10_allow_restart": True, "gb10_interrupt_requests": True}
+CONSENT = {"gb10_allow": "restart,interrupt"}
 
 #: What each kind is called in the message that names it.
 KINDS = {
@@ -285,7 +285,7 @@ def test_no_account_gains_anything_by_what_the_container_leaves(lab: Lab, live_c
     assert "ran as 0" in reached(lab, stranger).values()
     shown = outside.heard(lab.play("status"))
     assert shown.rc != 0
-    closed = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    closed = outside.heard(lab.play("teardown", gb10_allow="interrupt"))
     assert closed.rc == 0, closed.failures
     assert lab.run(HEAD, "stat", "--format=%a", above).strip() == "700"
     outside.assert_untouched()
@@ -297,7 +297,7 @@ def looked(lab: Lab, outside: Outside, kind: str) -> None:
     assert shown.rc != 0 and KINDS[kind] in shown.said, kind
     outside.heard(lab.play("doctor", tags="stacks"))
     assert "run.json" in outside.logs()
-    pruned = outside.heard(lab.play("prune", gb10_prune=True, gb10_prune_days=0))
+    pruned = outside.heard(lab.play("prune", gb10_allow="remove", gb10_prune_days=0))
     assert pruned.rc != 0 and "run.json" in pruned.said, kind
     lab.run(HEAD, "systemctl", "start", "gb10-sweep.service", check=False)
     outside.said.append(lab.run(HEAD, "journalctl", "--unit=gb10-sweep.service", "--no-pager", "--output=cat"))
@@ -334,10 +334,10 @@ def test_nothing_leads_out(lab: Lab, watched: None, outside: Outside) -> None:
     refused = outside.heard(lab.play(gb10_unit="enabled"))
     assert refused.rc != 0 and "was tampered with: a link" in refused.said
     assert "in a container of image gb10-lab/engine-ray:0.32.0" in refused.said and "playbook teardown, which removes" in refused.said
-    down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    down = outside.heard(lab.play("teardown", gb10_allow="interrupt"))
     assert down.rc == 0, down.failures
     assert not lab.run(HEAD, "pgrep", "--full", "vllm serve", check=False)
-    again = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    again = outside.heard(lab.play("teardown", gb10_allow="interrupt"))
     assert again.rc == 0 and HEAD not in again.changed
     completed = outside.heard(lab.play())
     assert completed.rc == 0 and lab.engine_lives(), completed.failures
@@ -370,8 +370,8 @@ def test_another_python3_in_the_container_does_not_prevent_a_teardown(lab: Lab, 
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "sh", "-c", replace)
     refused = outside.heard(lab.play("teardown"))
     assert refused.rc != 0 and "ended with code 0 and no answer" in refused.said
-    assert "teardown with -e gb10_interrupt_requests=true" in refused.said and lab.containers(HEAD)
-    down = outside.heard(lab.play("teardown", gb10_interrupt_requests=True))
+    assert "teardown with -e gb10_allow=interrupt" in refused.said and lab.containers(HEAD)
+    down = outside.heard(lab.play("teardown", gb10_allow="interrupt"))
     assert down.rc == 0, down.failures
     assert "stopped the container as a whole" in down.said
     assert not lab.containers(HEAD) and not lab.run(HEAD, "pgrep", "--full", "vllm serve", check=False)
@@ -449,7 +449,7 @@ def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Ou
     assert lab.run(HEAD, "stat", "--format=%a", above).strip() == "700"
     assert {host: lab.containers(host) for host in (HEAD, WORKER)} == before and lab.json(HEAD, RUN)["run_id"] == run
     protections = [field.protection.what for field in fields.FIELDS if field.protection]
-    assert [upgraded.said.count(f"could have {what}: that waits for gb10_allow_restart") for what in protections] == [1, 1, 1]
+    assert [upgraded.said.count(f"could have {what}: that waits for gb10_allow=restart") for what in protections] == [1, 1, 1]
 
     # What differs is still seen to differ.
     drifted = lab.play(gb10_env={"NCCL_DEBUG": "INFO"})
@@ -460,7 +460,7 @@ def test_an_upgrade_with_a_live_engine(lab: Lab, live_cluster: None, outside: Ou
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "ln", "-s", "/root", "/var/log/gb10/containers")
     allowed = outside.heard(lab.play(**CONSENT))
     assert allowed.rc == 0, allowed.failures
-    assert "that waits for gb10_allow_restart" not in allowed.said
+    assert "that waits for gb10_allow=restart" not in allowed.said
     assert "/var/log/gb10/gb10/containers was tampered with: a link" in json.dumps(allowed.events, default=str)
     assert not set(before[HEAD].values()) & set(lab.containers(HEAD).values())
     assert lab.play("teardown").rc == 0

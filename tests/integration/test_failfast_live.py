@@ -57,7 +57,7 @@ def test_an_hour_at_full_batch_is_busy(lab: Lab, silent: Play, fault: Fault) -> 
     healths = []
     with busy(lab, f"http://{run['api_address']}:{run['api_port']}/v1", requests=16):
         for _quarter in range(4):
-            healths.append(lab.play("status", gb10_status_seconds=5).stat("gb10_health"))
+            healths.append(lab.play("status", __gb10_status_seconds=5).stat("gb10_health"))
             later(lab, 900)
     fault.row.seconds, fault.row.where = "none", f"both, {', '.join(healths)}"
     assert "busy" in healths and set(healths) <= {"busy", "serving"}, healths
@@ -69,11 +69,11 @@ def test_what_stands_still_is_stalled_after_half_an_hour_and_no_sooner(lab: Lab,
     """The half hour is taken off what the first look has noted."""
     in_container(lab, WORKER, "touch", HOLD)
     try:
-        assert lab.play("status", gb10_status_seconds=5).stat("gb10_health") == "unknown"
+        assert lab.play("status", __gb10_status_seconds=5).stat("gb10_health") == "unknown"
         # A healthy prefill of 1,232 s looks like that from outside.
         for further, state in ((1500, "unknown"), (300, "stalled")):
             later(lab, further)
-            assert lab.play("status", gb10_status_seconds=5).stat("gb10_health") == state
+            assert lab.play("status", __gb10_status_seconds=5).stat("gb10_health") == state
     finally:
         in_container(lab, WORKER, "rm", HOLD)
     assert lab.play("status").stat("gb10_health") == "serving"

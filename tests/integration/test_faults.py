@@ -19,7 +19,7 @@ import typing as t
 import pytest
 
 from .fault import BOTH, LEFT_BEHIND, PASSING, SECRETS, STATE, Fault, left_behind
-from .lab import HEAD, WORKER, Lab, Once, Play
+from .lab import HEAD, WORKER, Lab, Once, Play, secret_file
 from .making import (
     BARE_IMAGE,
     HEAD_CONTAINER,
@@ -60,7 +60,7 @@ def stage(task: str) -> str:
 
 
 #: What clears a cluster whose other node is lost.
-IGNORE = "-e gb10_ignore_unreachable=true"
+IGNORE = "-e gb10_allow=lost_node"
 
 
 @pytest.mark.parametrize("words", [*PASSING, "/usr/bin/python3"], ids=lambda words: words.strip("-_/").replace(" ", "-"))
@@ -130,7 +130,7 @@ def test_side_file_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
 def test_hub_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
     token = "hf_planted" + "0123456789" * 3
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
-    played = lab.play(gb10_profile=absent, gb10_hf_token=token, gb10_hf_endpoint="http://127.0.0.1:9")
+    played = lab.play(gb10_profile=absent, gb10_hf_token_file=secret_file(lab, token), gb10_hf_endpoint="http://127.0.0.1:9")
     fault.answered(played, "could not be downloaded", "gb10-lab/absent", where="both")
     assert token not in played.stdout + json.dumps(played.events)
     for host in (HEAD, WORKER):
@@ -144,7 +144,7 @@ def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fau
     """What the node would go on with forever ends with the time that the settings give it."""
     absent = lab_profile(lab, "lab_absent_model", ("gb10-lab/tiny-llama", "gb10-lab/absent"))
     with endless_hub(lab, HEAD, HUB_PORT), endless_hub(lab, WORKER, HUB_PORT):
-        played = lab.play(gb10_profile=absent, gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}", gb10_download_timeout=30)
+        played = lab.play(gb10_profile=absent, gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}", gb10_transfer_timeout=30)
         fault.answered(played, "could not be downloaded", "gb10-lab/absent", where="both")
         fault.left(live=True)
     fault.completes()
@@ -228,7 +228,7 @@ def test_teardown_without_a_node_that_is_lost(lab: Lab, live_cluster: None, faul
         refused = lab.play("teardown")
         fault.answered(refused, "it cannot be reached, so what runs there is unknown", "port 22: Connection refused", IGNORE, where=host)
         fault.left(live=True)
-        cleared = lab.play("teardown", gb10_ignore_unreachable=True)
+        cleared = lab.play("teardown", gb10_allow="lost_node")
     finally:
         lab.run(host, "systemctl", "start", "ssh")
     assert cleared.rc != 0 and "it could not be reached, so its containers were left as they are" in cleared.failures and host in cleared.failures
@@ -363,10 +363,10 @@ def test_stale_head_of_another_run(lab: Lab, no_cluster: None, fault: Fault) -> 
     try:
         lab.run(HEAD, "timeout", "60", "sh", "-c", "until ss -Hltn | grep -q ':6379 '; do :; done")
         played = lab.play()
-        fault.answered(played, "left-over", "gb10_replace_stale=true", where=HEAD)
+        fault.answered(played, "left-over", "gb10_allow=stale_head", where=HEAD)
         assert lab.inspect(HEAD, "left-over")["State"]["Running"] is True
         fault.row.left = "the stale head runs on"
-        fault.completes(gb10_replace_stale=True)
+        fault.completes(gb10_allow="stale_head")
         assert "left-over" not in lab.run(HEAD, "docker", "ps", "--all", "--format", "{{.Names}}")
     finally:
         lab.run(HEAD, "docker", "rm", "--force", "left-over", check=False)
@@ -513,7 +513,7 @@ def test_engine_killed_after_it_was_ready(lab: Lab, no_cluster: None, fault: Fau
 
 def test_ssh_lost_during_load(lab: Lab, no_cluster: None, fault: Fault) -> None:
     """Nothing proves the engine dead, and it may be ready long before the node answers again: it is left alone."""
-    played, cut_at = play_losing_ssh(lab, IN_LOAD, WORKER, gb10_silent_seconds=60)
+    played, cut_at = play_losing_ssh(lab, IN_LOAD, WORKER, gb10_stall_seconds=60)
     fault.now(cut_at)
     unheard = f"Not reached any more, so what runs there is unknown: {WORKER}. Remedy: See that ssh answers there"
     fault.answered(played, WORKER, "it has been silent for 01:", unheard, "The engine runs on: nothing proves that it cannot serve", where=WORKER)
@@ -583,7 +583,7 @@ def test_ctrl_c_while_the_model_is_downloaded(lab: Lab, no_cluster: None, fault:
             "model : Download what is missing from the hub",
             when=begun(lab, "[s]napshot_download"),
             gb10_profile=absent,
-            gb10_hf_token=token,
+            gb10_hf_token_file=secret_file(lab, token),
             gb10_hf_endpoint=f"http://127.0.0.1:{HUB_PORT}",
             gb10_model_copy="never",
         )

@@ -96,7 +96,7 @@ def await_record(lab: Lab, host: str, wanted: t.Callable[[dict[str, t.Any]], boo
 def unguarded(lab: Lab) -> t.Iterator[None]:
     """Nodes without a guard, before and after."""
     for when in ("before", "after"):
-        gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
+        gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_allow="forget")
         assert gone.rc == 0, gone.failures
         if when == "before":
             yield
@@ -152,7 +152,7 @@ def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> N
     assert records(lab, HEAD)[-1]["e"] == "stop"
     assert "its ring remains" in lab.play("status").said
     assert lab.play("protect", tags="guard", gb10_guard="absent").changed == {}
-    forgotten = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
+    forgotten = lab.play("protect", tags="guard", gb10_guard="absent", gb10_allow="forget")
     assert forgotten.rc == 0 and set(forgotten.changed) == {HEAD, WORKER}
     assert "no such" in lab.run(HEAD, "sh", "-c", "test -e /var/lib/gb10/guard && echo there || echo no such")
 
@@ -318,7 +318,7 @@ def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluste
         assert f"{WORKER} went first" in gone.said and "not sure" in gone.said and "does not answer" in gone.said, gone.failures
         assert gone.stat("gb10_postmortem")["sure"] is False
 
-        found = lab.play("status", tags="postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
+        found = lab.play("status", tags="postmortem", gb10_to=str(tmp_path / "why.json"))
         assert found.rc == 0, found.failures
         record = found.stat("gb10_postmortem")
         assert (record["first"], record["sure"]) == (WORKER, True), record
@@ -329,7 +329,7 @@ def test_a_node_that_is_killed_is_named_with_its_last_minute(lab: Lab, no_cluste
         assert not any("memory went down" in sign for sign in record["nodes"][HEAD]["signs"])
         assert found.said.count("eth1=") >= 55, "the table has its last minute"
         assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))["windows"][WORKER]
-        again = lab.play("status", tags="postmortem", gb10_postmortem_to=str(tmp_path / "why.json"))
+        again = lab.play("status", tags="postmortem", gb10_to=str(tmp_path / "why.json"))
         assert again.rc != 0 and "is not replaced" in again.said
     finally:
         for host in (HEAD, WORKER):

@@ -90,7 +90,7 @@ def test_a_rank_that_is_stopped_is_named_at_once(lab: Lab, live_cluster: None, f
         played = lab.play(tags="serve,proof")
         fault.answered(played, f"stopped on {WORKER} by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid {rank})", where=WORKER)
         assert "The engine that served before this play was left alone." in played.failures
-        lines = lab.play("status", gb10_status_seconds=5).stat("gb10_status")
+        lines = lab.play("status", __gb10_status_seconds=5).stat("gb10_status")
         assert any("gave no token in 5 s, 0 request(s) running or waiting: halted: " in line for line in lines[HEAD])
         assert any(f"ray::RayWorkerProc.run (pid {rank}); kill -CONT PID" in line for line in lines[WORKER])
     finally:
@@ -157,7 +157,7 @@ def test_note_of_the_engine_broken(lab: Lab, live_cluster: None, fault: Fault) -
     assert status(lab)["live"]
     fault.row.left = "engine serves on"
     # The way out that the message names.
-    assert lab.play("teardown", gb10_interrupt_requests=True).rc == 0
+    assert lab.play("teardown", gb10_allow="interrupt").rc == 0
     lab.run(HEAD, "rm", f"{STATE}/run/run.json.broken")
     fault.completes()
 
@@ -201,7 +201,7 @@ def test_paused_cluster_can_be_taken_down(lab: Lab, live_cluster: None, fault: F
     refused = lab.play("teardown")
     assert refused.rc != 0 and "how many requests it has is unknown" in refused.said
     assert lab.containers(WORKER), "nothing was taken away"
-    played = lab.play("teardown", gb10_interrupt_requests=True)
+    played = lab.play("teardown", gb10_allow="interrupt")
     assert played.rc == 0, played.failures
     fault.left()
     assert not lab.containers(HEAD) and not lab.containers(WORKER)
@@ -229,7 +229,7 @@ def test_image_replaced_under_its_tag(lab: Lab, live_cluster: None, fault: Fault
         played = lab.play()
         new = lab.run(HEAD, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE).strip()
         fault.answered(played, "image_id", ids[HEAD][:19], new[:19], where=HEAD)
-        assert "gb10_allow_restart=true" in played.stdout
+        assert "gb10_allow=restart" in played.stdout
         fault.left(live=True)
     finally:
         for host in (HEAD, WORKER):
@@ -247,7 +247,7 @@ def test_image_of_an_earlier_recipe(lab: Lab, no_cluster: None, fault: Fault) ->
     upgraded = lab.play()
     assert upgraded.rc == 0 and not upgraded.changed and "was built by an earlier recipe and stays while its engine serves" in upgraded.said
     assert {host: lab.run(host, "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE) for host in (HEAD, WORKER)} == before
-    assert lab.play(gb10_allow_restart=True).rc == 0
+    assert lab.play(gb10_allow="restart").rc == 0
     labels = [json.loads(lab.run(host, "docker", "image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE)) for host in (HEAD, WORKER)]
     assert labels[0] == labels[1] and labels[0]["io.gb10.recipe"] != "earlier" and "ray==2.60.0 --hash=sha256:" in labels[0]["io.gb10.lock"]
     assert not fault.completes().changed
@@ -291,7 +291,7 @@ def test_code_of_the_model_that_leads_to_another_blob(lab: Lab, live_cluster: No
     lab.run(HEAD, "ln", "-s", f"../../blobs/{blob}", f"{SNAPSHOT}/modeling_planted.py")
     try:
         fault.answered(lab.play(tags="model"), "modeling_planted.py was replaced on this node", "remove /var/lib/gb10/model-code", where=HEAD)
-        restart = lab.play(tags="serve", gb10_allow_restart=True, gb10_serve_arguments={"max_num_seqs": 4})
+        restart = lab.play(tags="serve", gb10_allow="restart", gb10_serve_arguments={"max_num_seqs": 4})
         assert restart.rc != 0 and "nothing was started" in restart.said
     finally:
         lab.run(HEAD, "rm", "-f", f"{SNAPSHOT}/modeling_planted.py", f"{MODEL}/blobs/{blob}")
@@ -308,10 +308,10 @@ def test_a_halted_engine_is_taken_away_with_consent_alone(lab: Lab, live_cluster
     halt = "import os; os.kill({}, {})"
     lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", halt.format(before["pid"], 19))
     try:
-        for played in (lab.play("teardown"), lab.play(gb10_allow_restart=True, gb10_serve_arguments={"max_num_seqs": 4})):
+        for played in (lab.play("teardown"), lab.play(gb10_allow="restart", gb10_serve_arguments={"max_num_seqs": 4})):
             assert played.rc != 0
             assert "how many requests it has is unknown" in played.said and "no answer within 5 s" in played.said
-            assert "-e gb10_interrupt_requests=true" in played.said
+            assert "-e gb10_allow=interrupt" in played.said
         fault.answered(played, "how many requests it has is unknown", where=HEAD)
     finally:
         lab.run(HEAD, "docker", "exec", HEAD_CONTAINER, "python3", "-c", halt.format(before["pid"], 18))
@@ -327,10 +327,10 @@ def test_work_by_docker_exec_keeps_its_container(lab: Lab, live_cluster: None, f
     played = lab.play("teardown")
     fault.answered(played, WORKER_CONTAINER, "/tmp/vllm serve mine", "it is not of this cluster's engine", where=WORKER)
     fault.left(live=True)
-    restart = lab.play(gb10_allow_restart=True, gb10_env={"GB10_TEST": "1"})
+    restart = lab.play(gb10_allow="restart", gb10_env={"GB10_TEST": "1"})
     assert restart.rc != 0 and "/tmp/vllm serve mine" in restart.said and not restart.changed, restart.said
     fault.left(live=True)
-    allowed = lab.play("teardown", gb10_interrupt_requests=True)
+    allowed = lab.play("teardown", gb10_allow="interrupt")
     assert allowed.rc == 0, allowed.failures
     fault.left()
     fault.completes()
@@ -404,7 +404,7 @@ def test_a_container_of_a_committed_image_is_not_ours(lab: Lab, live_cluster: No
     lab.run(WORKER, "docker", "create", "--name=users-copy", "--network=none", "users/kept:1")
     try:
         assert not lab.play().changed, "the bring-up sees one worker"
-        listed = lab.play("prune", gb10_prune=True)
+        listed = lab.play("prune", gb10_allow="remove")
         assert listed.rc == 0 and "users-copy (of image users/kept:1)" in listed.said, listed.failures
         down = lab.play("teardown")
         assert down.rc == 0, down.failures

@@ -126,7 +126,7 @@ def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: s
             if fabric in lab.run(HEAD, "ss", "-Hltn", f"sport = :{PORT}"):
                 break
         stopped = image(lab)
-        assert stopped.rc != 0 and f"port {PORT} of " in stopped.said and "gb10_image_port" in stopped.said
+        assert stopped.rc != 0 and f"port {PORT} of " in stopped.said and "gb10_copy_port" in stopped.said
         assert image_id(lab, WORKER) == ""
         played = image(lab, gb10_image_copy="preferred")
         assert played.rc == 0, played.failures
@@ -139,7 +139,7 @@ def test_what_stands_in_the_way_is_named_and_the_worker_builds(lab: Lab, made: s
 
 
 def test_a_rebuilt_image_only_adds_and_replaces_all(lab: Lab, made: str) -> None:
-    played = image(lab, gb10_rebuild_image=True)
+    played = image(lab, gb10_allow="rebuild")
     assert played.rc == 0, played.failures
     (rebuilt,) = ids(lab)
     assert rebuilt not in ("", made)

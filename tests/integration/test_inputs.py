@@ -32,7 +32,7 @@ GOOD: dict[str, t.Any] = {
             "gb10_fabric_interfaces": ["enp1s0f0np0"],
             # As an ini inventory or -e NAME=VALUE would give them.
             "gb10_api_port": "8000",
-            "gb10_allow_restart": "false",
+            "gb10_allow": "restart, interrupt",
         },
         "children": {
             "gb10_head": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", "gb10_fabric_address": "192.0.2.11"}}},
@@ -133,7 +133,7 @@ class Plays:
         text = yaml.safe_dump(inventory(**{name: "ENCRYPTED"}))
         at = next(line for line in text.splitlines() if "ENCRYPTED" in line)
         indent = " " * (len(at) - len(at.lstrip()) + 2)
-        lines = self.vaulted("hf_secret", "right").splitlines()
+        lines = self.vaulted("https://hf_secret", "right").splitlines()
         return text.replace("ENCRYPTED", "\n".join([lines[0], *(indent + line.strip() for line in lines[1:])]))  # type: ignore[return-value]
 
 
@@ -268,7 +268,7 @@ def values(plays: Plays) -> Run:
             gb10_secrets_dir="/etc",
             gb10_log_dir="/var/lib/gb10",
             gb10_stop_grace=0,
-            gb10_allow_restart="maybe",
+            gb10_allow="restrt",
             gb10_offline=None,
             gb10_silenced=["disk.fre"],
             gb10_api_prot=8001,
@@ -354,7 +354,7 @@ def sweep(plays: Plays) -> Run:
 
 
 def no_channel(plays: Plays) -> Run:
-    return plays.play(GOOD, "-e", "gb10_sweep_test=true", "--tags", "sweep", playbook="protect.yml")
+    return plays.play(GOOD, "-e", "gb10_sweep=test", "--tags", "sweep", playbook="protect.yml")
 
 
 def one_for_all(plays: Plays) -> Run:
@@ -382,16 +382,16 @@ def no_words(plays: Plays) -> Run:
 
 
 def lease_of_nothing(plays: Plays) -> Run:
-    settings = {"gb10_mode": "off", "gb10_mode_forget": True, "gb10_unit": "none"}
+    settings = {"gb10_mode": "off", "gb10_allow": "forget", "gb10_unit": "none"}
     return plays.play(inventory(**settings), "-e", '{"gb10_lease": ["true"]}', playbook="mode.yml")
 
 
 def vault_setting(plays: Plays) -> Run:
-    return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_token")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
+    return plays.play(plays.file("vault-setting.yml", plays.with_vault("gb10_hf_endpoint")), "-e", json.dumps({"gb10_env": {"A": "{{ no_such_proxy }}"}}))
 
 
 def vault_wrong(plays: Plays) -> Run:
-    hosts = plays.file("vault-wrong.yml", plays.with_vault("gb10_hf_token"))
+    hosts = plays.file("vault-wrong.yml", plays.with_vault("gb10_hf_endpoint"))
     return plays.play(hosts, "--vault-password-file", str(plays.file("wrong-password", "wrong")))
 
 
@@ -441,7 +441,7 @@ CASES = [
     ("sweep", "gb10_sweep_endpoints[0].name: is missing; expected 1 to 64 characters in one line", "correct gb10_sweep_endpoints"),
     ("sweep", "gb10_sweep_endpoints[1].url: has another form; expected an address that begins with https:// or http://", "correct gb10_sweep_endpoints"),
     ("sweep", "gb10_sweep_endpoints[2].status: has another form; expected a status from 100 to 599, or a list of some.", "correct gb10_sweep_endpoints"),
-    ("no_channel", "gb10_sweep_test: is true, and gb10_sweep_alerts has no channel.", "declare where alerts go in gb10_sweep_alerts"),
+    ("no_channel", "gb10_sweep: is test, and gb10_sweep_alerts has no channel.", "declare where alerts go in gb10_sweep_alerts"),
     ("values", "gb10_profile: unknown profile 'nemotron'", "choose one with -e gb10_profile=ID"),
     ("values", "Known: ", "nemotron_3_super_tp2"),
     ("values", "gb10_cluster_name: is the number '7'; expected text.", 'write it in quotes: gb10_cluster_name: "…"'),
@@ -456,7 +456,7 @@ CASES = [
     ("values", "gb10_env.NOT A NAME: is not a valid variable name", "correct the variable in gb10_env"),
     ("values", "gb10_env.MULTI: holds a line break or a zero byte; expected one line", "correct the variable in gb10_env"),
     ("values", "gb10_env.VLLM_HOST_IP: differs from node to node", "it follows from gb10_fabric_address; a value of your own goes into gb10_host_env"),
-    ("values", "gb10_env.HF_TOKEN: is a secret", "put the token into gb10_hf_token"),
+    ("values", "gb10_env.HF_TOKEN: is a secret", "put the token into a file, and name it in gb10_hf_token_file"),
     ("values", "spark-2 gb10_host_env.VLLM_API_KEY: is a secret", "gb10_api_key: generate makes a key"),
     ("values", "spark-2 gb10_fabric_address: is ''; expected the node's IP address", "set gb10_fabric_address for this host in the inventory"),
     ("values", "gb10_ray_version: has one value for the whole cluster, but differs between hosts: spark-1 2.60.0, spark-2", "set gb10_ray_version once"),
@@ -464,7 +464,7 @@ CASES = [
     ("values", "gb10_secrets_dir: is '/etc'; expected an absolute path", "give gb10_secrets_dir a directory of its own, such as /etc/gb10/secrets"),
     ("values", "gb10_log_dir: is /var/lib/gb10, and so is gb10_state_dir; expected a directory of its own.", "give each a directory of its own"),
     ("values", "gb10_stop_grace: is 0; expected 1 or more.", "set gb10_stop_grace to 1 or more"),
-    ("values", "gb10_allow_restart: is the text 'maybe'; expected true or false.", "set gb10_allow_restart to true or false"),
+    ("values", "gb10_allow: contains 'restrt' (did you mean 'restart'?)", "set gb10_allow to"),
     ("values", "gb10_offline: has no value; expected true or false.", "give gb10_offline a value, or remove its line"),
     ("values", "gb10_silenced: no finding has the id 'disk.fre' (did you mean 'disk.free'?)", "correct the id"),
     ("values", "gb10_api_prot: no role reads this variable (did you mean 'gb10_api_port'?).", "correct its name, or remove it"),
@@ -474,7 +474,7 @@ CASES = [
     ("arguments", "gb10_ray_port_range: 20100-20110 has 11 ports; expected 50 or more", "Give a longer range, for example 20100-20299."),
     ("arguments", "gb10_serve_arguments.api_key: is set by the collection", "remove it from gb10_serve_arguments"),
     ("arguments", "gb10_serve_arguments.--max-model-len: begins with dashes.", "leave out the dashes: write max_model_len"),
-    ("arguments", "gb10_serve_arguments.hf_token: is a secret", "put the token into gb10_hf_token"),
+    ("arguments", "gb10_serve_arguments.hf_token: is a secret", "put the token into a file, and name it in gb10_hf_token_file"),
     ("schema", "profiles/mine.yml: model.repo: ", "correct the file, or choose another profile with -e gb10_profile=ID"),
     ("schema", "profiles/mine.yml: parallel.tensor: ", "correct the file"),
     ("schema", "profiles/mine.yml: servings: ", "correct the file"),
@@ -495,15 +495,15 @@ CASES = [
     ("one_for_all", "gb10_profile is set on the command line", "leave it out, and write it into the inventory"),
     ("no_such_single", "no_such_profile", "-e gb10_profile="),
     ("two_modes", "gb10_mode: has one value for the whole cluster, but differs between hosts: spark-1 cluster, spark-2 singles", "set gb10_mode once"),
-    ("vault_setting", "gb10_hf_token: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
+    ("vault_setting", "gb10_hf_endpoint: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_setting", "gb10_env: can't be evaluated: 'no_such_proxy' is undefined", "correct the expression in gb10_env"),
-    ("vault_wrong", "gb10_hf_token: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
+    ("vault_wrong", "gb10_hf_endpoint: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
     ("vault_become", "ansible_become_password: is encrypted and can't be decrypted", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("vault_file", "(group_vars or host_vars): is encrypted and can't be decrypted: Attempting to", "run with --ask-vault-pass or --vault-password-file FILE"),
     ("no_program", "gb10_lease names ./no_such_judge.sh, which is not an executable program on this controller", "correct its path"),
     ("no_words", "gb10_lease_lost_seconds: is 5; expected 20 to 86400", "set gb10_lease_lost_seconds to 20 to 86400"),
     ("lease_of_nothing", "gb10_mode is off, but a lease needs a mode that serves.", "-e gb10_mode=cluster or -e gb10_mode=singles"),
-    ("lease_of_nothing", "gb10_mode_forget removes the declared mode", "remove gb10_mode_forget"),
+    ("lease_of_nothing", "gb10_allow contains forget, which removes the declared mode", "remove forget from gb10_allow"),
     ("lease_of_nothing", "gb10_unit is none, so the nodes could not end the lease by themselves", "remove gb10_unit"),
     ("key_file", "can be read by others (mode 0644).", "chmod 0600 "),
 ]  # fmt: skip
@@ -528,7 +528,7 @@ def test_no_output_shows_a_secret(plays: Plays) -> None:
 
 
 def test_the_right_vault_password_is_enough(plays: Plays) -> None:
-    hosts = plays.file("vault-right.yml", plays.with_vault("gb10_hf_token"))
+    hosts = plays.file("vault-right.yml", plays.with_vault("gb10_hf_endpoint"))
     run = plays.play(hosts, "--tags", "validate", "--vault-password-file", str(plays.file("vault-password", "right")))
     assert run.rc == 0, str(run)
     assert run.says("Inputs: 1 pass")
@@ -578,15 +578,17 @@ ALONE: list[tuple[str, tuple[str, ...], str]] = [
     ("plan.yml", ("-e", "gb10_plan_nodes=121.7,lots"), "gb10_plan_nodes[1].total_gib: is 'lots'; expected GiB from 8 to 4096."),
     ("plan.yml", ("-e", "gb10_plan_nodes=121.7,119.6,120"), "gb10_plan_nodes: names 3; expected 2"),
     ("plan.yml", ("-e", "gb10_plan_context=long"), "gb10_plan_context: is 'long'; expected a whole number of 1 or more."),
-    ("plan.yml", ("-e", "gb10_plan_model=org/nope", "-e", "gb10_plan_hf_home=/nowhere"), "gb10_plan_model: /nowhere/hub/models--org--nope: no config.json"),
+    ("plan.yml", ("-e", "gb10_plan_model=org/nope"), "hub/models--org--nope: no config.json"),
     ("awx_configure.yml", ("-e", "gb10_awx_scm_ulr=x"), "gb10_awx_scm_ulr: no role reads this variable (did you mean 'gb10_awx_scm_url'?)."),
     ("plan.yml", ("--tags", "x"), "--tags: no stage has the tag 'x'"),
     ("explain.yml", ("-e", "gb10_explian=./engine.log"), "gb10_explian: no role reads this variable (did you mean 'gb10_explain'?)."),
-    ("import.yml", ("-e", "gb10_import=a.yaml", "-e", "gb10_import_too=x"), "gb10_import_too: no role reads this variable (did you mean 'gb10_import_to'?)."),
+    ("status.yml", ("-e", "gb10_to=why.json"), "gb10_to: the playbook status does not write it."),
+    ("serve.yml", ("-e", "gb10_report_path=r.json"), "gb10_report_path: no role reads this variable any more."),
+    ("import.yml", ("-e", "gb10_import_imgae=x"), "gb10_import_imgae: no role reads this variable (did you mean 'gb10_import_image'?)."),
     ("import.yml", ("-e", "gb10_import=https://github.com/o/r/blob/main/g.yaml"), "curl -LO https://raw.githubusercontent.com/o/r/main/g.yaml"),
-    ("doctor.yml", ("-e", "doctor_probe=maybe"), "doctor_probe: is the text 'maybe'; expected true or false."),
+    ("doctor.yml", ("-e", "doctor_probe=maybe"), "doctor_probe: is 'maybe'; expected none or api or token."),
     ("doctor.yml", ("-e", "gb10_becom=false"), "gb10_becom: no role reads this variable (did you mean 'gb10_become'?)."),
-    ("init.yml", ("-e", "gb10_init_dri=x"), "gb10_init_dri: no role reads this variable (did you mean 'gb10_init_dir'?)."),
+    ("init.yml", ("-e", "gb10_init_dir=x"), "gb10_init_dir: no role reads this variable any more."),
     ("plan.yml", ("--tags", "profiles", "-e", "gb10_profile=qwen3_8_27b"), "gb10_profile: unknown profile 'qwen3_8_27b' (did you mean"),
 ]  # fmt: skip
 
@@ -663,5 +665,5 @@ def test_nodes_that_do_not_answer_are_one_table_and_a_failure(plays: Plays, play
 def test_the_doctor_needs_hosts_and_one_that_answers(plays: Plays) -> None:
     run = plays.play("spark1", playbook="doctor.yml")
     assert run.rc == 2 and run.says("No host was named. Name them with -i, with a comma after the last one"), str(run)
-    run = plays.play(GOOD, "-e", "doctor_probe=false", "--tags", "stacks", playbook="doctor.yml")
+    run = plays.play(GOOD, "-e", "doctor_probe=none", "--tags", "stacks", playbook="doctor.yml")
     assert run.rc == 2 and "UNREACHABLE" not in run.output and run.says("the node could not be looked at"), str(run)

@@ -36,7 +36,7 @@ def guarded(lab: Lab) -> t.Iterator[None]:
     assert set_up.rc == 0, set_up.failures
     yield
     lab.down()
-    gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
+    gone = lab.play("protect", tags="guard", gb10_guard="absent", gb10_allow="forget")
     assert gone.rc == 0, gone.failures
     for host in (HEAD, WORKER):
         lab.run(host, "rm", "-f", LADDER, MEMINFO)
@@ -71,14 +71,14 @@ def context_served(lab: Lab) -> int:
 
 
 def test_without_a_guard_nothing_begins(lab: Lab, no_cluster: None) -> None:
-    lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
-    ran = lab.play("bench", tags="ladder", gb10_ladder=True)
+    lab.play("protect", tags="guard", gb10_guard="absent", gb10_allow="forget")
+    ran = lab.play("bench", tags="ladder", gb10_allow="ladder")
     assert ran.rc != 0 and "no guard runs" in ran.said and "run protect --tags guard first" in ran.said
     assert lab.containers(HEAD) == {} and tried(lab) == 0
 
 
 def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: None, guarded: None, tmp_path: Path) -> None:
-    for options in ({"check": True, "gb10_ladder": True}, {}):
+    for options in ({"check": True, "gb10_allow": "ladder"}, {}):
         said = lab.play("bench", tags="ladder", gb10_ladder_rungs=RUNGS, **options)
         assert said.rc == 0 and said.changed == {}, said.failures
         for text in ("512, 2048 tokens", "Starts: 3 at most", "Risk: a context that does not fit can hang a node", "a prompt of 1843 tokens"):
@@ -87,7 +87,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
 
     to = tmp_path / "ladder.json"
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        climb = pool.submit(lab.play, "bench", tags="ladder", gb10_ladder=True, gb10_ladder_rungs=RUNGS, gb10_ladder_to=str(to))
+        climb = pool.submit(lab.play, "bench", tags="ladder", gb10_allow="ladder", gb10_ladder_rungs=RUNGS, gb10_to=str(to))
         collapse(lab, climb)
         ran = climb.result()
     assert ran.rc == 0, ran.failures
@@ -117,7 +117,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
     assert lab.play("nemotron_tp2").changed == {}
 
     # Another climb plans from the one before, and the settings win over what it found.
-    planned = lab.play("bench", tags="ladder", gb10_ladder=True, gb10_serve_arguments={"max_model_len": 2048})
+    planned = lab.play("bench", tags="ladder", gb10_allow="ladder", gb10_serve_arguments={"max_model_len": 2048})
     assert planned.rc != 0 and "Before: ladder: lab_tiny_tp2 is good for 512" in planned.said and "wins over every rung" in planned.said
     other = lab.play("nemotron_tp2", check=True, gb10_serve_arguments={"max_model_len": 2048})
     assert "the last good rung of the ladder" not in other.said

@@ -82,12 +82,12 @@ def leases(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> t.Iterator[Lea
     lab.down()
     directory: Path = tmp_path_factory.mktemp("leases")
     # The nodes of all labs share the machine's memory, so what another one takes meanwhile is no leak.
-    own = {"gb10_memory_tolerance_mb": 16384, "gb10_report_path": str(directory / "report.json")}
+    own = {"__gb10_shared_tolerance_mb": 16384, "gb10_records_dir": str(directory)}
     everywhere = {"hosts": {HEAD: {"gb10_single_profile": "lab_tiny_one"}}, "vars": own}
     (directory / "services.yml").write_text(yaml.safe_dump({"all": everywhere}), encoding="utf-8")
     made = Leases(Lab(directory, [INVENTORY, directory / "services.yml"]))
     yield made
-    made.declare("off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+    made.declare("off", gb10_allow="interrupt,forget")
 
 
 def test_from_off_to_the_pair_for_a_command_and_back(leases: Leases) -> None:
@@ -189,7 +189,7 @@ def test_when_the_caller_is_killed_on_the_way_back_the_nodes_start_the_service_b
 
 def test_ctrl_c_ends_the_command_and_the_nodes_go_back_at_once(leases: Leases) -> None:
     leases.declare("off")
-    own = {"gb10_memory_tolerance_mb": 16384, "gb10_report_path": str(leases.lab.scratch / "report.json")}
+    own = {"__gb10_shared_tolerance_mb": 16384, "gb10_records_dir": str(leases.lab.scratch)}
     leases.lab.interrupt("  at work", "mode", gb10_mode="cluster", gb10_lease=WORK, gb10_lease_lost_seconds=86400, **own)
     over = leases.ended_by_nodes("off")
     assert all("its caller gave it up before the command had ended" in lease["reason"] for lease in over.values()), over

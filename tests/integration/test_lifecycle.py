@@ -46,7 +46,7 @@ def short(role: str) -> str:
 @pytest.fixture(scope="module")
 def first(lab: Lab) -> Play:
     """A run that brings the cluster up."""
-    played = lab.play(gb10_allow_restart=True)
+    played = lab.play(gb10_allow="restart")
     assert played.rc == 0, played.failures
     return played
 
@@ -144,7 +144,7 @@ def test_a_known_image_costs_no_container(lab, converged):
 )
 def test_what_the_engine_does_not_take_stops_before_any_container(lab, converged, arguments, message):
     before, since = ids(lab), lab.run(HEAD, "date", "+%s").strip()
-    blocked = lab.play(gb10_serve_arguments=arguments, gb10_allow_restart=True)
+    blocked = lab.play(gb10_serve_arguments=arguments, gb10_allow="restart")
     assert blocked.rc != 0 and message in blocked.stdout
     assert created(lab, since) == [] and ids(lab) == before
 
@@ -154,10 +154,10 @@ def test_shared_env_blocks_while_the_engine_lives_and_recreates_all_with_consent
     blocked = lab.play(gb10_env={"GB10_TEST_SHARED": "1"})
     assert blocked.rc != 0
     assert "GB10_TEST_SHARED" in blocked.failures
-    assert "gb10_allow_restart=true" in blocked.stdout
+    assert "gb10_allow=restart" in blocked.stdout
     assert ids(lab) == before
 
-    allowed = lab.play(gb10_env={"GB10_TEST_SHARED": "1"}, gb10_allow_restart=True)
+    allowed = lab.play(gb10_env={"GB10_TEST_SHARED": "1"}, gb10_allow="restart")
     assert allowed.rc == 0, allowed.failures
     after = ids(lab)
     assert all(after[part] != before[part] for part in before)
@@ -175,7 +175,7 @@ def test_a_workers_own_variable_leaves_the_head_alone(lab, converged):
         assert "GB10_TEST_OWN" in blocked.failures
         assert ids(lab) == before
 
-        allowed = lab.play(gb10_env={"GB10_TEST_SHARED": "1"}, gb10_allow_restart=True)
+        allowed = lab.play(gb10_env={"GB10_TEST_SHARED": "1"}, gb10_allow="restart")
         assert allowed.rc == 0, allowed.failures
         after = ids(lab)
         assert after["head"] == before["head"]
@@ -186,14 +186,14 @@ def test_a_workers_own_variable_leaves_the_head_alone(lab, converged):
 
 
 def test_a_serve_argument_restarts_the_engine_alone(lab, converged):
-    lab.play(gb10_allow_restart=True)
+    lab.play(gb10_allow="restart")
     before = ids(lab)
     blocked = lab.play(gb10_serve_arguments={"max_num_seqs": 4})
     assert blocked.rc != 0
     assert "max-num-seqs" in blocked.failures
     assert ids(lab) == before
 
-    allowed = lab.play(gb10_serve_arguments={"max_num_seqs": 4}, gb10_allow_restart=True)
+    allowed = lab.play(gb10_serve_arguments={"max_num_seqs": 4}, gb10_allow="restart")
     assert allowed.rc == 0, allowed.failures
     after = ids(lab)
     assert (after["head"], after["worker"]) == (before["head"], before["worker"])

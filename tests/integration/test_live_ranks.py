@@ -65,5 +65,5 @@ def test_traffic_over_the_management_network_is_caught(lab: Lab, no_cluster: Non
     assert "proof.fabric" in played.said
     # It gives tokens, so it is left running for inspection.
     fault.left(live=True)
-    fault.completes(gb10_allow_restart=True, **chosen)
+    fault.completes(gb10_allow="restart", **chosen)
     assert not lab.play(**chosen).changed

@@ -71,8 +71,8 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_recorded(lab: Lab, plann
 
     # The same engine with another cache is another engine: none is removed without consent, and in its place the new one is admitted.
     kept = lab.play(gb10_kv_cache="recorded", **planned)
-    assert kept.rc != 0 and "gb10_allow_restart=true" in kept.failures and FLAG not in argv(lab)
-    applied = lab.play(gb10_kv_cache="recorded", gb10_allow_restart=True, **planned)
+    assert kept.rc != 0 and "gb10_allow=restart" in kept.failures and FLAG not in argv(lab)
+    applied = lab.play(gb10_kv_cache="recorded", gb10_allow="restart", **planned)
     assert applied.rc == 0, applied.failures
     report = applied.stat("gb10_report")["kv_cache"]
     given = argv(lab)
@@ -91,7 +91,7 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_recorded(lab: Lab, plann
 def check_admission(lab: Lab, planned: dict[str, t.Any]) -> None:
     """Judge a restart beside the engine that lives now: with 2 GiB available a plan is no, and with what the engine holds, by the driver, it fits."""
     put_memory(lab, 2)
-    restart = {**planned, "gb10_allow_restart": True}
+    restart = {**planned, "gb10_allow": "restart"}
     assert lab.play(tags="preflight", **planned).rc == 0, "what lives is not judged"
     refused = lab.play(tags="preflight", **restart)
     assert refused.rc != 0 and "plan.fits" in refused.said and "no: " in refused.said

@@ -158,9 +158,9 @@ def test_a_node_that_never_comes_back_is_named_and_the_rest_is_cleared_by_consen
     shut_down(WORKER)
     try:
         refused = modes.lab.play("mode", gb10_mode="off")
-        assert refused.rc != 0 and "-e gb10_ignore_unreachable=true" in refused.said and WORKER in refused.failures, refused.said[-3000:]
+        assert refused.rc != 0 and "-e gb10_allow=lost_node" in refused.said and WORKER in refused.failures, refused.said[-3000:]
         assert PAIR in modes.clusters(HEAD)
-        cleared = modes.lab.play("mode", gb10_mode="off", gb10_ignore_unreachable=True)
+        cleared = modes.lab.play("mode", gb10_mode="off", gb10_allow="lost_node")
         assert cleared.rc != 0 and f"{WORKER} it could not be reached" in cleared.said, cleared.said[-3000:]
         assert modes.clusters(HEAD) == set() and modes.record(HEAD)["phase"] == "failed"
     finally:

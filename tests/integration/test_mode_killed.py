@@ -40,7 +40,7 @@ class Killer:
 @pytest.mark.parametrize("number", range(1, CHANGING + 1))
 def test_killed_after_a_changing_task_the_next_run_ends_in_the_declared_mode(modes: Modes, number: int) -> None:
     if not modes.settled("cluster"):
-        modes.change("cluster", gb10_allow_restart=True)
+        modes.change("cluster", gb10_allow="restart")
     killed = []
     for mode in ("singles", "cluster"):
         modes.forget(mode)

@@ -55,7 +55,7 @@ def there(lab: Lab, host: str) -> set[str]:
 def test_models_are_listed_and_what_is_named_goes(lab: Lab, live_cluster: None, models: None) -> None:
     before = {host: there(lab, host) for host in (HEAD, WORKER)}
     record = lab.scratch / "models.json"
-    printed = lab.play("models", gb10_models_to=str(record), gb10_model_directories=[PLAIN])
+    printed = lab.play("models", gb10_to=str(record), gb10_model_directories=[PLAIN])
     assert printed.rc == 0, printed.failures
     assert printed.changed == {} and {host: there(lab, host) for host in before} == before
     assert f"{REPO}@{OLD} frees" in printed.said and f"{WORKER}: there is no {PLAIN}" in printed.said
@@ -67,7 +67,7 @@ def test_models_are_listed_and_what_is_named_goes(lab: Lab, live_cluster: None, 
     served = next(row for row in content["models"] if row["state"].startswith("in use: "))
     assert served["last_run"]["live"] and "lab_tiny_tp2" in served["wanted_by"] and set(served["nodes"]) == {HEAD, WORKER}
 
-    again = lab.play("models", gb10_models_to=str(record))
+    again = lab.play("models", gb10_to=str(record))
     assert again.rc != 0 and "is not replaced" in again.failures
 
     refused = lab.play("models", gb10_models_remove=f"{REPO}@{OLD},{served['request']}")

@@ -140,7 +140,7 @@ def test_an_imported_recipe_serves_once_its_model_is_asked_what_it_can_answer(la
     lab.down()
     (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
     pinned = {"gb10-lab/tiny-llama": "0123456789abcdef0123456789abcdef01234567"}
-    made = lab.play("import", gb10_import=str(tmp_path / "tiny.yaml"), gb10_import_to=str(tmp_path), gb10_import_revisions=pinned)
+    made = lab.play("import", gb10_import=str(tmp_path / "tiny.yaml"), gb10_to=str(tmp_path), gb10_import_revisions=pinned)
     assert made.rc == 0 and made.stat("gb10_imported")["id"] == "tiny", made.failures
     profile = tmp_path / "tiny.yml"
     # It is untested, so it is asked for arithmetic, which a model of one sentence does not know: it is left running.

@@ -52,7 +52,7 @@ def kill_rank(lab: Lab) -> None:
 @pytest.fixture(scope="module")
 def native(lab: Lab) -> t.Iterator[Play]:
     """A run that brings the cluster up without Ray, whatever was there."""
-    played = lab.play(**NATIVE, gb10_allow_restart=True)
+    played = lab.play(**NATIVE, gb10_allow="restart")
     assert played.rc == 0, played.failures
     yield played
     lab.down()
@@ -114,7 +114,7 @@ def test_another_argument_needs_consent(lab: Lab, native: Play) -> None:
     blocked = lab.play(**NATIVE, gb10_serve_arguments={"max_num_seqs": 4})
     assert blocked.rc != 0
     assert "max-num-seqs" in blocked.failures
-    assert "gb10_allow_restart=true" in blocked.stdout
+    assert "gb10_allow=restart" in blocked.stdout
     assert runs(lab) == before
 
 
@@ -152,11 +152,11 @@ def test_ray_and_native_replace_each_other_with_consent_alone(lab: Lab, native: 
     assert 'executor "native" -> "ray"' in blocked.failures
     assert containers(lab) == before
 
-    ray = lab.play(gb10_allow_restart=True)
+    ray = lab.play(gb10_allow="restart")
     assert ray.rc == 0, ray.failures
     assert ray.stat("gb10_report")["executor"] == "ray"
     assert all(containers(lab)[name] != before[name] for name in before)
 
-    back = lab.play(**NATIVE, gb10_allow_restart=True)
+    back = lab.play(**NATIVE, gb10_allow="restart")
     assert back.rc == 0, back.failures
     assert back.stat("gb10_report")["executor"] == "native"

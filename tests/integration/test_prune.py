@@ -49,7 +49,7 @@ def build(lab: Lab, tag: str, base: str, step: str) -> str:
 def leavings(lab: Lab, no_cluster: None) -> t.Iterator[str]:
     """Leavings of ours on the head, each beside something that only looks like it; yields the id of the image that lost its name."""
     # What other tests left goes first, so that the list is exactly what is planted here.
-    assert lab.play("prune", gb10_prune=True, gb10_prune_days=0).rc == 0
+    assert lab.play("prune", gb10_allow="remove", gb10_prune_days=0).rc == 0
     for name, options in CONTAINERS.items():
         lab.run(HEAD, "docker", "create", f"--name={name}", *options, "--entrypoint=sleep", IMAGE, "600")
     lab.run(HEAD, "docker", "start", "prune-running")
@@ -83,20 +83,20 @@ def test_what_is_ours_and_old_is_printed_and_goes_on_request(lab: Lab, leavings:
     assert printed.changed == {} and there(lab) == before
     for name in ("prune-ours", leavings[:19], *GOING):
         assert name in printed.stdout
-    assert "gb10_prune=true" in printed.stdout
+    assert "gb10_allow=remove" in printed.stdout
     assert "notes.txt" in printed.stdout and THEIRS in printed.stdout, "what is not ours is named as staying"
     assert "prune-stranger" not in printed.stdout and "prune-running" not in printed.stdout
 
-    predicted = lab.play("prune", check=True, gb10_prune=True)
+    predicted = lab.play("prune", check=True, gb10_allow="remove")
     assert predicted.rc == 0, predicted.failures
     assert predicted.changed == {HEAD: 1} and there(lab) == before
 
-    removed = lab.play("prune", gb10_prune=True)
+    removed = lab.play("prune", gb10_allow="remove")
     assert removed.rc == 0, removed.failures
     assert removed.changed == {HEAD: 1}
     assert before - there(lab) == going and there(lab) <= before
 
-    again = lab.play("prune", gb10_prune=True)
+    again = lab.play("prune", gb10_allow="remove")
     assert again.rc == 0, again.failures
     assert again.changed == {} and "nothing to remove" in again.stdout
     assert not lab.run(WORKER, "sh", "-c", "ls /var/lib/gb10/gb10/lock.json 2>/dev/null", check=False)

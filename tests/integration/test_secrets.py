@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab
+from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab, secret_file
 from .making import HEAD_CONTAINER, IMAGE, listening
 
 KEY_FILE = "/etc/gb10/secrets/gb10/api_key"
@@ -277,7 +277,7 @@ def test_an_engine_without_the_guard_survives_an_upgrade_with_one_warning(lab: L
     assert lab.json(HEAD, RUN)["run_id"] == old
     assert played.said.count("started before the collection guarded them") == 1
     assert curl(ADDRESSES[HEAD]["management"], 8000, "/metrics").startswith("HTTP/1.1 200")
-    allowed = lab.play(gb10_allow_restart=True)
+    allowed = lab.play(gb10_allow="restart")
     assert allowed.rc == 0 and set(allowed.changed) == {HEAD}, allowed.failures
     assert curl(ADDRESSES[HEAD]["management"], 8000, "/metrics").startswith("HTTP/1.1 401")
 
@@ -365,8 +365,8 @@ def test_planted_secrets_come_out_nowhere(lab: Lab, tmp_path: Path) -> None:
     found = {}
     for playbook, tags in (("doctor", "stacks"), ("doctor", ""), ("status", ""), ("status", "logs"), ("nemotron_tp2", "")):
         record = tmp_path / f"{playbook}-{tags}"
-        paths = {f"gb10_{what}_path": str(record / f"{what}.json") for what in ("preflight", "report", "fabric")}
-        played = lab.play(playbook, tags=tags, verbosity=4, doctor_path=str(record / "doctor.json"), gb10_hf_token=f"{PLANTED}-input", **paths)
+        token = secret_file(lab, f"{PLANTED}-input")
+        played = lab.play(playbook, tags=tags, verbosity=4, gb10_records_dir=str(record), gb10_hf_token_file=token)
         events = json.dumps(played.events)
         found[f"{playbook} {tags}: output at -vvvv"] = leaks(played.stdout, key)
         found[f"{playbook} {tags}: events, as AWX stores them"] = leaks(json.dumps(played.events, indent=1), key)

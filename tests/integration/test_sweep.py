@@ -95,7 +95,7 @@ def swept(lab: Lab) -> t.Iterator[Swept]:
     assert gone.rc == 0, gone.failures
     yield made
     made.play(gb10_sweep="absent")
-    lab.play("mode", gb10_mode="off", gb10_mode_forget=True)
+    lab.play("mode", gb10_mode="off", gb10_allow="forget")
     lab.run(WORKER, "systemctl", "stop", LISTENER, check=False)
     lab.run(HEAD, "systemctl", "stop", SPEECH, check=False)
     for host in (HEAD, WORKER):
@@ -130,16 +130,16 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
         assert again.rc == 0 and again.changed == {}, again.said
     assert "gb10-sweep.timer" in lab.run(HEAD, "systemctl", "list-timers", "--no-pager")
 
-    tested = swept.play(gb10_sweep_test=True)
+    tested = swept.play(gb10_sweep="test")
     assert tested.rc == 0 and tested.changed == {}, tested.failures
     assert sorted(one["node"] for one in swept.came() if one["kind"] == "test") == [HEAD, WORKER]
     # A mail program writes to its spool, which the unit has to let it.
     mail = {"type": "mail", "command": ["/usr/bin/tee", "-a", f"{PLACE}/mailbox"], "to": "root"}
-    mailed = swept.play(gb10_sweep_test=True, gb10_sweep_alerts=[*swept.variables["gb10_sweep_alerts"], mail])
+    mailed = swept.play(gb10_sweep="test", gb10_sweep_alerts=[*swept.variables["gb10_sweep_alerts"], mail])
     assert mailed.rc == 0 and f"Subject: gb10 on {HEAD}: test of an alert" in lab.run(HEAD, "cat", f"{PLACE}/mailbox"), mailed.failures
     swept.forget()
     lab.write(WORKER, f"{PLACE}/status", "503")
-    refused = swept.play(gb10_sweep_test=True)
+    refused = swept.play(gb10_sweep="test")
     assert refused.rc != 0 and "the test was not delivered to 1 of 1 channel(s): webhook: status 503" in refused.said
     swept.forget()
 
@@ -218,7 +218,7 @@ def test_a_play_at_work_is_not_disturbed(off: Swept) -> None:
 def test_an_engine_that_is_killed_is_reported_once_and_one_that_is_taken_down_is_not_missed(swept: Swept) -> None:
     """No mode is declared: what runs counts until a person stops it."""
     lab, single = swept.lab, {"gb10_single": HEAD, "gb10_single_profile": "lab_tiny_one"}
-    assert lab.play("mode", gb10_mode="off", gb10_mode_forget=True, **swept.variables).rc == 0
+    assert lab.play("mode", gb10_mode="off", gb10_allow="forget", **swept.variables).rc == 0
     try:
         up = lab.play("serve", **single)
         assert up.rc == 0, up.failures
@@ -231,7 +231,7 @@ def test_an_engine_that_is_killed_is_reported_once_and_one_that_is_taken_down_is
         swept.sweep(HEAD)
         assert swept.told(HEAD) == ["alert"]
     finally:
-        down = lab.play("teardown", **single, gb10_interrupt_requests=True)
+        down = lab.play("teardown", **single, gb10_allow="interrupt")
     assert down.rc == 0 and "The sweep stays on" in down.said, down.failures
     assert "all is well" in swept.sweep(HEAD)
     assert swept.told(HEAD) == ["alert", "well"]

@@ -86,11 +86,11 @@ def fixture_both(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Both]:
 @pytest.fixture(scope="module", name="alone")
 def fixture_alone(both: Both) -> dict[str, t.Any]:
     """What the first cluster looks like while it serves alone; afterwards the second one serves too."""
-    both.play("alpha", gb10_allow_restart=True)
+    both.play("alpha", gb10_allow="restart")
     assert "the cluster works" in both.answer("alpha")
     alone = both.look("alpha")
     assert all(seen["processes"] and seen["files"] for seen in alone.values()), alone
-    both.play("beta", gb10_allow_restart=True)
+    both.play("beta", gb10_allow="restart")
     return alone
 
 

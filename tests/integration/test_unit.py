@@ -62,7 +62,7 @@ def single(lab: Lab) -> t.Iterator[None]:
     played = lab.play("serve", **SINGLE, gb10_unit="enabled")
     assert played.rc == 0, played.failures
     yield
-    gone = lab.play("teardown", **SINGLE, gb10_interrupt_requests=True)
+    gone = lab.play("teardown", **SINGLE, gb10_allow="interrupt")
     assert gone.rc == 0, gone.failures
     assert lab.run(NODE, "sh", "-c", f"ls /etc/systemd/system/{unit(NODE)} /var/lib/gb10/{NODE}/unit 2>/dev/null || echo none").strip() == "none"
     assert lab.run(NODE, "docker", "ps", "--all", "--quiet").strip() == ""
@@ -181,7 +181,7 @@ def test_an_edited_unit_stays_as_it_is(lab: Lab) -> None:
 
 @pytest.mark.usefixtures("single")
 def test_a_play_that_replaces_the_engine_meets_no_resistance(lab: Lab) -> None:
-    other = {"gb10_serve_arguments": {"max_num_seqs": 4}, "gb10_allow_restart": True}
+    other = {"gb10_serve_arguments": {"max_num_seqs": 4}, "gb10_allow": "restart"}
     played = lab.play("serve", **SINGLE, **other, gb10_unit="enabled")
     assert played.rc == 0, played.failures
     assert active(lab, NODE, unit(NODE)) == "active" and "ended on request" in lab.run(NODE, "journalctl", "--no-pager", "--boot", "-u", unit(NODE))

@@ -62,7 +62,7 @@ def pair(lab: Lab, request: pytest.FixtureRequest) -> t.Iterator[Pair]:
     made = Pair(lab, request.param)
     made.up()
     yield made
-    gone = lab.play("teardown", gb10_interrupt_requests=True, **made.variables)
+    gone = lab.play("teardown", gb10_allow="interrupt", **made.variables)
     assert gone.rc == 0, gone.failures
     for host in (HEAD, WORKER):
         assert lab.run(host, "sh", "-c", f"ls /etc/systemd/system/{UNIT} /var/lib/gb10/{CLUSTER}/unit 2>/dev/null || echo none").strip() == "none"

@@ -29,7 +29,7 @@ NODES = (HEAD, WORKER)
 
 
 #: How guard and sweep are taken away.
-AWAY: tuple[tuple[str, dict[str, t.Any]], ...] = (("guard", {"gb10_guard": "absent", "gb10_guard_forget": True}), ("sweep", {"gb10_sweep": "absent"}))
+AWAY: tuple[tuple[str, dict[str, t.Any]], ...] = (("guard", {"gb10_guard": "absent", "gb10_allow": "forget"}), ("sweep", {"gb10_sweep": "absent"}))
 
 
 class Upgrade:
@@ -80,7 +80,7 @@ def upgrade(lab: Lab, tmp_path: Path) -> t.Iterator[Upgrade]:
     yield made
     for tags, variables in AWAY:
         lab.play("protect", tags=tags, **variables)
-    lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True, gb10_mode_forget=True)
+    lab.play("mode", gb10_mode="off", gb10_allow="interrupt,forget")
 
 
 def left(lab: Lab, host: str) -> list[str]:
@@ -122,7 +122,7 @@ def test_units_of_the_older_version_come_back_after_a_reboot_and_are_taken_away(
     upgrade.passes("status")
     pruned = upgrade.passes("prune")
     assert "not ours" not in pruned.said
-    down = lab.play("mode", gb10_mode="off", gb10_interrupt_requests=True)
+    down = lab.play("mode", gb10_mode="off", gb10_allow="interrupt")
     assert down.rc == 0, down.said[-4000:]
     for tags, variables in AWAY:
         gone = lab.play("protect", tags=tags, **variables)

@@ -19,15 +19,15 @@ from .lab import BASELINE, HEAD, WORKER, Lab
 def test_a_baseline_is_recorded_once_and_comes_to_the_controller(lab: Lab) -> None:
     place = lab.scratch / "baselines"
     # The lab's boot is that of the machine underneath, and that may have been days ago.
-    taken = lab.play("doctor", tags="baseline", gb10_baseline_dir=str(place), gb10_baseline_force=True)
+    taken = lab.play("doctor", tags="baseline", gb10_records_dir=str(place), gb10_allow="baseline")
     assert taken.rc == 0, taken.failures
     assert taken.changed == {HEAD: 1, WORKER: 1}
     for host in (HEAD, WORKER):
-        path = Path(place) / f"baseline-{host}.json"
+        path = place / "gb10-baseline" / f"baseline-{host}.json"
         assert json.loads(path.read_text(encoding="utf-8")) == lab.json(host, BASELINE)
         assert re.search(rf"-?\d+ MiB are unexplained \d+ s after the boot.*; on the controller: {re.escape(str(path))}", taken.said)
 
-    again = lab.play("doctor", tags="baseline", gb10_baseline_dir=str(place))
+    again = lab.play("doctor", tags="baseline", gb10_records_dir=str(place))
     assert again.rc == 0, again.failures
     assert again.changed == {} and "this boot has a baseline since" in again.said
 
@@ -46,7 +46,7 @@ def test_status_says_what_runs_where(lab: Lab) -> None:
 @pytest.mark.usefixtures("live_cluster")
 def test_logs_come_to_the_controller_and_show_how_the_engines_ends(lab: Lab) -> None:
     place = lab.scratch / "logs"
-    shown = lab.play("status", tags="logs", gb10_failure_dir=str(place))
+    shown = lab.play("status", tags="logs", gb10_records_dir=str(place))
     assert (shown.rc, shown.changed) == (0, {}), shown.failures
     directories = shown.stat("gb10_logs")
     assert set(directories) == {HEAD, WORKER} and all(Path(directory).is_relative_to(place) for directory in directories.values())

@@ -62,16 +62,16 @@ WHEN = {"before": "Before it serves", "serving": "While it serves", "wrong": "Wh
 FIRST = (
     "gb10_profile", "gb10_profile_dirs", "gb10_profile_switches", "gb10_serve_arguments", "gb10_single", "gb10_mode", "gb10_api_address", "gb10_api_port",
     "gb10_api_key", "gb10_fabric_address", "gb10_fabric_interfaces", "gb10_hf_home", "gb10_hf_token_file", "gb10_offline", "gb10_unit", "gb10_companions",
-    "gb10_tenants", "gb10_silenced", "gb10_allow_restart", "gb10_interrupt_requests",
+    "gb10_tenants", "gb10_silenced", "gb10_allow",
 )
 #: Verbs by the second word of the settings that are theirs alone; the others are of every verb that needs a node.
 SETTINGS_OF = {
-    **{word: "doctor" for word in ("baseline", "fabric_path", "rules", "silenced", "fail", "become")},
-    "init": "init", "model_directories": "models", "models": "models", "profiles_to": "plan", "plan": "plan", "postmortem": "status",
+    **{word: "doctor" for word in ("rules", "silenced", "fail", "become")},
+    "model_directories": "models", "models": "models", "plan": "plan", "postmortem": "status",
     **{word: "mode" for word in ("mode", "lease", "companions")},
     **{word: "protect" for word in ("protect", "guard", "sweep")},
     **{word: "bench" for word in ("bench", "ladder")},
-    **{word: word for word in ("bundle", "calibrate", "explain", "import", "prune")},
+    **{word: word for word in ("bundle", "explain", "import", "prune")},
 }
 ALL_VERBS = "serve, status, teardown and every other verb that needs a node"
 

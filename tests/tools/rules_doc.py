@@ -33,7 +33,7 @@ HEAD = """<!-- Made from plugins/plugin_utils/_rules/rules.yml by tests/tools/ru
 {number} rules judge whether a cluster may start a profile: {requirement} compare a node with what is required, {nodes} compare nodes with each
 other, {known_bad} compare a node with a list of what is known to fail. They are data: `plugins/plugin_utils/_rules/rules.yml`.
 
-- **block** and **unknown** stop the play, after all nodes were judged. **warn** does with `gb10_fail_on_warn`.
+- **block** and **unknown** stop the play, after all nodes were judged. **warn** does with `gb10_fail_on: warn`.
 - Where a node did not answer what a rule needs, one that blocks is **unknown** and one that warns **warns**, with what is missing and why. Neither is
   taken for a pass.
 - A rule that stands behind another one is not judged on a node where that one did not pass, and one that asks for nothing (the profile does not
@@ -69,7 +69,7 @@ What is tuned or silenced is still judged, listed and counted, with the verdict 
 ## The verdict
 
 The play prints a table of the rules that did not pass everywhere (`.` is a pass, `-` not judged), then every finding with its remedy, once: an entry
-names all nodes that share it. The same is written as JSON to `gb10_preflight_path` on the controller and passed on as `gb10_preflight`
+names all nodes that share it. The same is written as JSON to `CLUSTER-preflight.json` in `gb10_records_dir` on the controller and passed on as `gb10_preflight`
 (`set_stats`). Its schema is
 `plugins/plugin_utils/_rules/preflight.schema.json`; it carries a version, `schema: 1`.
 
@@ -128,9 +128,10 @@ $ ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline
 ```
 
 - A baseline is valid for its own boot. A second run in the same boot keeps the first one.
-- It refuses if an engine or a container of the collection runs, if a GPU process computes, or if the boot was more than `gb10_baseline_max_uptime` seconds
-  (1800) ago. `-e gb10_baseline_force=true` records anyway, and the file lists the reasons against it.
-- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `gb10_baseline_dir` on the controller. It
+- It refuses if an engine or a container of the collection runs, if a GPU process computes, or if the boot was more than 1800 s
+  ago. `-e gb10_allow=baseline` records anyway, and the file lists the reasons against it.
+- One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `CLUSTER-baseline` in
+  `gb10_records_dir` on the controller. It
   contains no machine name and no user name. The calculation is uncalibrated: no baseline files from real Sparks have been sent yet, and they would be welcome.
 
 It prints one line per node (composed from the texts of the module and the role, no real hardware):
@@ -148,17 +149,18 @@ ansible-playbook gb10.cluster.doctor -i spark-1,spark-2,
 
 judges every engine on these machines: a stack of this collection, eugr's or sparkrun's containers, a compose file, plain `vllm serve`.
 It needs no inventory file, group, profile or setting. It reads (two module calls per node, some seconds), installs nothing and changes nothing. Findings do not
-fail the play unless you ask for it (`-e gb10_fail_on_block=true`, `-e gb10_fail_on_warn=true`).
+fail the play unless you ask for it (`-e gb10_fail_on=block`, or `warn`).
 
 - List all nodes of a stack: the doctor compares the ranks with each other.
 - Another account: `-u NAME`. With sudo's password: `-K`. Without sudo: `-e gb10_become=false`; the doctor then reports what it could not read, and rules that
   need it are **unknown**.
 - It reports a node that it cannot reach, and judges the others.
-- It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=false`: none). It sends no request that would generate a token.
-- It reads the counters of a stack twice, two seconds apart, to see whether the stack makes progress. `-e doctor_sample_s=30` makes this more reliable.
+- It asks each API for `/health`, `/v1/models` and `/metrics`, without a key (`-e doctor_probe=none`: not at all). It sends no request that would
+  generate a token.
+- It reads the counters of a stack twice, two seconds apart, to see whether the stack makes progress.
 - It applies these settings of an inventory, if there is one: `gb10_become`, `gb10_rules`, `gb10_silenced`, `gb10_cluster_group`.
 - Rules are tuned and silenced by id, as with the preflight ([rules.md](rules.md#tuning)): `-e '{{"gb10_silenced": ["ray.open"]}}'`.
-- The verdict is also written as JSON to `~/.cache/gb10/doctor.json` on the controller (`gb10_doctor_path`), in the preflight's schema.
+- The verdict is also written as JSON to `doctor.json` in `gb10_records_dir` (`~/.cache/gb10`) on the controller, in the preflight's schema.
 
 The module [stack_info](../plugins/modules/stack_info.py) returns the same facts without a verdict: `ansible -i spark-1, all -b -m gb10.cluster.stack_info`.
 

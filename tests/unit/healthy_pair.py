@@ -37,10 +37,9 @@ SETTINGS = {
     "model_root": "/models",
     "offline": False,
     "hub_token": False,
-    "disk_gib": 20,
     "image_copy": "required",
     "serve_arguments": {},
-    "replace_stale": False,
+    "allow": [],
     "rules": {},
     "silenced": [],
 }

@@ -78,10 +78,10 @@ def machine(tmp_path: Path) -> Machine:
     ("variables", "words"),
     [
         ({}, "gb10_bundle_dir is ''"),
-        ({"gb10_bundle_dir": "/mnt/ssd", "gb10_bundle_node": "spark-9"}, "gb10_bundle_node is 'spark-9'; expected a directory on one of spark-1"),
+        ({"gb10_bundle_dir": "spark-9:/mnt/ssd"}, "gb10_bundle_dir is 'spark-9:/mnt/ssd'; expected a directory on one of spark-1"),
         ({"gb10_bundle_dir": "ssd"}, "gb10_bundle_dir: is 'ssd'; expected an absolute path"),
         ({"gb10_bundle_dir": "/mnt/ssd", "gb10_bundle_signers": "signers"}, "gb10_bundle_signers: is 'signers'; expected an absolute path"),
-        ({"gb10_bundle_dir": "/mnt/ssd", "gb10_bundle": "send"}, "gb10_bundle: is 'send'; expected export or import or verify"),
+        ({"gb10_bundle_dir": "/mnt/ssd", "gb10_bundle": "send"}, "gb10_bundle: is 'send'; expected export or export_without_packages or import or verify"),
     ],
 )
 def test_what_is_missing_is_said_before_any_host_is_touched(machine: Machine, variables: dict[str, t.Any], words: str) -> None:

@@ -72,7 +72,7 @@ def found_in(path, words):
 
 def test_an_archive_of_a_machine_without_docker_is_anonymous_and_replays_to_the_same(machine):
     path = machine / "out.tar.gz"
-    done = calibrate(machine, gb10_calibrate_to=str(path))
+    done = calibrate(machine, gb10_to=str(path))
     assert done.rc == 0 and "changed=0" in done.stdout, done.out
     assert found_in(path, [*PLANTED, os.environ.get("LOGNAME") or "no such user here"]) == []
     assert path.stat().st_mode & 0o777 == 0o600
@@ -90,20 +90,20 @@ def test_an_archive_of_a_machine_without_docker_is_anonymous_and_replays_to_the_
 
 def test_without_a_file_it_says_what_it_would_take_and_reads_nothing(machine):
     done = calibrate(machine)
-    assert done.rc == 0 and "with -e gb10_calibrate_to=FILE" in done.stdout, done.out
+    assert done.rc == 0 and "with -e gb10_to=FILE" in done.stdout, done.out
     assert "Look at the machine" not in done.stdout and list(machine.glob("*.tar.gz")) == []
 
 
 def test_check_mode_reads_and_writes_nothing(machine):
-    done = calibrate(machine, "--check", gb10_calibrate_to=str(machine / "out.tar.gz"))
+    done = calibrate(machine, "--check", gb10_to=str(machine / "out.tar.gz"))
     assert done.rc == 0 and "changed=0" in done.stdout and list(machine.glob("*.tar.gz")) == [], done.out
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"gb10_calibrate_to": "{there}"}, "exists"),
-        ({"gb10_calibrate_to": "{there}/x.tar.gz"}, "not a directory"),
+        ({"gb10_to": "{there}"}, "exists"),
+        ({"gb10_to": "{there}/x.tar.gz"}, "not a directory"),
     ],
 )
 def test_what_is_refused_before_any_node_is_read(machine, settings, said):
@@ -116,7 +116,7 @@ def test_what_is_refused_before_any_node_is_read(machine, settings, said):
 
 def test_a_judgment_that_changed_is_listed(machine, capsys):
     path = machine / "out.tar.gz"
-    assert calibrate(machine, gb10_calibrate_to=str(path)).rc == 0
+    assert calibrate(machine, gb10_to=str(path)).rc == 0
     content = field_check.read_archive(str(path))
     verdicts = json.loads(content.texts[replay.VERDICTS])
     records = json.loads(content.texts[replay.RECORDS])

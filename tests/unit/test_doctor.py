@@ -61,7 +61,7 @@ class Doctor:
     def play(self, *arguments: str, **variables: t.Any) -> tuple[int, str]:
         (self.place / "ansible.cfg").touch()
         environment = {"HOME": str(self.place), "ANSIBLE_CONFIG": str(self.place / "ansible.cfg"), "ANSIBLE_SHOW_CUSTOM_STATS": "true"}
-        mine = {"ansible_python_interpreter": sys.executable, "doctor_sample_s": 0.1, "doctor_probe_timeout": 1, "gb10_become": False, **variables}
+        mine = {"ansible_python_interpreter": sys.executable, "__doctor_sample_s": 0.1, "__doctor_probe_timeout": 1, "gb10_become": False, **variables}
         done = through_ansible.run("playbook", *arguments, "-e", json.dumps(mine), cwd=self.place, env=environment)
         return done.rc, done.out
 
@@ -70,7 +70,7 @@ class Doctor:
         inventory = {"all": {"hosts": {name: {"tree": tree, "ansible_connection": "local"} for name, tree in hosts.items()}}}
         (self.place / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
         (self.place / "book.yml").write_text(yaml.safe_dump(BOOK, sort_keys=False), encoding="utf-8")
-        return self.play("-i", "hosts.yml", "book.yml", *arguments, doctor_probe=False, **variables)
+        return self.play("-i", "hosts.yml", "book.yml", *arguments, doctor_probe="none", **variables)
 
     def written(self) -> dict[str, t.Any]:
         record = json.loads(self.record.read_text(encoding="utf-8"))
@@ -124,16 +124,16 @@ def test_it_fails_only_when_asked(doctor: Doctor) -> None:
     (Path(tree) / "kernel.log").write_text("[    0.000000] Linux version 6\n[    1.0] NVRM: Xid (PCI:000f:01:00): 79, pid=1, GPU has fallen off the bus.\n")
     assert doctor.trees({"spark-1": tree})[0] == 0
     assert ("log.xid_fatal", "spark-1", "block") in verdicts(doctor.written(), "log.xid_fatal")
-    code, output = doctor.trees({"spark-1": tree}, gb10_fail_on_block=True)
+    code, output = doctor.trees({"spark-1": tree}, gb10_fail_on="block")
     assert code != 0 and "fallen off the bus" in output
     (Path(tree) / "kernel.log").write_text("[    0.000000] Linux version 6\n")
-    assert doctor.trees({"spark-1": tree}, gb10_fail_on_warn=True)[0] != 0
+    assert doctor.trees({"spark-1": tree}, gb10_fail_on="warn")[0] != 0
 
 
 def test_a_node_that_cannot_be_reached_is_reported_and_the_other_judged(doctor: Doctor) -> None:
     """By the playbook's full name, with host names alone: one is this machine, the other has no ssh."""
     code, output = doctor.play(
-        "gb10.cluster.doctor", "-i", "localhost,127.0.0.1,", "--ssh-common-args", "-o BatchMode=yes -o ConnectTimeout=2 -p 1", doctor_probe=False,
+        "gb10.cluster.doctor", "-i", "localhost,127.0.0.1,", "--ssh-common-args", "-o BatchMode=yes -o ConnectTimeout=2 -p 1", doctor_probe="none",
         ansible_connection="{{ 'local' if inventory_hostname == 'localhost' else 'ssh' }}",
     )  # fmt: skip
     assert code == 0, output

@@ -109,7 +109,7 @@ def test_a_link_that_a_user_puts_in_the_caches_way_is_not_followed(tmp_path: Pat
 
 @pytest.mark.parametrize("worker", [answer(10, False), answer(10, True)], ids=["both lack it", "the worker has it"])
 def test_no_node_begins_what_one_cannot_hold(tmp_path: Path, worker: dict[str, t.Any]) -> None:
-    code, output = fetch(tmp_path, answer(100, False), worker, gb10_hf_token="hf_12345")
+    code, output = fetch(tmp_path, answer(100, False), worker, gb10_hf_token_file="/etc/hostname")
     refused = not worker["complete"]
     assert bool(code) == refused, output
     assert (f"10.0 GiB free under {tmp_path}/spark-2, 18.6 GiB are missing of {REPO}" in output) == refused
@@ -134,5 +134,5 @@ def test_a_node_that_copies_from_another_asks_the_hub_for_nothing(tmp_path: Path
 
 
 def test_one_node_alone_downloads_what_the_others_copy(tmp_path: Path) -> None:
-    code, output = fetch(tmp_path, answer(100, False), answer(100, False), copy="required", gb10_hf_token="hf_12345")
+    code, output = fetch(tmp_path, answer(100, False), answer(100, False), copy="required", gb10_hf_token_file="/etc/hostname")
     assert code == 0 and output.count("would download org/tiny") == 1 and str(tmp_path / "spark-1") in output, output

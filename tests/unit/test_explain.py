@@ -48,7 +48,7 @@ def cluster(tmp_path):
 
 
 def test_the_first_cause_of_all_nodes_is_named_and_written_down(cluster, tmp_path):
-    code, text = explain(cluster, cwd=tmp_path, gb10_explain_to="why.json")
+    code, text = explain(cluster, cwd=tmp_path, gb10_to="why.json")
     assert code == 0, text
     assert "The first cause is kernel-oom-engine on spark-2 at" in text and "Consequence: the rank is gone" in text
     assert "not read: " in text and "core (not text)" in text and "hosts (a link)" in text
@@ -67,20 +67,20 @@ def test_the_record_is_passed_on_by_a_name_that_is_no_setting(cluster, tmp_path)
 
 
 def test_no_secret_is_shown_or_written(cluster, tmp_path):
-    code, text = explain(cluster, "-vvv", cwd=tmp_path, gb10_explain_to="why.json")
+    code, text = explain(cluster, "-vvv", cwd=tmp_path, gb10_to="why.json")
     assert code == 0, text
     assert KEY not in text and KEY not in (tmp_path / "why.json").read_text() and "<secret>" in text
 
 
 def test_a_file_is_never_written_over(cluster, tmp_path):
     (tmp_path / "why.json").write_text("mine")
-    code, text = explain(cluster, cwd=tmp_path, gb10_explain_to="why.json")
-    assert code != 0 and "why.json: exists already; expected the name of a new file" in text and "a new file. Remedy: Give gb10_explain_to another name" in text
+    code, text = explain(cluster, cwd=tmp_path, gb10_to="why.json")
+    assert code != 0 and "why.json: exists already; expected the name of a new file" in text and "a new file. Remedy: Give gb10_to another name" in text
     assert (tmp_path / "why.json").read_text() == "mine"
 
 
 def test_check_mode_writes_nothing_and_says_the_same(cluster, tmp_path):
-    code, text = explain(cluster, "--check", cwd=tmp_path, gb10_explain_to="why.json")
+    code, text = explain(cluster, "--check", cwd=tmp_path, gb10_to="why.json")
     assert code == 0 and "kernel-oom-engine on spark-2" in text and not (tmp_path / "why.json").exists()
 
 
@@ -124,7 +124,7 @@ def test_logs_of_which_none_is_text_are_no_answer(tmp_path):
 
 def test_whole_recorded_starts_that_failed_are_explained_by_their_cause(tmp_path):
     answers = {Path(item["log"]).stem: item["answer"] for item in FATAL if "log" in item}
-    code, text = explain(FIXTURES / "field" / "logs" / "fatal", cwd=tmp_path, gb10_explain_to=str(tmp_path / "why.json"))
+    code, text = explain(FIXTURES / "field" / "logs" / "fatal", cwd=tmp_path, gb10_to=str(tmp_path / "why.json"))
     assert code == 0, text
     first = {}
     for one in json.loads((tmp_path / "why.json").read_text())["findings"]:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import stat
 import sys
 import typing as t
 from pathlib import Path
@@ -18,7 +17,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 HEALTHY = (ROOT / "tests" / "unit" / "fixtures" / "node_info" / "healthy.json").read_text(encoding="utf-8")
-FILES = [".gitignore", "group_vars/gb10_cluster/secrets.yml", "group_vars/gb10_cluster/settings.yml", "hosts.yml"]
+FILES = ["group_vars/gb10_cluster/settings.yml", "hosts.yml"]
 
 BOOK = [
     {
@@ -87,7 +86,6 @@ def test_two_names_become_an_inventory_that_the_collection_accepts_and_a_second_
     assert code == 0, output
     assert "Next: ansible-playbook -i ./gb10-inventory gb10.cluster.doctor" in output
     assert nodes.written() == FILES
-    assert stat.S_IMODE((nodes.directory / "group_vars/gb10_cluster/secrets.yml").stat().st_mode) == 0o600
     cluster = yaml.safe_load((nodes.directory / "hosts.yml").read_text(encoding="utf-8"))["gb10_cluster"]
     assert cluster["vars"] == {"ansible_user": "nvidia", "ansible_python_interpreter": "/usr/bin/python3"}
     assert cluster["children"] == {
@@ -126,10 +124,10 @@ def test_a_foreign_file_is_named_and_the_inventory_is_written_elsewhere(nodes: N
     code, output = nodes.init()
     assert code != 0
     assert "hosts.yml: there already, with another text" in output
-    assert "-e gb10_init_dir=DIRECTORY" in output
+    assert "-e gb10_to=DIRECTORY" in output
     assert nodes.written() == ["hosts.yml"]
     assert (nodes.directory / "hosts.yml").read_text(encoding="utf-8") == "mine: {}\n"
-    code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_init_dir="mine/one")
+    code, output = nodes.init(gb10_profile="qwen3_5_122b_fp8_tp2", gb10_head_host="spark2", gb10_to="mine/one")
     assert code == 0, output
     assert "Next: ansible-playbook -i mine/one gb10.cluster.doctor" in output
     text = (nodes.place / "mine/one/hosts.yml").read_text(encoding="utf-8")
@@ -203,7 +201,7 @@ def test_the_playbook_looks_once_and_falls_back_to_no_sudo(tmp_path: Path) -> No
     sudo.chmod(0o755)
     code, output = run(
         PLAYBOOK, "-i", "one,two,", "-c", "local",
-        cwd=tmp_path, ansible_become_exe=str(sudo), gb10_fabric_fallback="tcp", gb10_init_model_roots=[], **INTERPRETER,
+        cwd=tmp_path, ansible_become_exe=str(sudo), gb10_fabric_fallback="tcp", __init_model_roots=[], **INTERPRETER,
     )
     assert code != 0
     assert "looked without sudo, which was refused" in output
@@ -213,14 +211,14 @@ def test_the_playbook_looks_once_and_falls_back_to_no_sudo(tmp_path: Path) -> No
 
 def test_a_host_that_cannot_be_reached_is_named_among_the_others(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("one ansible_connection=local\ntwo ansible_host=127.0.0.1 ansible_port=1\n", encoding="utf-8")
-    code, output = run(PLAYBOOK, "-i", "names", cwd=tmp_path, gb10_init_model_roots=[], **INTERPRETER)
+    code, output = run(PLAYBOOK, "-i", "names", cwd=tmp_path, __init_model_roots=[], **INTERPRETER)
     assert code != 0
     assert "Found: 1 block" in output and "two  could not be looked at: it does not answer over ssh (port 1: Connection refused)." in output
     assert "UNREACHABLE" not in output
 
 
 def test_where_no_host_can_be_reached_it_is_one_table_and_a_failure(tmp_path: Path) -> None:
-    code, output = run(PLAYBOOK, "-i", "one.invalid,two.invalid,", cwd=tmp_path, gb10_init_model_roots=[], **INTERPRETER)
+    code, output = run(PLAYBOOK, "-i", "one.invalid,two.invalid,", cwd=tmp_path, __init_model_roots=[], **INTERPRETER)
     assert code == 2 and "UNREACHABLE" not in output
     assert output.count("the node could not be looked at: its name has no address.") == 1 and "Nodes: 2 block" in output
     assert not (tmp_path / "gb10-inventory").exists()

@@ -74,13 +74,13 @@ def machine(tmp_path: Path) -> Machine:
 def test_what_is_named_goes_and_the_list_says_what_could(machine: Machine) -> None:
     old, new = machine.revision("org/name", COMMIT, "{}"), machine.revision("org/name", OTHER, "{ }")
     request = f"org/name@{COMMIT}"
-    removed = machine.play("-e", "gb10_models_to=list.json", gb10_models_remove=request)
+    removed = machine.play("-e", "gb10_to=list.json", gb10_models_remove=request)
     assert removed.rc == 0 and "changed=1" in removed.out, removed.out
     assert not old.exists() and (new / "weights.gguf").read_text() == "shared" and f"{request} frees" in removed.out
     content = json.loads((machine.place / "list.json").read_text(encoding="utf-8"))
     assert {row["request"] for row in content["models"]} == {request, f"org/name@{OTHER}"}
 
-    again = machine.play("-e", "gb10_models_to=list.json", gb10_models_remove=request)
+    again = machine.play("-e", "gb10_to=list.json", gb10_models_remove=request)
     assert again.rc != 0 and "list.json exists on the controller, and is not replaced" in again.out, again.out
     again = machine.play(gb10_models_remove=request)
     assert again.rc == 0 and "changed=0" in again.out and "changed=1" not in again.out and f"{request} is on no node" in again.out, again.out
@@ -103,7 +103,7 @@ def test_the_directory_that_an_own_profile_names_is_listed_and_keeps_what_it_lea
         raw = {"schema": 1, "id": name, "model": {"path": str(path)}, "image": {"base": "x:1", "layers": []}, "parallel": {"tensor": 1}}
         (profiles / f"{name}.yml").write_text(yaml.safe_dump(raw), encoding="utf-8")
     directories = [str(ROOT / "tests" / "lab" / "profiles"), str(profiles)]
-    ran = machine.play("-e", "gb10_models_to=list.json", gb10_profile_dirs=directories)
+    ran = machine.play("-e", "gb10_to=list.json", gb10_profile_dirs=directories)
     assert ran.rc == 0 and "missing for profile of_none" in ran.out, ran.out
     (row,) = json.loads((machine.place / "list.json").read_text(encoding="utf-8"))["models"]
     assert row["wanted_by"] == ["of_cache"] and row["state"].startswith("wanted by its path: of_cache")

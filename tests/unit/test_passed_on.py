@@ -106,12 +106,10 @@ def test_a_key_that_is_given_is_the_heads_key(book: Book, tmp_path: Path, conten
     ("settings", "token"),
     [
         ({}, ""),
-        ({"gb10_hf_token": TOKEN}, TOKEN),
         ({"gb10_hf_token_file": f"{TOKEN}\n"}, TOKEN),
-        ({"gb10_hf_token": TOKEN, "gb10_hf_token_file": "another"}, TOKEN),
     ],
 )
-def test_the_token_is_the_one_that_was_set_or_that_of_the_file(book: Book, tmp_path: Path, settings: dict[str, str], token: str) -> None:
+def test_the_token_is_that_of_the_file(book: Book, tmp_path: Path, settings: dict[str, str], token: str) -> None:
     given = {**settings, "gb10_hf_token_file": secret(tmp_path, settings["gb10_hf_token_file"])} if "gb10_hf_token_file" in settings else settings
     answer = tmp_path / "token"
     content = "{{ __engine_model_token }}|{{ __engine_model_download_env['HF_TOKEN_PATH'] | default('') }}"

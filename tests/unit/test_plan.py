@@ -24,7 +24,7 @@ def run(*arguments, cwd, env=None, **variables):
 
 
 def test_a_plan_is_shown_and_written_with_a_picture_and_a_second_run_changes_nothing(tmp_path):
-    given = {"gb10_plan_nodes": [121.7, 119.6], "gb10_plan_context": 1048576, "gb10_plan_concurrency": 4, "gb10_plan_to": str(tmp_path / "plan.json")}
+    given = {"gb10_plan_nodes": [121.7, 119.6], "gb10_plan_context": 1048576, "gb10_plan_concurrency": 4, "gb10_to": str(tmp_path / "plan.json")}
     code, text = run(cwd=tmp_path, env={"ANSIBLE_SHOW_CUSTOM_STATS": "true"}, **given)
     assert code == 0 and "pass plan.profile node-1" in text and "gb10_verdict: pass" in text and "kind: gb10.cluster.plan" in text, text
     assert "2 x 8 layers x 1 head(s) x 128 x 1 B x 1048576 tokens" in text and "unexplained" in text
@@ -85,7 +85,7 @@ def test_what_others_claim_counts_and_is_named(tmp_path):
 
 
 def test_a_plan_that_does_not_fit_fails_after_it_is_written_and_says_what_would_go(tmp_path):
-    given = {"gb10_profile": "qwen3_235b_gptq_int4_tp2", "gb10_plan_context": 1048576, "gb10_plan_to": str(tmp_path / "plan.json")}
+    given = {"gb10_profile": "qwen3_235b_gptq_int4_tp2", "gb10_plan_context": 1048576, "gb10_to": str(tmp_path / "plan.json")}
     code, text = run(cwd=tmp_path, **given)
     assert code != 0 and "block plan.profile node-1, node-2 no:" in text and """What would go: -e '{"gb10_serve_arguments": {"max_model_len": """ in text, text
     assert "remedy: ''" not in text and "actions:" not in text and "reason:" not in text, text
@@ -103,7 +103,7 @@ def test_check_mode_writes_nothing_and_an_unknown_model_is_unknown(tmp_path):
         "serve": {"max_model_len": 8192, "gpu_memory_utilization": 0.5},
     }
     (tmp_path / "mine.yml").write_text(json.dumps(profile))
-    code, text = run("--check", cwd=tmp_path, gb10_profile="./mine.yml", gb10_plan_to=str(tmp_path / "plan.json"))
+    code, text = run("--check", cwd=tmp_path, gb10_profile="./mine.yml", gb10_to=str(tmp_path / "plan.json"))
     assert code != 0 and "unknown plan.profile controller" in text and "memory.config.hidden_size" in text and not (tmp_path / "plan.json").exists(), text
 
 
@@ -132,13 +132,14 @@ def cached(home, repo="org/name"):
 
 def test_a_model_in_a_hub_cache_needs_no_profile(tmp_path):
     cached(tmp_path / "cache")
-    given = {"gb10_plan_model": "org/name", "gb10_plan_hf_home": str(tmp_path / "cache")}
+    given = {"gb10_plan_model": "org/name"}
     arguments = {"gpu_memory_utilization": 0.7, "max_num_seqs": 8}
-    code, text = run(cwd=tmp_path, **given, gb10_plan_ranks=2, gb10_serve_arguments=arguments)
+    cache = {"HF_HOME": str(tmp_path / "cache")}
+    code, text = run(cwd=tmp_path, env=cache, **given, gb10_plan_nodes=2, gb10_serve_arguments=arguments)
     assert code == 0 and "org/name (org/name): tight on a Spark with 64 GB, fits on a Spark with 128 GB" in text, text
     assert "(65.524 GB of files) / 2 rank(s)" in text
     assert "2 x 64 layers x 4 head(s) x 128 x 2 B x 40960 tokens" in text and "a dense model: a step reads about 65.5 GB" in text
-    code, text = run(cwd=tmp_path, **{**given, "gb10_plan_model": "org/other"})
+    code, text = run(cwd=tmp_path, env=cache, gb10_plan_model="org/other")
     assert code != 0 and "no config.json of org/other" in text and "hf download org/other config.json" in text, text
 
 

@@ -46,7 +46,7 @@ class Preflight:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.record = place / "verdicts" / "preflight.json"
+        self.record = place / "verdicts" / "gb10-preflight.json"
         healthy = HEALTHY.read_text(encoding="utf-8")
         self.answers = [json.loads(healthy), json.loads(healthy.replace("192.168.100.11", "192.168.100.12").replace("192.168.101.11", "192.168.101.12"))]
 
@@ -61,7 +61,7 @@ class Preflight:
             "gb10_hf_home": "/models",
             "gb10_fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"],
             "gb10_rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"],
-            "gb10_preflight_path": str(self.record),
+            "gb10_records_dir": str(self.record.parent),
             **settings,
         }
         children = {"gb10_head": {"hosts": {"spark-1": {}}}, "gb10_workers": {"hosts": {"spark-2": {}}}}
@@ -122,7 +122,7 @@ def test_a_sick_node_is_judged_with_the_others_and_stops_the_play_after_all(pref
 def test_warnings_stop_only_when_asked(preflight: Preflight) -> None:
     preflight.answers[0]["memory"].update(swap_free_mb=100)
     assert preflight.play()[0] == 0
-    code, output = preflight.play(gb10_fail_on_warn=True)
+    code, output = preflight.play(gb10_fail_on="warn")
     assert code != 0
     assert "spark-1  16283 MiB lie in swap" in output and "Preflight: 1 warn; see the table above" in output
 

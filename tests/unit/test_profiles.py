@@ -106,7 +106,7 @@ def test_nodes_are_asked_and_one_that_is_gone_hides_nothing(own, pair):
     for wanted in (one, huge):
         (own / f"{wanted['id']}.yml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
     (own / "typo.yml").unlink()
-    settings = {"gb10_profile_dirs": ["mine"], "gb10_profiles_to": "profiles.json"}
+    settings = {"gb10_profile_dirs": ["mine"], "gb10_to": "profiles.json"}
     code, output, text = ansible("playbook", *pair, cwd=own.parent, env=SAME_USER, **settings)
     assert code == 0, output
     assert "spark-2 was not checked" in text, output
@@ -120,11 +120,11 @@ def test_nodes_are_asked_and_one_that_is_gone_hides_nothing(own, pair):
 
 
 def test_an_inventory_without_the_cluster_asks_no_node(own, pair):
-    code, output, text = ansible("playbook", *NO_CLUSTER, *LIST, cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
+    code, output, text = ansible("playbook", *NO_CLUSTER, *LIST, cwd=own.parent, env=SAME_USER, gb10_to="new.json")
     assert code == 0 and "No node was asked what fits it" in text and "[spark-1" not in text, output
     assert json.loads((own.parent / "new.json").read_text(encoding="utf-8"))["nodes"] == {}
 
 
 def test_check_mode_writes_no_file(own, pair):
-    code, output, _text = ansible("playbook", *NO_CLUSTER, *LIST, "--check", cwd=own.parent, env=SAME_USER, gb10_profiles_to="new.json")
+    code, output, _text = ansible("playbook", *NO_CLUSTER, *LIST, "--check", cwd=own.parent, env=SAME_USER, gb10_to="new.json")
     assert code == 0 and not (own.parent / "new.json").exists(), output

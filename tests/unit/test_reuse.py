@@ -90,7 +90,7 @@ def values(tmp_path_factory):
         groups[role]["hosts"].update(hosts)
     (folder / "hosts.yml").write_text(yaml.safe_dump(groups))
     task = {"copy": {"dest": "{{ file }}", "content": "{{ asked }}"}, "when": "file | length > 0"}
-    rest = {"gather_facts": False, "vars": {"gb10_allow_restart": False, "__gb10_fabric_letters": 1024}, "tasks": [task]}
+    rest = {"gather_facts": False, "vars": {"__gb10_allow": [], "__gb10_fabric_letters": 1024}, "tasks": [task]}
     plays = [{"hosts": role, "vars_files": [str(through_ansible.ROOT / "roles" / role / "vars" / "main.yml")], **rest} for role in groups]
     (folder / "play.yml").write_text(yaml.safe_dump(plays))
     done = through_ansible.run("playbook", "-i", str(folder / "hosts.yml"), "-c", "local", str(folder / "play.yml"))

@@ -18,7 +18,7 @@ testinfra_hosts = ["ansible://gb10_cluster?force_ansible=True"]
 
 HEAD = yaml.safe_load(Path(os.environ["GB10_INVENTORY"], "hosts.yml").read_text())["gb10_cluster"]["children"]["gb10_head"]["hosts"]
 HEAD_ADDRESS = next(iter(HEAD.values()))["gb10_fabric_address"]
-MASTER_PORT = 29501
+MASTER_PORT = 20299
 API_KEY = "/etc/gb10/secrets/gb10/api_key"
 RUN = "/var/lib/gb10/gb10/run/run.json"
 

@@ -189,7 +189,7 @@ def wanted(api: EngineApi, about: About, images: list[Image], replace: bool) -> 
     if other and not replace:
         raise ClusterError(
             f"the names of {len(other)} image(s) of the bundle are those of other images here: {named(other)}; nothing was imported",
-            remedy="Use -e gb10_bundle_replace=true, which gives the names to the bundle's images. The other images stay, without these names.",
+            remedy="Use -e gb10_allow=names, which gives the names to the bundle's images. The other images stay, without these names.",
             reason="other content",
         )
     return Wanted(images, lacking, {name: answer["Id"] if answer else None for name, (_one, answer) in here.items()}, left_out)

@@ -78,7 +78,7 @@ class Watch:
                     if time.monotonic() > self._until:
                         raise WaitTimeout(
                             f"the bundle was not done in time; {text}",
-                            remedy="Run again: it continues with the remaining files. Raise gb10_bundle_timeout for a slow disk.",
+                            remedy="Run again: it continues with the remaining files. Raise gb10_transfer_timeout for a slow disk.",
                             reason="slow",
                         )
                     with contextlib.suppress(subprocess.TimeoutExpired):

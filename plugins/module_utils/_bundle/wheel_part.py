@@ -109,7 +109,7 @@ def _download(api: EngineApi, image: str, lock: t.Sequence[str], directory: str,
     if done.rc != 0:
         raise ClusterError(
             f"pip did not download the packages of {image}: {' '.join((done.stdout + done.stderr).split())[-500:]}",
-            remedy="Check whether containers here reach the index (gb10_build_ca_file, gb10_build_pip_env), or use -e gb10_bundle_wheels=false",
+            remedy="Check whether containers here reach the index (gb10_build_ca_file, gb10_build_pip_env), or use -e gb10_bundle=export_without_packages",
             reason="no packages",
             raw=(done.stdout + done.stderr)[-2000:],
         )

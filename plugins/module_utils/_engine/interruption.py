@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 #: Metrics of vLLM that together count the requests that it has. Those that wait for their turn are work like those that run.
 COUNTED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
-CONSENT = "-e gb10_interrupt_requests=true"
+CONSENT = "-e gb10_allow=interrupt"
 
 #: The reason of a refusal because of requests that an engine has for certain.
 RUNNING = "requests running"

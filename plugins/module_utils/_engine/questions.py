@@ -346,5 +346,5 @@ def as_finding(result: dict[str, t.Any], node: str) -> dict[str, t.Any]:
         message, remedy = f"no answer to a question: {result['message']}.", "see the engine's log, then run with --tags proof"
     else:
         message = f"a wrong answer, {result['message']}: {result['answer']!r} instead of {result['expected']!r}."
-        remedy = f"the engine was left running; {check.remedy}" if verdict == "block" else f"raise gb10_answer_tokens; {check.remedy}"
+        remedy = f"the engine was left running; {check.remedy}" if verdict == "block" else check.remedy
     return finding(check.id, node, verdict, message, measured=result["answer"], needed=result["expected"], remedy=remedy)

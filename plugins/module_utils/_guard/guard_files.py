@@ -92,4 +92,4 @@ def text(found: dict[str, t.Any]) -> str:
         if said := found.get("said"):
             parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
         return "; ".join(parts)
-    return f"guard: none, but its ring remains ({_ring(found)}), {ABSENT} -e gb10_guard_forget=true removes it" if found.get("ring_bytes", 0) != 0 else ""
+    return f"guard: none, but its ring remains ({_ring(found)}), {ABSENT} -e gb10_allow=forget removes it" if found.get("ring_bytes", 0) != 0 else ""

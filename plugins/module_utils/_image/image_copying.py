@@ -314,7 +314,7 @@ def start(cluster: str, order: dict[str, t.Any], address: str, port: int, client
         about=f"gb10.cluster: copy of an image to the other nodes of cluster {cluster}",
         command=[sys.executable, "-B", os.path.join(run_dir(cluster), PROGRAM)],
         files={PROGRAM: program()},
-        setting="gb10_image_port",
+        setting="gb10_copy_port",
         alone=ALONE,
         properties={"ProtectSystem": "strict", "ProtectHome": "yes"},
     )
@@ -332,7 +332,7 @@ def trouble(route: block_client.Route, error: block_client.Trouble | blocks.Lost
     message, remedy = {
         "unreachable": (
             f"the source {where} cannot be reached: {detail}",
-            "Check whether a firewall between the nodes closes gb10_image_port, and whether the link is up: "
+            "Check whether a firewall between the nodes closes the port after gb10_copy_port, and whether the link is up: "
             "ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
         "stranger": (f"the source {where} expects another address than {route.own} for this node", "Correct gb10_fabric_address of this node."),

@@ -192,7 +192,7 @@ def _pass_on(
         if now > deadline:
             raise WaitTimeout(
                 f"the image did not arrive in time: {rate.text(now - began, size, max(total, size))}; nothing of it is kept",
-                remedy="Raise gb10_copy_timeout for a slow link, or measure it: gb10.cluster.doctor --tags fabric",
+                remedy="Raise gb10_transfer_timeout for a slow link, or measure it: gb10.cluster.doctor --tags fabric",
                 reason="slow",
             )
     try:

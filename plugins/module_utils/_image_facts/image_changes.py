@@ -49,7 +49,7 @@ def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
         raise ClusterError(
             f"{params['image']} was not built on {params['base_image']}",
             expected="the layers of the base below its own",
-            remedy="Run with --tags image -e gb10_rebuild_image=true",
+            remedy="Run with --tags image -e gb10_allow=rebuild",
             reason="other base",
         )
     return found

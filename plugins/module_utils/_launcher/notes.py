@@ -84,7 +84,7 @@ def read_note(path: str) -> dict[str, t.Any] | None:
 def broken_note(path: str, raw: str) -> UnknownState:
     return UnknownState(
         f"{path} is not JSON, or not that of the launcher",
-        remedy="Take the cluster down with the playbook teardown and -e gb10_interrupt_requests=true: it stops what runs, whatever is in this file.",
+        remedy="Take the cluster down with the playbook teardown and -e gb10_allow=interrupt: it stops what runs, whatever is in this file.",
         raw=raw,
         reason="note broken",
     )

@@ -36,7 +36,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles impor
 SESSION_TO_COME = "not-started-yet"
 
 #: The same text on every node: Ansible shows it once.
-WAITS = "The containers were created before they could have {0}: that waits for gb10_allow_restart, since it restarts the engine."
+WAITS = "The containers were created before they could have {0}: that waits for gb10_allow=restart, since it restarts the engine."
 
 #: The warning about a container that has this collection's labels from its image, as docker commit of a node container makes it.
 NOT_OURS = "Container {} has the labels of this cluster from its image alone: it is foreign and left alone."
@@ -124,7 +124,7 @@ def guard(params: Params, node: str, current: ExistingContainer | None, changed:
         unpause = f"Let it go on: docker unpause {current.name}. Or repeat" if current.status == "paused" else "Repeat"
         raise ClusterError(
             f"{what} ({why}), but it holds live work ({work.text})",
-            remedy=f"{unpause} with -e gb10_allow_restart=true to stop the engine and start it again, which takes as long as a first start.",
+            remedy=f"{unpause} with -e gb10_allow=restart to stop the engine and start it again, which takes as long as a first start.",
             reason="engine live",
             node=node,
             container=current.name,

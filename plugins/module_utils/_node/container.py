@@ -369,7 +369,7 @@ def no_program(program: str, image: str, detail: str) -> ClusterError:
 #: Lines at the end of a container's log that have one known cause: pattern, remedy.
 _KNOWN_ENDS: list[tuple[str, str]] = [
     (r"Version mismatch: ", "Give every node the same image: run the play with --tags image."),
-    (r"InvalidAuthToken|AuthenticationError", "Give every node the same Ray token file: run the play with --tags ray and gb10_allow_restart=true."),
+    (r"InvalidAuthToken|AuthenticationError", "Give every node the same Ray token file: run the play with --tags ray and gb10_allow=restart."),
     (r"[Ss]ession.name.*(?:assert|mismatch|does not match)|AssertionError.*session", "Another Ray head uses this address: find it with docker ps, stop it."),
     (r"[Aa]ddress already in use|Failed to bind", "Another program uses one of Ray's ports: choose another gb10_ray_port or gb10_ray_port_range."),
     (r"No space left on device", "Make room on the file systems of /var/lib/docker and /dev/shm."),

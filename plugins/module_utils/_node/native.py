@@ -39,7 +39,7 @@ def to_remove_first(
     """Raise :class:`ClusterError` when another program uses a port that the engine needs. No container has to be removed first."""
     taken = obstacles.foreign_on(docker, params["ports"], current)
     if taken:
-        raise obstacles.ports_taken("the engine", node, taken, "gb10_master_port")
+        raise obstacles.ports_taken("the engine", node, taken, "gb10_ray_port_range")
     return []
 
 

@@ -274,7 +274,7 @@ def check_waiting_helps(table: RayTable, image: str, address: str, node: str) ->
     if table.kind == "token":
         raise ClusterError(
             f"the Ray head at {address} refuses the token of {node}",
-            remedy="Give every node the same Ray token file, then recreate the containers: --tags ray -e gb10_allow_restart=true.",
+            remedy="Give every node the same Ray token file, then recreate the containers: --tags ray -e gb10_allow=restart.",
             reason="token refused",
             detail=table.error,
         )
@@ -326,7 +326,7 @@ def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
     if found:
         raise ClusterError(
             f"the Ray head of another run on {node} would be removed, but it is at work: {'; '.join(found)}",
-            remedy="End that work first, or have it cut off with -e gb10_interrupt_requests=true.",
+            remedy="End that work first, or have it cut off with -e gb10_allow=interrupt.",
             reason="stale head in use",
             node=node,
         )
@@ -340,7 +340,7 @@ def check_ports(docker: Docker, params: Params, node: str, fields: dict[str, t.A
     if stale and not params["replace_stale"]:
         raise ClusterError(
             f"a Ray head of another run is on {node}: {'; '.join(entry.description for entry in stale)}",
-            remedy="When that run is over, repeat with -e gb10_replace_stale=true to have it stopped and removed. "
+            remedy="When that run is over, repeat with -e gb10_allow=stale_head to have it stopped and removed. "
             "To keep it, choose another gb10_ray_port and gb10_ray_port_range.",
             reason="stale head",
             node=node,

@@ -75,7 +75,7 @@ SERVICES = (
         page="guard",
         does="samples the node every second, and ends ranks before memory is gone",
         read_by="status, postmortem, ladder",
-        leaves="its ring, until gb10_guard_forget",
+        leaves="its ring, until gb10_allow=forget",
         look=guard_files.guard,
         text=guard_files.text,
         absent="gb10_guard=absent",

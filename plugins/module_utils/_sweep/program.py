@@ -53,7 +53,7 @@ class Sweep:
     def test(self) -> int:
         """Send a test through every channel, write the answers for the module, and return the exit code."""
         subject = f"{self.config['cluster']} on {self.config['node']}: test of an alert"
-        message = judging.Message("test", subject, ["This test was requested (gb10_sweep_test). Nothing is wrong."], {})
+        message = judging.Message("test", subject, ["This test was requested (gb10_sweep=test). Nothing is wrong."], {})
         answers = {channel["name"]: self.send(channel, message) for channel in self.config["channels"]}
         write_json(os.path.join(self.folder, sweep_files.ANSWERS), answers)
         return 1 if any(answers.values()) else 0

@@ -47,7 +47,7 @@ def as_csv(kept: t.Iterable[Row]) -> str:
 def load(directory: str) -> list[Row]:
     """Return the rows of earlier runs. Raises :class:`ClusterError` for a file that a bench did not write, or that was changed: it is not overwritten."""
     path = Path(directory) / JSON
-    remedy = f"Give gb10_bench_to another directory, or move {path} away."
+    remedy = f"Give gb10_to another directory, or move {path} away."
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["rows"]
         numbers = (*(name for name, _words, _slower in rows.COMPARED), "concurrency")
@@ -99,4 +99,4 @@ def record(directory: str, new: list[Row], check_mode: bool = False) -> Kept:
             marked, found = rows.judged(new, kept)
             return Kept(marked, found, write(directory, kept, marked))
     except OSError as error:
-        raise ClusterError(f"{directory} cannot be written: {error.strerror}", remedy="Give gb10_bench_to another directory.", reason="history") from error
+        raise ClusterError(f"{directory} cannot be written: {error.strerror}", remedy="Give gb10_to another directory.", reason="history") from error

@@ -70,18 +70,12 @@ TEXTS = {
 
 
 def _random(concurrency: int, wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    return {
-        "workload": "random",
-        "concurrency": concurrency,
-        "prompts": (wanted["prompts"] or max(8, 4 * concurrency)),
-        "input_len": wanted["input"],
-        "output_len": wanted["output"],
-        "texts": [],
-    }
+    about = {"input_len": wanted["input"], "output_len": wanted["output"], "texts": []}
+    return {"workload": "random", "concurrency": concurrency, "prompts": max(8, 4 * concurrency), **about}
 
 
 def cases(wanted: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
-    """Return what is asked. ``wanted`` has ``suite``, ``concurrency``, ``input``, ``output``, ``prompts`` (0: by concurrency) and ``context`` (0: unknown)."""
+    """Return what is asked. ``wanted`` has ``suite``, ``concurrency``, ``input``, ``output`` and ``context`` (0: unknown)."""
     suite, found = wanted["suite"], []
     if suite == "short":
         found += [_random(concurrency, wanted) for concurrency in wanted["concurrency"]]
@@ -89,7 +83,7 @@ def cases(wanted: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
         found += [_random(concurrency, wanted) for concurrency in SWEEP]
         long = min(LONG, wanted["context"] * 3 // 4 - wanted["output"]) if wanted["context"] else LONG
         if long > wanted["input"]:
-            found += [{**_random(one, {**wanted, "input": long}), "workload": "random-long", "prompts": wanted["prompts"] or 2 * one + 2} for one in LONG_AT]
+            found += [{**_random(one, {**wanted, "input": long}), "workload": "random-long", "prompts": 2 * one + 2} for one in LONG_AT]
     if suite in ("workloads", "all"):
         found += [
             {"workload": name, "concurrency": WORKLOADS_AT, "prompts": WORKLOAD_PROMPTS, "input_len": 0, "output_len": tokens, "texts": list(TEXTS[name])}

@@ -37,10 +37,10 @@ def require_new(path: str) -> None:
     """Raise :class:`ClusterError` unless an archive can be written to ``path``, and nothing is there yet."""
     directory = os.path.dirname(os.path.abspath(path))
     if os.path.lexists(path):
-        raise ClusterError(f"gb10_calibrate_to: {path} exists", remedy="Name a file that does not exist yet, or move that one away.", reason="exists")
+        raise ClusterError(f"gb10_to: {path} exists", remedy="Name a file that does not exist yet, or move that one away.", reason="exists")
     if not os.path.isdir(directory) or not os.access(directory, os.W_OK | os.X_OK):
         raise ClusterError(
-            f"gb10_calibrate_to: {directory} is not a directory that can be written to", remedy=f"Create it: mkdir -p {directory}", reason="no directory"
+            f"gb10_to: {directory} is not a directory that can be written to", remedy=f"Create it: mkdir -p {directory}", reason="no directory"
         )
 
 
@@ -55,7 +55,7 @@ def written(path: str, content: Content) -> int:
     try:
         new_file.create(path, raw)
     except FileExistsError as error:
-        raise ClusterError(f"gb10_calibrate_to: {path} exists", remedy="Name a file that does not exist yet.", reason="exists") from error
+        raise ClusterError(f"gb10_to: {path} exists", remedy="Name a file that does not exist yet.", reason="exists") from error
     except OSError as error:
         raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Free space there, or name another file.", reason="write") from error
     return len(raw)

@@ -62,7 +62,7 @@ def plan(tags: t.Sequence[str], path: str) -> list[str]:
         *chosen,
         left_out,
         "kept: names of images, containers, models and processes. Look through the archive before you pass it on",
-        f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE",
+        f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_to=FILE",
     ]
 
 

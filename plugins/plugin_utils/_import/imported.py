@@ -252,7 +252,7 @@ class _Mapper:
 
     def _size(self, field: str, size: str, value: t.Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.ledger.refused(field, value, "it is not a number of ranks", "correct the recipe, or give it with gb10_import_values")
+            self.ledger.refused(field, value, "it is not a number of ranks", "correct the recipe, or give it with gb10_import_choices.values")
         else:
             self.parallel |= {size: value} if value > 1 or size == "tensor" else {}
             self.ledger.taken(field, value, f"parallel.{size}")
@@ -263,7 +263,7 @@ class _Mapper:
         if name in _OF_A_RANK or name in RESERVED and name not in _SIZES and name != "revision":
             self.ledger.dropped(field, unknown, "the collection sets it on each node", differs=False)
         else:
-            self.ledger.refused(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_values")
+            self.ledger.refused(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_choices.values")
 
     def _plugin(self, field: str, name: str, value: str) -> None:
         """Take a file with Python as one of the model's repository, which has to be pinned: it is code that runs."""
@@ -392,7 +392,7 @@ class _Mapper:
         least, most = self.draft.least_nodes, self.draft.most_nodes
         if nodes < least or most and nodes > most:
             bounds = f"{least} or more" if not most else f"{least} to {most}"
-            self.ledger.refused("parallel", f"{nodes} nodes", f"the recipe is for {bounds}", "give tensor_parallel with gb10_import_values")
+            self.ledger.refused("parallel", f"{nodes} nodes", f"the recipe is for {bounds}", "give tensor_parallel with gb10_import_choices.values")
         if nodes == 1 and self.executor == "ray":
             self.ledger.changed("executor", "ray", "native", "one node needs no Ray", differs=False)
             self.executor = "native"

@@ -105,7 +105,7 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     values = {**fields["defaults"], **choices.values, "model": fields["model"]}
     if choices.variant or choices.features:
         given = ", ".join(filter(None, (choices.variant, *choices.features)))
-        ledger.refused("gb10_import_variant, gb10_import_features", given, "recipes of this kind have none", "leave them out")
+        ledger.refused("gb10_import_choices.variant, .features", given, "recipes of this kind have none", "leave them out")
     least, most = _nodes(fields)
     if most == 1 and str(values.get("tensor_parallel", 1)) != "1" and "tensor_parallel" not in choices.values:
         ledger.changed("defaults.tensor_parallel", values["tensor_parallel"], "1", "the recipe is for one node alone", differs=False)
@@ -205,9 +205,10 @@ def _command(
     for name in values:
         if name in chosen and name not in used:
             known = ", ".join(sorted(used - {"model"})) or "none"
-            ledger.refused(f"gb10_import_values.{name}", chosen[name], "the command does not use it", f"its placeholders: {known}; or correct the recipe")
+            where, remedy = f"gb10_import_choices.values.{name}", f"its placeholders: {known}; or correct the recipe"
+            ledger.refused(where, chosen[name], "the command does not use it", remedy)
         elif name in chosen:
-            ledger.changed(f"defaults.{name}", fields["defaults"].get(name, "nothing"), str(chosen[name]), "gb10_import_values says so", differs=False)
+            ledger.changed(f"defaults.{name}", fields["defaults"].get(name, "nothing"), str(chosen[name]), "gb10_import_choices.values says so", differs=False)
         elif name not in used and name != "model" and fields["command"]:
             if name == "served_model_name" and not doubled_first and name not in parsed.arguments:
                 parsed.arguments[name] = values[name]

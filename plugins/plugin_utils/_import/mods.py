@@ -63,7 +63,7 @@ def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], le
     refused: list[tuple[str, RecipeError]] = []
     for mod in mods:
         if mod in without:
-            ledger.dropped("mods", mod, "gb10_import_without_mods says so")
+            ledger.dropped("mods", mod, "gb10_import_choices.without_mods says so")
             continue
         try:
             name, content, files, texts = _mod(mod, folder, model)
@@ -81,8 +81,8 @@ def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], le
             ledger.changed("mods", mod, " and ".join(texts), "its script does nothing but put this where the engine looks for it", differs=False)
     for mod in without:
         if mod not in mods:
-            ledger.refused("gb10_import_without_mods", mod, "the recipe does not name this mod", f"its mods: {', '.join(mods) or 'none'}")
-    line = json.dumps({"gb10_import_without_mods": [*without, *(mod for mod, error in refused if not isinstance(error, _Absent))]})
+            ledger.refused("gb10_import_choices.without_mods", mod, "the recipe does not name this mod", f"its mods: {', '.join(mods) or 'none'}")
+    line = json.dumps({"gb10_import_choices": {"without_mods": [*without, *(mod for mod, error in refused if not isinstance(error, _Absent))]}})
     leave = f"where the image has the change, or needs it no more, leave the mod out: -e '{line}'. Else build one that has it, and give it as gb10_import_image"
     get = f"look at those of its launcher: git clone --depth 1 {_PUBLISHED} && cp -r {_PUBLISHED.rpartition('/')[2]}/mods {shlex.quote(str(folder))}"
     for mod, error in refused:

@@ -111,7 +111,7 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
 
     for value in choices.values:
         if value != "tensor_parallel":
-            ledger.refused("gb10_import_values", value, "recipes of this kind have no placeholders", "give tensor_parallel alone")
+            ledger.refused("gb10_import_choices.values", value, "recipes of this kind have no placeholders", "give tensor_parallel alone")
     nodes = _nodes(name, variant, choices, ledger)
     strategy = _STRATEGIES[nodes > 1]
     parts = _Parts(ledger)
@@ -198,7 +198,7 @@ def _hardware(hardware: t.Any, ledger: Ledger) -> None:
 
 def _others(variants: dict[str, t.Any], name: str) -> str:
     others = ", ".join(one for one in variants if one != name)
-    return f"choose another variant with -e gb10_import_variant=NAME: {others}" if others else "choose another recipe"
+    return f"choose another variant in gb10_import_choices: {others}" if others else "choose another recipe"
 
 
 def _variant(variants: dict[str, t.Any], name: str, asked: bool, ledger: Ledger) -> dict[str, t.Any] | None:
@@ -210,7 +210,7 @@ def _variant(variants: dict[str, t.Any], name: str, asked: bool, ledger: Ledger)
             "variants",
             name,
             f"it is not a variant of the recipe{schema.near(name, variants)}",
-            f"choose one with -e gb10_import_variant=NAME: {', '.join(map(str, variants)) or 'it has none'}",
+            f"choose one in gb10_import_choices (variant): {', '.join(map(str, variants)) or 'it has none'}",
         )
         return None
     others = [one for one in variants if one != name]
@@ -254,7 +254,7 @@ def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], st
     for feature, content in fields["features"].items():
         where, description = f"features.{feature}", content.get("description", "")
         if feature in off:
-            ledger.dropped(where, description, "it is off by default", remedy="add its name to gb10_import_features to have it", differs=False)
+            ledger.dropped(where, description, "it is off by default", remedy="add its name to the features in gb10_import_choices to have it", differs=False)
         elif isinstance(content.get("strategies"), list) and strategy not in content["strategies"]:
             ledger.dropped(where, description, f"it is not for {strategy}", differs=False)
         elif "companion" in content:
@@ -294,7 +294,7 @@ def _nodes(name: str, variant: dict[str, t.Any], choices: Choices, ledger: Ledge
     if "tp" in variant:
         ledger.dropped(f"variants.{name}.tp", variant["tp"], "it counts GPUs of one machine, and a Spark has one", differs=False)
     if asked is not None:
-        ledger.changed("tensor_parallel", "nothing", str(asked), "gb10_import_values says so", differs=False)
+        ledger.changed("tensor_parallel", "nothing", str(asked), "gb10_import_choices.values says so", differs=False)
         return asked
     needed = variant.get("vram_minimum_gb")
     if not isinstance(needed, (int, float)) or isinstance(needed, bool):

@@ -437,19 +437,9 @@ def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
     absent = [file for file in planned["files"] if not there.get(file["path"])]
     other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, "", _sha1(file))]
     if other:
-        return {
-            "findings": [
-                *found,
-                row(
-                    "files",
-                    CONTROLLER,
-                    "block",
-                    f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written.",
-                    "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY",
-                ),
-            ],
-            "files": [],
-        }
+        message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
+        remedy = "keep what you have, or write elsewhere and compare: -e gb10_to=DIRECTORY"
+        return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
     for file in planned["advice"]:
         if not there.get(file["path"]):
             absent.append(file)

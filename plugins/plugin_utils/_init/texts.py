@@ -45,6 +45,9 @@ _SETTINGS_END = """\
 # gb10_serve_arguments:
 #   max_model_len: 524288
 
+# A file on this machine, mode 0600, with a token of huggingface.co, for gated models.
+# gb10_hf_token_file: ~/.config/gb10/hf_token
+
 # Your own variables in all containers, and in one node's (put the latter into host_vars).
 # gb10_env:
 #   NCCL_DEBUG: INFO
@@ -55,22 +58,6 @@ _SETTINGS_END = """\
 #   fabric.mtu:
 #     verdict: silenced
 #     why: the switch between the nodes carries 1500 bytes
-"""
-
-_SECRETS = """\
----
-# Secrets. Encrypt this file before it leaves this directory: ansible-vault encrypt {directory}/{group}/secrets.yml
-# (then run with --ask-vault-pass, and take it out of .gitignore if you like).
-#
-# The API's key and Ray's token are not here: the first bring-up makes them and keeps them on the nodes, in /etc/gb10/secrets.
-
-# A token of huggingface.co, for gated models; needed while one is downloaded, and held by no serving container.
-gb10_hf_token: ""
-"""
-
-_GITIGNORE = """\
-# Secrets that are not encrypted stay out of version control.
-secrets.yml
 """
 
 _SUGGESTED_ADDRESSES = """\
@@ -216,7 +203,7 @@ def settings_text(found: Text) -> str:
             lines += [
                 "",
                 *comment(PER_HOST[key]),
-                *comment("No models were found in the directories that were searched (gb10_init_model_roots)."),
+                *comment("No models were found in the directories that were searched (gb10_model_directories adds others)."),
                 f"# {key}: /var/lib/gb10/huggingface",
             ]
     if found["gpus"] != 1:
@@ -245,10 +232,8 @@ def api_lines(found: Text) -> Lines:
 def files(found: Text) -> list[Text]:
     """Return all files of the inventory: ``path`` below its directory, ``mode``, ``content``."""
     made = [
-        (".gitignore", "0644", _GITIGNORE),
         ("hosts.yml", "0644", hosts_text(found)),
         (f"{GROUP_VARS}/settings.yml", "0644", settings_text(found)),
-        (f"{GROUP_VARS}/secrets.yml", "0600", _SECRETS.format(directory=found["directory"], group=GROUP_VARS)),
     ]
     made += [
         (f"host_vars/{name}.yml", "0644", text(["---", *comment(f"What {name} has and other nodes do not."), *own]))

@@ -24,6 +24,7 @@ IDS = (
     "input.address",
     "input.address_family",
     "input.cluster_group",
+    "input.confirm",
     "input.differs",
     "input.forks",
     "input.head",
@@ -60,12 +61,15 @@ def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
     """Judge the inputs of a play from what ``inputs_info`` answered for each of its hosts. No node is asked.
 
     ``play`` has ``groups`` (name to hosts), ``hosts`` (all hosts of the play), ``batch`` (hosts of this batch), ``limit`` (the
-    --limit pattern or empty) and ``forks``.
+    --limit pattern or empty), ``forks`` and ``consent`` (the word of gb10_allow that a job needs, or empty).
     """
     problems = list(_differences(answers))
     first = next(iter(answers.values()))
     values, profile = first["settings"], first["profile"]
     nodes: list[str] = []
+    if play["consent"] and play["consent"] not in values.get("gb10_allow", [play["consent"]]):
+        remedy = f"choose {play['consent']} in the survey, or run with -e gb10_allow={play['consent']}"
+        problems.append(Problem("input.confirm", "gb10_allow", f"lacks {play['consent']}, which this job needs", remedy=remedy))
     if {"gb10_cluster_group", "gb10_head_host", "gb10_worker_hosts"} <= set(values):
         head, workers = values["gb10_head_host"], values["gb10_worker_hosts"]
         nodes = [*([head] if head else []), *workers]

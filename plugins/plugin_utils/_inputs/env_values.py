@@ -15,9 +15,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import deriv
 
 #: Variables that hold secrets, and how the collection hands them over instead.
 SECRET_ENV = {
-    "HF_HUB_TOKEN": "put the token into gb10_hf_token",
-    "HF_TOKEN": "put the token into gb10_hf_token",
-    "HUGGING_FACE_HUB_TOKEN": "put the token into gb10_hf_token",
+    "HF_HUB_TOKEN": "put the token into a file, and name it in gb10_hf_token_file",
+    "HF_TOKEN": "put the token into a file, and name it in gb10_hf_token_file",
+    "HUGGING_FACE_HUB_TOKEN": "put the token into a file, and name it in gb10_hf_token_file",
     "RAY_AUTH_TOKEN": "remove it; the collection makes Ray's token",
     "VLLM_API_KEY": "remove it; gb10_api_key: generate makes a key and hands it over as a file",
 }

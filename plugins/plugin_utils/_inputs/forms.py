@@ -73,8 +73,8 @@ def is_own_directory(path: str) -> bool:
     return is_absolute(path) and os.path.normpath(path) not in SYSTEM_DIRECTORIES and not path.startswith(("/proc/", "/sys/", "/dev/"))
 
 
-def is_file_path(path: str) -> bool:
-    return path.startswith(("/", "~")) and not os.path.isdir(os.path.expanduser(path))
+def is_own_place(path: str) -> bool:
+    return path.startswith(("/", "~")) and not os.path.isfile(os.path.expanduser(path))
 
 
 def removable(text: str) -> bool:
@@ -106,10 +106,6 @@ def rungs(text: str) -> bool:
 def concurrencies(text: str) -> bool:
     words = [word.strip() for word in text.split(",")]
     return all(word.isdecimal() and 1 <= int(word) <= 1024 for word in words)
-
-
-def is_port_or_none(value: t.Any) -> bool:
-    return not isinstance(value, bool) and str(value).isdecimal() and int(value) <= 65535
 
 
 ABSOLUTE = "an absolute path without '..', spaces and colons"

@@ -41,7 +41,7 @@ def credentials(content: t.Any, where: str) -> Problems:
     for place, text in texts(content, where):
         if holds_secret(text):
             what = "holds what looks like a password, a token or a key; it would be readable in a container's configuration, an image or a command line"
-            remedy = f"take it out of {where}: the hub's token goes into gb10_hf_token, proxies and mirrors must not ask"
+            remedy = f"take it out of {where}: the hub's token goes into gb10_hf_token_file, proxies and mirrors must not ask"
             yield Problem("input.credential", place, what, remedy=remedy)
 
 

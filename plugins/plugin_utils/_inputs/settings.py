@@ -19,6 +19,7 @@ from ansible.module_utils.common.validation import check_type_bool, check_type_f
 from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import Problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.renamed import RENAMED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 Values = t.Mapping[str, t.Any]
@@ -79,13 +80,15 @@ def passed_on() -> frozenset[str]:
 
 
 def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = (), known: t.Collection[str] = ()) -> Problems:
-    """Variables that begin like a setting and are none. One that is close to a setting is a slip, and so is one that was ``given`` for this run.
+    """Variables that begin like a setting and are none. One that was renamed, is close to a setting or was ``given`` for this run stops it.
 
     ``known`` are those that a playbook itself reads, beside the roles' settings.
     """
     everything = known_settings().union(known)
-    for name in sorted(names):
-        if name.startswith(PREFIX) and name not in everything and name not in passed_on():
+    for name in sorted(set(names).difference(everything, passed_on())):
+        if name in RENAMED:
+            yield Problem("input.unknown_setting", name, "no role reads this variable any more", remedy=RENAMED[name])
+        elif name.startswith(PREFIX):
             hint = near(name, sorted(everything), PREFIX)
             verdict = "block" if hint or name in given else "warn"
             yield Problem("input.unknown_setting", name, f"no role reads this variable{hint}", remedy="correct its name, or remove it", verdict=verdict)
@@ -141,9 +144,11 @@ def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tu
             problems.append(_wrong_type(name, option, value))
             continue
         choices = option.get("choices")
-        if choices and converted not in choices:
+        strange = [entry for entry in (converted if isinstance(converted, list) else [converted]) if choices and entry not in choices]
+        if strange:
             expected = " or ".join(map(str, choices))
-            problems.append(Problem("input.choice", name, f"is '{value}'", expected, f"set {name} to {expected}", measured=value, needed=choices))
+            what = f"{'contains' if isinstance(converted, list) else 'is'} '{short(strange[0])}'{near(strange[0], choices)}"
+            problems.append(Problem("input.choice", name, what, expected, f"set {name} to {expected}", measured=value, needed=choices))
         else:
             fitting[name] = converted
     return fitting, problems
@@ -156,6 +161,8 @@ def _as_type(option: dict[str, t.Any], value: t.Any, strict: bool) -> t.Any:
     version written without quotes (2.60) is a number that has lost its zero. Without ``strict`` a whole number is a text as well.
     """
     wanted, of_texts = option["type"], option.get("elements") == "str"
+    if wanted == "list" and "choices" in option and isinstance(value, str):
+        value = [word.strip() for word in value.split(",") if word.strip()]
     fits = {
         "bool": value is not None,
         "dict": isinstance(value, dict) and all(isinstance(key, str) for key in value),

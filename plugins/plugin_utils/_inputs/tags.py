@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a run's tags are tags of its playbooks: Ansible runs nothing for one that no task has, and calls that a success. PRIVATE to the collection."""
+"""Whether a run's tags are tags of its playbooks, and whether these write the file that it names. PRIVATE to the collection.
+
+Ansible runs nothing for a tag that no task has, and calls that a success.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Proble
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
 
 #: Ids of findings that are made here.
-IDS = ("input.tag",)
+IDS = ("input.tag", "input.to")
+#: Playbooks that write ``gb10_to``, with the tag that they need for it.
+WRITING = {"bench": "", "calibrate": "", "explain": "", "import": "", "init": "", "models": "", "plan": "", "status": "postmortem"}
 
 #: The playbooks of the collection, seen from this file, in a clone and in an installed collection alike.
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
@@ -80,3 +85,11 @@ def problems(books: t.Iterable[str], run_tags: t.Iterable[str], skip_tags: t.Ite
         if tag not in stages and (meant or option == "--tags"):
             expected = f"one of {', '.join(stages)}" if stages else "no tag: this playbook has no stages"
             yield Problem("input.tag", option, f"no stage has the tag '{tag}'{meant}", expected, f"correct it, or leave {option} out")
+
+
+def unwritten(books: t.Iterable[str], run_tags: t.Collection[str], path: t.Any) -> t.Iterator[Problem]:
+    """Yield a problem if the command line names a file in ``gb10_to`` and none of the playbooks writes it."""
+    names = [book.stem for book in of_collection(books) or []] if path else []
+    if names and not any(WRITING[name] in ("", *run_tags) for name in names if name in WRITING):
+        tag = next((f"add --tags {WRITING[name]}, or " for name in names if name in WRITING), "")
+        yield Problem("input.to", "gb10_to", f"the playbook {names[0]} does not write it", remedy=f"{tag}leave it out; {', '.join(WRITING)} write it")

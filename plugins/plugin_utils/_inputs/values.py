@@ -21,13 +21,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_argu
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.module_utils._node import fields, ray
-from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared as sweep
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import ENV, SECRET_ENV, SECRET_LIKE, around_guard, build_env, env_of
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.env_values import looks_secret, off_fabric, per_host_env
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import ABSOLUTE, RESERVED, Form, are_measures, concurrencies, is_absolute
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_device, is_file_path, is_gpu_choice, is_node_address, is_own_directory
-from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_port_or_none, is_ray_version, like, removable, rungs, whole
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_device, is_own_place, is_gpu_choice, is_node_address, is_own_directory
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.forms import is_ray_version, like, removable, rungs, whole
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.secrets import SECRET_FILES, credentials, secret_files, unused_key
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, only_if, options, settings, short
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached, declared_claims, planning
@@ -40,7 +39,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import tuning
 IDS = (
     "input.cluster_name",
     "input.companions",
-    "input.confirm",
     "input.control_interface",
     "input.credential",
     "input.env",
@@ -78,12 +76,10 @@ CLUSTER_WIDE = (
     "gb10_fabric_fallback",
     "gb10_head_host",
     "gb10_image_copy",
-    "gb10_image_port",
     "gb10_kv_cache",
     "gb10_lease",
     "gb10_lease_lost_seconds",
     "gb10_lease_seconds",
-    "gb10_master_port",
     "gb10_mode",
     "gb10_model_copy",
     "gb10_profile",
@@ -119,15 +115,16 @@ def _is_cluster_name(value: t.Any) -> bool:
 
 
 OWN_DIRECTORY = Form("input.path", is_own_directory, f"{ABSOLUTE} that is not one of the system's directories")
-FILE_PATH = Form("input.path", is_file_path, "the absolute path of a file")
 SECRET_PATH = Form(
     "input.path", lambda path: not path or os.path.isabs(os.path.expanduser(path)), "the absolute path of a file on the controller"
 )
 PORT = whole(1024, 65535, "input.port")
+#: Images are copied through the port after it.
+COPY_PORT = whole(1024, 65534, "input.port")
 
 #: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
-    "gb10_bundle_dir": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
+    "gb10_bundle_dir": Form("input.path", lambda path: not path or is_absolute(path.rpartition(":")[2]), f"{ABSOLUTE}, after NODE: if it is not the head's"),
     "gb10_bundle_signers": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
     "gb10_build_ca_file": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
     "gb10_cluster_name": Form(
@@ -137,13 +134,9 @@ FORMS: dict[str, Form] = {
         f"not one of {', '.join(RESERVED)}",
         "choose another gb10_cluster_name",
     ),
-    "gb10_confirmed": Form(
-        "input.confirm", bool, "true: without it the run is not confirmed", "answer the survey's question with true, or run with -e gb10_confirmed=true"
-    ),
     "gb10_bench_concurrency": Form("input.format", concurrencies, "whole numbers from 1 to 1024, with commas between them"),
-    "gb10_bench_input": whole(1),
     "gb10_bench_minutes": whole(1, 480),
-    "gb10_bench_output": whole(2),
+    "gb10_bench_tokens": Form("input.format", like(r"[1-9]\d*/([2-9]|[1-9]\d+)\Z"), "tokens of a prompt and of its answer, 2 or more, such as 1024/256"),
     "gb10_container_capabilities": Form(
         "input.format",
         fields.is_confined,
@@ -153,7 +146,7 @@ FORMS: dict[str, Form] = {
     ),
     "gb10_container_devices": Form("input.format", is_device, "a path below /dev, not the memory's", each=True),
     "gb10_container_gpus": Form("input.format", is_gpu_choice, "all, none, or a list of GPU ids"),
-    "gb10_copy_streams": whole(1, 32),
+    "gb10_copy_port": COPY_PORT,
     "gb10_fabric_address": Form(
         "input.fabric_address",
         is_node_address,
@@ -161,18 +154,12 @@ FORMS: dict[str, Form] = {
         "set gb10_fabric_address for this host in the inventory",
     ),
     "gb10_fabric_interfaces": Form("input.format", like(r"[^\s/:,=^]{1,15}\Z"), "the name of one interface", each=True),
-    "gb10_fabric_path": FILE_PATH,
     "gb10_hf_endpoint": Form("input.format", like(r"\Z|https?://[^\s/]+\S*\Z"), "an address that begins with https:// or http://, or nothing"),
-    "gb10_hf_token": Form(
-        "input.format",
-        like(rf"(\S{{{SHORTEST_SECRET},}})?\Z"),
-        f"one word of {SHORTEST_SECRET} characters or more without spaces and line breaks (`| trim` takes them off)",
-    ),
-    "gb10_ladder_floor_gib": whole(1, 1024),
-    "gb10_ladder_prompt_seconds": whole(1, 28800),
     "gb10_ladder_rungs": Form("input.format", rungs, "whole numbers that grow, with commas between them, or nothing"),
-    "gb10_ladder_sshd_ms": whole(1, 600000),
     "gb10_lease_lost_seconds": whole(20, 86400),
+    "gb10_import_choices": Form(
+        "input.format", {"values", "variant", "features", "without_mods"}.issuperset, "a mapping with values, variant, features or without_mods"
+    ),
     "gb10_memlock": Form("input.range", lambda limit: limit == -1 or limit >= 65536, "-1 (unlimited) or 65536 and more, in bytes"),
     "gb10_model_directories": Form("input.path", is_absolute, ABSOLUTE, each=True),
     "gb10_models_remove": Form(
@@ -183,26 +170,15 @@ FORMS: dict[str, Form] = {
     # Ray refuses less.
     "gb10_object_store_memory": whole(75 * 1024**2),
     "gb10_plan_concurrency": whole(1),
-    "gb10_plan_ranks": whole(1, cached.MOST_RANKS),
-    "gb10_preflight_path": FILE_PATH,
     "gb10_ray_gpus": whole(1, 16),
     "gb10_ray_version": Form("input.format", is_ray_version, "a version of three numbers from 2.52 on, such as 2.60.0: those before ignore the token"),
     "gb10_protect_measures": Form("input.format", are_measures, f"some of {', '.join(measures.NAMES)}, with commas between them"),
     "gb10_rdma_devices": Form("input.format", like(r"[^\s/:,=^]+\Z"), "the name of one RDMA device, without a port", each=True),
-    "gb10_report_path": FILE_PATH,
+    "gb10_records_dir": Form("input.path", is_own_place, "the absolute path of a directory on the controller"),
     "gb10_serve_timeout": whole(30),
-    "gb10_silent_seconds": whole(1),
-    "gb10_status_seconds": whole(1),
+    "gb10_stall_seconds": whole(1),
     "gb10_sweep_ca_file": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
-    "gb10_sweep_floor_gib": whole(0, 1024),
     "gb10_sweep_minutes": whole(1, 1440),
-    "gb10_sweep_quiet_minutes": whole(1, 10080),
-    "gb10_sweep_repeat_hours": whole(0, 8760),
-    "gb10_sweep_sshd": Form("input.range", is_port_or_none, "0 to 65535"),
-    "gb10_first_token_timeout": whole(1),
-    "gb10_answer_timeout": whole(1),
-    "gb10_answer_tokens": whole(1),
-    "gb10_needle_percent": whole(1, 90),
     "gb10_shm_size": Form("input.format", like(r"(?i)[1-9]\d*(\.\d+)?[bkmgt]?b?\Z"), "a size as Docker takes it, such as 16g"),
     **dict.fromkeys(DIRECTORIES, OWN_DIRECTORY),
     **dict.fromkeys(SECRET_FILES, SECRET_PATH),
@@ -240,9 +216,15 @@ def _quoted(value: t.Any) -> str:
 # --- what values mean to each other -------------------------------------------------------------------------------------------
 
 
+def _ports_of(values: Values) -> dict[str, int]:
+    """The ports of these settings, and the one that follows from gb10_copy_port."""
+    ports = {name: value for name, value in values.items() if form_of(name) in (PORT, COPY_PORT)}
+    return ports | ({"gb10_copy_port + 1": ports["gb10_copy_port"] + 1} if "gb10_copy_port" in ports else {})
+
+
 def _ports(values: Values) -> Problems:
     """No two ports are equal, and none lies inside Ray's range."""
-    ports = {name: value for name, value in values.items() if form_of(name) is PORT}
+    ports = _ports_of(values)
     for (name, port), (other, value) in itertools.combinations(sorted(ports.items(), reverse=True), 2):
         if port == value:
             yield Problem("input.same_port", name, f"is {port}, and so is {other}", "a port of its own", f"choose another {name} or {other}", measured=port)
@@ -333,7 +315,7 @@ def _companions(companions: list[t.Any]) -> Problems:
 
 def _companion_ports(values: Values) -> Problems:
     """No companion has a port that the cluster needs."""
-    ports = {name: value for name, value in values.items() if form_of(name) is PORT}
+    ports = _ports_of(values)
     try:
         found = ray.parse_port_range(values["gb10_ray_port_range"], 0) if "gb10_ray_port_range" in values else None
     except ClusterError:
@@ -353,13 +335,10 @@ def _sweep_endpoints(endpoints: list[t.Any]) -> Problems:
         yield Problem("input.sweep", *fault)
 
 
-def _sweep_test(test: bool, state: str, alerts: list[t.Any]) -> Problems:
-    """A test needs a sweep, and a channel."""
-    wrong = functools.partial(Problem, "input.sweep", "gb10_sweep_test")
-    yield from only_if(
-        (test and state == "absent", wrong("is true, and gb10_sweep is absent", remedy="leave one of the two out")),
-        (test and not alerts, wrong("is true, and gb10_sweep_alerts has no channel", remedy="declare where alerts go in gb10_sweep_alerts")),
-    )
+def _sweep_test(state: str, alerts: list[t.Any]) -> Problems:
+    """A test needs a channel."""
+    what, remedy = "is test, and gb10_sweep_alerts has no channel", "declare where alerts go in gb10_sweep_alerts"
+    yield from only_if((state == "test" and not alerts, Problem("input.sweep", "gb10_sweep", what, remedy=remedy)))
 
 
 #: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
@@ -379,7 +358,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
     (("gb10_companions",), _companions),
     (("gb10_sweep_alerts",), _sweep_alerts),
     (("gb10_sweep_endpoints",), _sweep_endpoints),
-    (("gb10_sweep_test", "gb10_sweep", "gb10_sweep_alerts"), _sweep_test),
+    (("gb10_sweep", "gb10_sweep_alerts"), _sweep_test),
     (("gb10_rules",), functools.partial(tuning.tuning_problems, where="gb10_rules", id="input.rules")),
 )
 
@@ -406,7 +385,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         wrong = functools.partial(Problem, "input.serve_arguments", f"gb10_serve_arguments.{name}")
         yield from only_if(
             (isinstance(value, str) and "\0" in value, wrong("holds a zero byte", remedy="correct the value in gb10_serve_arguments")),
-            (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into gb10_hf_token")),
+            (name.replace("-", "_") == "hf_token", wrong(readable, remedy="put the token into a file, and name it in gb10_hf_token_file")),
         )
     given = snake({**profile["serve"], **arguments})
     for name, repo in repositories.not_listed(profile, given).items():
@@ -430,15 +409,15 @@ def of_plan(profile: dict[str, t.Any] | None, given: Values) -> Problems:
     wrong = functools.partial(Problem, "input.plan")
     if profile is None:
         try:
-            profile = cached.profile_of(chosen["gb10_plan_model"], chosen["gb10_plan_hf_home"], chosen["gb10_plan_revision"], chosen["gb10_plan_ranks"])
+            profile = cached.profile_of(chosen["gb10_plan_model"], chosen["gb10_plan_nodes"])
         except ClusterError as error:
             yield wrong("gb10_plan_model", error.what, remedy=error.remedy)
             return
     for where, what, expected in planning.setting_faults(chosen, math.prod(profile["parallel"][size] for size in ("tensor", "pipeline", "data"))):
         yield wrong(where, what, expected, f"correct {where.partition('[')[0]}")
-    folder = Path(os.path.expanduser(chosen["gb10_plan_to"] or "")).parent
+    folder = Path(os.path.expanduser(chosen["gb10_to"] or "")).parent
     if folder.is_absolute() and not folder.is_dir():
-        yield wrong("gb10_plan_to", f"there is no directory {folder}", remedy=f"mkdir -p {folder}, or name another file")
+        yield wrong("gb10_to", f"there is no directory {folder}", remedy=f"mkdir -p {folder}, or name another file")
 
 
 def of_engine(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> Problems:

@@ -95,7 +95,7 @@ class Command:
             handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND, 0o600)
         except OSError as error:
             raise ClusterError(
-                f"the log {log} cannot be created: {error.strerror}", remedy="Free disk space, or set gb10_report_path.", reason="log"
+                f"the log {log} cannot be created: {error.strerror}", remedy="Free disk space, or set gb10_records_dir.", reason="log"
             ) from error
         with open(handle, "wb") as output:
             try:

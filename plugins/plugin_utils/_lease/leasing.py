@@ -12,8 +12,6 @@ import os
 import shlex
 import typing as t
 
-from ansible.module_utils.parsing.convert_bool import boolean
-
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lock.cluster_locks import BREAK
 from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import Place, why_ended
@@ -27,7 +25,7 @@ Finding = dict[str, t.Any]
 IDS = ("mode.command", "mode.lease", "mode.leased")
 
 #: The requested settings, before any node is contacted.
-DECLARED_READS = {"lease": "gb10_lease", "forget": "gb10_mode_forget", "unit": "gb10_unit"}
+DECLARED_READS = {"lease": "gb10_lease", "allow": "__gb10_allow", "unit": "gb10_unit"}
 READS = {"lease": "gb10_lease", "break_lock": "gb10_break_lock"}
 
 
@@ -62,8 +60,8 @@ def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
         yield wrong(message, remedy="correct its path, or make it executable: chmod +x FILE")
     if first["mode"] == modes.OFF:
         yield wrong("gb10_mode is off, but a lease needs a mode that serves.", remedy=f"-e gb10_mode={modes.CLUSTER} or -e gb10_mode={modes.SINGLES}")
-    if boolean(first["forget"]):
-        yield wrong("gb10_mode_forget removes the declared mode, which a lease has to restore.", remedy="remove gb10_mode_forget")
+    if "forget" in first["allow"]:
+        yield wrong("gb10_allow contains forget, which removes the declared mode that a lease has to restore.", remedy="remove forget from gb10_allow")
     if first["unit"] == "none":
         message = "gb10_unit is none, so the nodes could not end the lease by themselves when this controller is gone."
         yield wrong(message, remedy="remove gb10_unit, or set it to auto or present")

@@ -16,6 +16,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
+from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims
 
 #: What the hub takes for a repository.
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -46,23 +47,26 @@ def weights_gb(root: str) -> float | None:
     return round(sum(sizes) / _GB, 3) if sizes else None
 
 
-def profile_of(repo: str, hf_home: str, revision: str | None = None, ranks: int = 1) -> dict[str, t.Any]:
-    """Return what a memory plan takes to know of a profile, for a model whose config.json is in a hub cache: no arguments, ``ranks`` tensor ranks.
+def profile_of(model: str, nodes: t.Any = None) -> dict[str, t.Any]:
+    """Return the parts of a profile that a memory plan reads, for a model (``org/name`` or ``org/name@revision``) in the hub cache: no arguments, a tensor
+    rank on each of ``nodes``, in the form of ``gb10_plan_nodes``.
 
-    Raises :class:`ClusterError` when it is not there.
+    Raises :class:`ClusterError` when its config.json is not there.
     """
+    repo, _at, revision = model.partition("@")
+    ranks = declared_claims.count_of(nodes)
     if not _REPO.fullmatch(repo):
         raise ClusterError(f"the model is {repo!r}, expected org/name", remedy="Correct gb10_plan_model.", reason="input")
     if not 1 <= ranks <= MOST_RANKS:
-        raise ClusterError(f"the ranks are {ranks}, expected 1 to {MOST_RANKS}", remedy="Correct gb10_plan_ranks.", reason="input")
-    home = os.path.expanduser(hf_home)
-    place = model_files.locate(home, repo, revision)
+        raise ClusterError(f"the ranks are {ranks}, expected 1 to {MOST_RANKS}", remedy="Correct gb10_plan_nodes.", reason="input")
+    home = os.path.expanduser(os.environ.get("HF_HOME") or "~/.cache/huggingface")
+    place = model_files.locate(home, repo, revision or None)
     config = read_json(place.path, "config.json") if place.path else {}
     if not place.path or not config:
         where = place.path or os.path.join(home, "hub", model_files.repo_directory(repo))
         raise ClusterError(
             f"{where}: no config.json of {repo}{f' at {revision}' if revision else ''}, expected a snapshot of it in the hub cache {home}",
-            remedy=f"hf download {repo} config.json model.safetensors.index.json, or name the cache: gb10_plan_hf_home.",
+            remedy=f"hf download {repo} config.json model.safetensors.index.json, or set HF_HOME to the cache.",
             reason="cache",
         )
     size = weights_gb(place.path)

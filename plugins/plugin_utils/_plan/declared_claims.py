@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What tenants, companions and an inventory state about the memory of nodes. This plugin util is PRIVATE to the collection."""
+"""The number of nodes of a plan, and what tenants, companions and an inventory state about their memory. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ NODE_RANGES = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib"
 
 #: Where something is wrong, what, and what was expected.
 Fault = tuple[str, str, str]
+#: The largest number that is a number of nodes and not a size in GiB. No Spark is that small.
+MOST_COUNTED = 16
+
+
+def counted(given: t.Any) -> int:
+    """Return the number of nodes, if that is given in place of their sizes, else 0."""
+    return int(given) if str(given).isdecimal() and int(given) <= MOST_COUNTED else 0
+
+
+def count_of(given: t.Any) -> int:
+    """Return the number of nodes in ``gb10_plan_nodes``: one for a single size, or without any."""
+    return counted(given) or len(given if isinstance(given, list) else str(given or "").split(",")) or 1
 
 
 def tenant_faults(tenants: t.Any) -> list[Fault]:

@@ -242,8 +242,8 @@ def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[component
 def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components.Node]:
     """Return the nodes to plan for: ``number`` usual ones of the profile's class without ``given``, else those given.
 
-    ``given`` is a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with ``node``, ``total_gib`` and maybe
-    ``tenants_gib``, ``available_gib`` and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
+    ``given`` is the number of nodes, a size in GiB for each node, a list of sizes (also with commas between them), or a list of mappings with
+    ``node``, ``total_gib`` and maybe ``tenants_gib``, ``available_gib`` and ``free_at_start_gib``. Raises :class:`ClusterError` with all that is wrong.
     """
     found, wrong = _nodes(given, number, class_gb)
     _refuse(wrong, "Correct them, or leave them out for what the inventory has, or else for both classes of Sparks.")
@@ -253,17 +253,15 @@ def nodes_of(given: t.Any, number: int, class_gb: int | None) -> list[components
 def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[components.Node], list[declared_claims.Fault]]:
     """Return the nodes as :func:`nodes_of`, and what is wrong with those given."""
     usual = plan.CLASS_TOTAL[class_gb or 128]
-    if given is None or given == [] or given == "":
-        given = [usual] * number
+    if given in (None, [], "") or declared_claims.counted(given):
+        given = [usual] * (declared_claims.counted(given) or number)
     elif isinstance(given, str) and "," in given:
         given = [one.strip() for one in given.split(",")]
     elif not isinstance(given, list):
         given = [given] * number
-    wrong: list[declared_claims.Fault] = []
-    found = []
+    wrong, found, known = [], [], ("node", *declared_claims.NODE_RANGES)
     for index, one in enumerate(given):
         row = one if isinstance(one, dict) else {"total_gib": one}
-        known = ("node", *declared_claims.NODE_RANGES)
         wrong += [(f"nodes[{index}].{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
         sizes = {name: declared_claims.gib(row.get(name)) for name in declared_claims.NODE_RANGES}
         for name, (least, most) in declared_claims.NODE_RANGES.items():
@@ -306,10 +304,11 @@ def _refuse(wrong: t.Sequence[declared_claims.Fault], remedy: str) -> None:
 
 def setting_faults(given: t.Mapping[str, t.Any], number: int) -> list[declared_claims.Fault]:
     """Return what is wrong with the settings of the playbook ``plan`` for ``number`` ranks, each with the setting's name."""
-    context = given.get("gb10_plan_context")
-    *_read, wrong = _numbers(None if context == "0" else context, given.get("gb10_plan_concurrency"), given.get("gb10_plan_lengths"))
+    context, *lengths = str(given.get("gb10_plan_context") or 0).split(",")
+    *_read, wrong = _numbers(None if context.strip() == "0" else context, given.get("gb10_plan_concurrency"), lengths)
     wrong += _nodes(given.get("gb10_plan_nodes"), number, None)[1]
-    return [*((f"gb10_plan_{where}", what, expected) for where, what, expected in wrong), *declared_claims.tenant_faults(given.get("gb10_tenants") or [])]
+    named = [(f"gb10_plan_{where.replace('lengths', 'context')}", what, expected) for where, what, expected in wrong]
+    return [*named, *declared_claims.tenant_faults(given.get("gb10_tenants") or [])]
 
 
 def memory_plan(
@@ -336,6 +335,9 @@ def memory_plan(
     asked = claim(profile, serve, context=tokens, concurrency=wanted, config=config, recorded=recorded)
     facts, use, declared_gib = asked.facts, asked.use, asked.declared_gib
     number, class_gb = use.tensor * use.pipeline * use.data, profile["memory"]["class_gb"] or max(plan.CLASS_TOTAL)
+    # A number of nodes alone leaves their sizes to the inventory or to the classes. One that differs from the number of ranks is refused.
+    if declared_claims.counted(nodes) and nodes_of(nodes, number, class_gb):
+        nodes = None
     nodes = nodes or declared_claims.of_inventory(inventory or {}, number)
 
     def planned(on: list[components.Node], search: bool = True) -> dict[str, t.Any]:

@@ -50,7 +50,7 @@ NO_RDMA = (
 )
 OUTSIDE = (
     "keep {} out of what names interfaces (gb10_control_interface, gb10_fabric_interfaces; GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME in gb10_host_env), "
-    "then run with -e gb10_allow_restart=true"
+    "then run with -e gb10_allow=restart"
 )
 
 #: Interfaces that lead to no other machine.

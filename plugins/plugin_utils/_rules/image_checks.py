@@ -79,8 +79,8 @@ def capabilities_granted(node: Node, arguments: Arguments, limits: Arguments) ->
 
 @check
 def space(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The disks of images and models have the free space that the inventory asks for."""
-    floor = node.needs["disk_gib"]
+    """The disks of images and models have enough free space."""
+    floor = limits["least_gib"]
     places = {node.get("docker.root_dir"): node.get("docker.root_free_bytes")} if node.get("docker.reachable") else {}
     for path, disk in node.get("disk").items():
         if disk is None:

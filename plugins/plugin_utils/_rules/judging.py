@@ -238,7 +238,7 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "model_size_known": any(one["gib"] is not None for one in repositories),
         # Records from before there were these settings lack them.
         "hub_token": settings.get("hub_token", False),
-        "allow_restart": settings.get("allow_restart", False),
+        "allow": settings.get("allow", []),
         "image_copy": "never" if "@" in profile["image"]["tag"] else settings.get("image_copy", "never"),
         "kv_cache": settings.get("kv_cache", "profile"),
         "tenants": settings.get("tenants", []),
@@ -379,7 +379,6 @@ NO_NEEDS: dict[str, t.Any] = {
     "cluster": "",
     "companions": [],
     "devices": [],
-    "disk_gib": 0,
     "fabric_fallback": "none",
     "fabric_interfaces": [],
     "gpus_asked": True,

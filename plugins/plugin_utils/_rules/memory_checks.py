@@ -33,7 +33,7 @@ def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Fa
 
     A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
     """
-    if node.engine_live and not node.needs["allow_restart"]:
+    if node.engine_live and "restart" not in node.needs["allow"]:
         return
     readable(node)
     memory, total, available = node.needs["memory"], node.get("memory.total_mb"), available_mb(node)
@@ -158,7 +158,7 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
     A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
     """
-    if node.engine_live and not node.needs["allow_restart"]:
+    if node.engine_live and "restart" not in node.needs["allow"]:
         return
     readable(node)
     total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB

@@ -20,7 +20,7 @@ SETTINGS = {
     "api_address": "gb10_api_address",
     "api_port": "gb10_api_port",
     "ray_port": "gb10_ray_port",
-    "master_port": "gb10_master_port",
+    "master_port": "__gb10_master_port",
     "fabric_interfaces": "gb10_fabric_interfaces",
     "rdma_devices": "gb10_rdma_devices",
     "fabric_fallback": "gb10_fabric_fallback",
@@ -33,10 +33,8 @@ SETTINGS = {
     "model_copy": "gb10_model_copy",
     "image_copy": "gb10_image_copy",
     "hub_token": "__gb10_hub_token",
-    "disk_gib": "gb10_disk_floor_gib",
     "serve_arguments": "__gb10_asked_arguments",
-    "replace_stale": "gb10_replace_stale",
-    "allow_restart": "gb10_allow_restart",
+    "allow": "__gb10_allow",
     "kv_cache": "gb10_kv_cache",
     "tenants": "gb10_tenants",
     "companions": "gb10_companions",
@@ -46,6 +44,10 @@ SETTINGS = {
 }
 
 
+#: The setting that chooses each port that a head may need.
+PORTS = {"api_port": "gb10_api_port", "ray_port": "gb10_ray_port", "master_port": "gb10_ray_port_range"}
+
+
 def of_nodes(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
     """Return what the rules ask of each node; ``ports`` are those (words of :data:`SETTINGS`) that the head must have free, or hold itself."""
     found = {}
@@ -53,12 +55,12 @@ def of_nodes(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
         head = node == answer["head_host"]
         found[node] = {
             **{word: answer[word] for word in SETTINGS},
-            **{word: int(answer[word]) for word in ("memlock", "disk_gib")},
-            **{word: boolean(answer[word]) for word in ("allow_restart", "offline", "replace_stale", "hub_token")},
+            "memlock": int(answer["memlock"]),
+            **{word: boolean(answer[word]) for word in ("offline", "hub_token")},
             "head": head,
             "peers": [other["address"] for name, other in answers.items() if name != node],
             "api_address": answer["api_address"] if head else "",
-            "ports": {SETTINGS[word]: int(answer[word]) for word in ports} if head else {},
+            "ports": {PORTS[word]: int(answer[word]) for word in ports} if head else {},
         }
     return found
 

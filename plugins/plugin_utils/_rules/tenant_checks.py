@@ -37,7 +37,7 @@ def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         stale = all(classify.is_gcs(listener["process"]) and listener["container"] for listener in foreign)
         if foreign and stale is arguments["stale_heads"]:
             who = "; ".join(holder(listener) for listener in foreign)
-            cannot = "gb10_replace_stale is not true" if stale and not node.needs["replace_stale"] else ""
+            cannot = "gb10_allow lacks stale_head" if stale and "stale_head" not in node.needs["allow"] else ""
             yield Fault(who, f"port {port} free", {"port": port, "variable": name, "who": who}, cannot=cannot)
 
 

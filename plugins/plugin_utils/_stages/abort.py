@@ -114,7 +114,7 @@ def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str
         return (
             "The engine runs on: nothing proves that it cannot serve, and one that is killed can keep memory that only a reboot brings back."
             " To go on waiting run the same play again, which takes it over;"
-            " to stop it run the playbook teardown with -e gb10_interrupt_requests=true."
+            " to stop it run the playbook teardown with -e gb10_allow=interrupt."
         )
     if not kept:
         return f"Engine and containers of this cluster are stopped{' on the other nodes' if elsewhere else ''}; the next run replaces them."

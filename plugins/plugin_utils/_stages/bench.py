@@ -23,9 +23,7 @@ READS = {
     "client": "gb10_bench_host",
     "suite": "gb10_bench_suite",
     "concurrency": "gb10_bench_concurrency",
-    "input": "gb10_bench_input",
-    "output": "gb10_bench_output",
-    "prompts": "gb10_bench_prompts",
+    "tokens": "gb10_bench_tokens",
 }
 
 
@@ -79,17 +77,8 @@ def length_findings(cases: t.Iterable[dict[str, t.Any]], context: int, head: str
     most = max((one["input_len"] + one["output_len"] for one in cases), default=0)
     if not context or most <= context:
         return []
-    return [
-        finding(
-            "bench.length",
-            head,
-            "block",
-            f"{most} tokens of prompt and answer do not fit the context of {context}.",
-            measured=most,
-            needed=context,
-            remedy="lower gb10_bench_input or gb10_bench_output",
-        )
-    ]
+    message = f"{most} tokens of prompt and answer do not fit the context of {context}."
+    return [finding("bench.length", head, "block", message, measured=most, needed=context, remedy="lower gb10_bench_tokens")]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -101,12 +90,8 @@ def judge(answers: Answers, run: Run) -> Outcome:
     argv, client = info["engine"]["argv"], first["client"] or ""
     length = word_after(argv, "--max-model-len")
     context = int(length) if length.isdigit() else 0
-    cases = rows.cases(
-        {
-            **{"context": context, "suite": first["suite"], "concurrency": numbers(first["concurrency"])},
-            **{word: int(first[word]) for word in ("input", "output", "prompts")},
-        }
-    )
+    prompt, answer = map(int, first["tokens"].split("/"))
+    cases = rows.cases({"context": context, "suite": first["suite"], "concurrency": numbers(first["concurrency"]), "input": prompt, "output": answer})
     found = refusals(info, head)
     if all(one["verdict"] == "pass" for one in found):
         found += [*client_findings(client, head, answers), *length_findings(cases, context, head)]

@@ -23,7 +23,7 @@ MIB_IN_GIB = 1024
 #: Ids of findings that are made here.
 IDS = ("companion.ended", "companion.healthy", "companion.runs")
 READS = {"companions": "gb10_companions", "mode": "__gb10_mode", "stop_grace": "gb10_stop_grace"}
-KILL = "-e gb10_kill_companions=true"
+KILL = "-e gb10_allow=kill_companions"
 #: What a row has for comparing alone; values of variables are among it.
 MADE_OF = ("spec", "fields")
 #: How the reason of a replacement begins.

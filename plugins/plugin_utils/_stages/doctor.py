@@ -13,14 +13,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.node_settings import SETTINGS
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
-READS = {word: SETTINGS[word] for word in ("cluster", "disk_gib", "rules", "silenced")}
+READS = {word: SETTINGS[word] for word in ("cluster", "rules", "silenced")}
 
 
 def evidence(answers: Answers) -> dict[str, dict[str, t.Any]]:
     """Return by node what the rules of the doctor judge."""
     asked = {}
     for node, answer in answers.items():
-        settings = {"rules": answer["rules"] or {}, "silenced": answer["silenced"] or [], "disk_gib": int(answer["disk_gib"] or 20)}
+        settings = {"rules": answer["rules"] or {}, "silenced": answer["silenced"] or []}
         info = answer["info"] or {}
         zombies = info.get("zombies") or {}
         asked[node] = {

@@ -77,7 +77,7 @@ def _other_ids(ids: dict[str, str], tag: str, copy: str, live: bool) -> list[Fin
             + (", and stays while its engine serves; what it contains is compared instead." if live else "."),
             measured=ids[node],
             needed=wanted,
-            remedy="run with --tags image -e gb10_allow_restart=true: one image is copied to the others, over the fabric",
+            remedy="run with --tags image -e gb10_allow=restart: one image is copied to the others, over the fabric",
         )
         for node in others
     ]
@@ -99,7 +99,7 @@ def _unequal(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
                 f"{len(differing)} field(s) differ: {table.some(detail, '; ')}." if differing else f"the image holds and takes what that of {first} does.",
                 measured={name: fields.get(name) for name in differing},
                 needed={name: reference.get(name) for name in differing},
-                remedy="run with --tags image -e gb10_rebuild_image=true, or take the same image.base on every node" if differing else "",
+                remedy="run with --tags image -e gb10_allow=rebuild, or take the same image.base on every node" if differing else "",
             )
         )
     return found

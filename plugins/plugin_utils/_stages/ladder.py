@@ -20,13 +20,15 @@ SCHEMA = 1
 READS = {
     "head": "gb10_head_host",
     "cluster": "gb10_cluster_name",
-    "floor_gib": "gb10_ladder_floor_gib",
-    "sshd_ms": "gb10_ladder_sshd_ms",
     "climb": "__ladder_climb",
     "error": "__ladder_error",
     "image": "__image_contract",
 }
 MIB_IN_GIB = 1024
+#: GiB that must stay available on each node on every rung: the ladder of an owner of two Sparks gave up at 4.
+FLOOR_GIB = 4
+#: Milliseconds for the greeting of a node's sshd: half of what Ansible waits for a login. The time on a loaded Spark is unknown.
+SSHD_MS = 5000
 
 
 def error_of(answers: Answers, word: str = "error") -> str:

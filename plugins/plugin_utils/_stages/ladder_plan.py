@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible.module_utils.parsing.convert_bool import boolean
-
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import plan
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._records import climbs
 from ansible_collections.gb10.cluster.plugins.plugin_utils._ladder import recorded
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
+from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import ladder
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 Finding = dict[str, t.Any]
@@ -28,14 +27,12 @@ READS = {
     **recorded.READS,
     "head": "gb10_head_host",
     "rungs": "gb10_ladder_rungs",
-    "consent": "gb10_ladder",
-    "floor_gib": "gb10_ladder_floor_gib",
-    "sshd_ms": "gb10_ladder_sshd_ms",
-    "prompt_s": "gb10_ladder_prompt_seconds",
+    "allow": "__gb10_allow",
+    "prompt_s": "__bench_prompt_seconds",
     "start_s": "gb10_serve_timeout",
     "memory_s": "gb10_memory_wait_timeout",
     "grace_s": "gb10_stop_grace",
-    "answer_s": "gb10_answer_timeout",
+    "answer_s": "__gb10_answer_timeout",
 }
 
 #: Minutes of a start of a large model on two Sparks, from clean nodes to the first answer: about 15 (Qwen3-235B) and 18 (MiniMax-M2.7), each reported by
@@ -134,7 +131,7 @@ def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
     elif (answer["look"].get("ladder")) is None:
         said = next((one["error"] for one in answer["look"]["errors"] if one["section"] == "ladder"), "it could not be read")
         yield finding("ladder.look", node, "block", f"the record of earlier climbs: {said}.", remedy="remove that file: this climb writes it again")
-    sshd, limit = answer["sshd"] or {}, int(answer["sshd_ms"])
+    sshd, limit = answer["sshd"] or {}, ladder.SSHD_MS
     if not answered(answer["sshd"]) or not sshd.get("address"):
         said = "; ".join(sshd.get("errors") or ["it was not asked"])
         yield finding(
@@ -198,7 +195,7 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
         f"Starts: {len(rungs) + 1} at most, one a rung and one back to the last good one{'; the engine that serves now is stopped first' if live else ''}.",
         f"Time: {times[0]}; at most {times[1]} minutes.",
         "It stops at the first bad sign: a start that fails, a prompt or a question that is not answered, an act of the guard,"
-        f" less than {first['floor_gib']} GiB available, sshd slower than {first['sshd_ms']} ms, a line of kernel or driver."
+        f" less than {ladder.FLOOR_GIB} GiB available, sshd slower than {ladder.SSHD_MS} ms, a line of kernel or driver."
         " Then the last good rung is started again.",
         "Risk: a context that does not fit can hang a node until you power-cycle it, and memory that is not released takes a reboot (both reported"
         " by owners). Stay near the node, or have a remote power switch.",
@@ -245,7 +242,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "began": run.now.timestamp(),
     }
     if run.path and os.path.lexists(run.path):
-        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_ladder_to.")
-    if not boolean(first["consent"]):
-        lines.append("To climb: -e gb10_ladder=true")
+        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_to.")
+    if "ladder" not in first["allow"]:
+        lines.append("To climb: -e gb10_allow=ladder")
     return Outcome("Ladder", found, lines=lines, returns=returns)

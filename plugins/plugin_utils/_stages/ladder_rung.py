@@ -23,7 +23,7 @@ Step = dict[str, t.Any]
 UNJUDGED = ("mlx5", "removed", "pcie", "firmware")
 
 
-def _memory(node: str, seen: dict[str, t.Any], floor_gib: int) -> Finding:
+def _memory(node: str, seen: dict[str, t.Any]) -> Finding:
     lowest = seen["lowest_mb"]
     if lowest is None:
         return finding(
@@ -31,26 +31,26 @@ def _memory(node: str, seen: dict[str, t.Any], floor_gib: int) -> Finding:
             node,
             "unknown",
             "the guard recorded no memory figures for this rung.",
-            needed=floor_gib,
+            needed=ladder.FLOOR_GIB,
             remedy="see the guard on the node: systemctl status gb10-guard",
         )
     said = f"{lowest / ladder.MIB_IN_GIB:.1f} GiB were available at the least, after {seen['lowest_after_s']:.0f} s"
-    low = lowest < floor_gib * ladder.MIB_IN_GIB
-    remedy = "lower gb10_ladder_floor_gib only for a reason: an owner's ladder failed at 4 GiB" if low else ""
+    low = lowest < ladder.FLOOR_GIB * ladder.MIB_IN_GIB
+    remedy = "use a shorter context, or free memory on this node" if low else ""
     return finding(
-        "ladder.memory", node, "block" if low else "pass", f"{said}.", measured=round(lowest / ladder.MIB_IN_GIB, 1), needed=floor_gib, remedy=remedy
+        "ladder.memory", node, "block" if low else "pass", f"{said}.", measured=round(lowest / ladder.MIB_IN_GIB, 1), needed=ladder.FLOOR_GIB, remedy=remedy
     )
 
 
-def _sshd(node: str, sshd: dict[str, t.Any] | None, limit: int, asked: bool) -> t.Iterator[Finding]:
+def _sshd(node: str, sshd: dict[str, t.Any] | None, asked: bool) -> t.Iterator[Finding]:
     if not asked:
         return
     if not answered(sshd) or sshd is None or not sshd.get("samples_ms"):
         said = "; ".join((sshd or {}).get("errors") or []) or str((sshd or {}).get("msg") or "sshd was not checked")
-        yield finding("ladder.sshd", node, "unknown", f"sshd's response time is unknown: {said}.", needed=limit, remedy="see the node's load and its sshd")
+        yield finding("ladder.sshd", node, "unknown", f"sshd's response time is unknown: {said}.", needed=ladder.SSHD_MS, remedy="see the node's load and its sshd")
         return
     worst, lost = sshd["worst_ms"], sshd["samples_ms"].count(None)
-    slow = worst is None or worst > limit
+    slow = worst is None or worst > ladder.SSHD_MS
     said = f"{lost} of {len(sshd['samples_ms'])} greetings of sshd did not come" if worst is None else f"sshd greeted after {worst} ms at the longest"
     yield finding(
         "ladder.sshd",
@@ -58,7 +58,7 @@ def _sshd(node: str, sshd: dict[str, t.Any] | None, limit: int, asked: bool) -> 
         "block" if slow else "pass",
         f"{said}.",
         measured=worst,
-        needed=limit,
+        needed=ladder.SSHD_MS,
         remedy="use a shorter context: a node whose sshd does not answer cannot be reached" if slow else "",
     )
 
@@ -73,7 +73,7 @@ def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterato
         yield finding("ladder.reboot", node, "block", "the node rebooted during this rung.", remedy="see status --tags postmortem for its last minute")
         return
     seen = look["seen"]
-    yield _memory(node, seen, int(answer["floor_gib"]))
+    yield _memory(node, seen)
     acts, active = seen["acts"], look["guard"]["active"]
     verdict, said = {
         True: ("pass", "the guard took no action"),
@@ -95,7 +95,7 @@ def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterato
     lines = [text for kind, text in seen["kernel"] if kind not in UNJUDGED]
     verdict, said = ("block", f"the kernel said: {'; '.join(lines[:3])}") if lines else ("pass", "the kernel said nothing of memory or GPU")
     yield finding("ladder.kernel", node, verdict, f"{said}.", measured=lines, remedy="the playbook explain knows such lines" if lines else "")
-    yield from _sshd(node, answer["sshd"], int(answer["sshd_ms"]), asked)
+    yield from _sshd(node, answer["sshd"], asked)
 
 
 def why(found: t.Iterable[Finding], silenced: t.Collection[str] = ()) -> list[str]:

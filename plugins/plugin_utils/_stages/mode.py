@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import typing as t
 
-from ansible.module_utils.parsing.convert_bool import boolean
-
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
@@ -29,7 +27,7 @@ IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled",
 READS = {
     **mode_plan.READS,
     "return_asked": "gb10_mode_return",
-    "forget": "gb10_mode_forget",
+    "allow": "__gb10_allow",
     "decided": "__mode_decided",
     "returning": "__mode_returning",
     "errors": "__mode_errors",
@@ -168,7 +166,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     record = {"mode": end.mode, "phase": end.phase, "reason": end.reason, "clusters": end.clusters, "event": f"{end.event}{took}"}
     # What was never declared before a lease is not declared after it.
     undone = bool(lease) and not lease["keeps"] and not first["decided"]["before"]
-    if end.phase == modes.SETTLED and end.mode == modes.OFF and (boolean(first["forget"]) or undone):
+    if end.phase == modes.SETTLED and end.mode == modes.OFF and ("forget" in first["allow"] or undone):
         record = {"state": "absent"}
     if run.check_mode:
         return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record, "command": ""})

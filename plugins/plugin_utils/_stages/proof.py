@@ -165,7 +165,7 @@ def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Find
     verdict, remedy, message = "pass", "", f"{asked}, none answers{'' if routes['listed'] else '; the engine does not list its own'}."
     if routes["open"] and not guarded:
         verdict, message = "warn", f"{opened} The engine was started before the collection guarded them."
-        remedy = "restart it while it is idle: --tags serve -e gb10_allow_restart=true; until then keep gb10_api_port behind a firewall"
+        remedy = "restart it while it is idle: --tags serve -e gb10_allow=restart; until then keep gb10_api_port behind a firewall"
     elif routes["open"]:
         verdict, message = "block", opened
         remedy = "use another front end: this one ignores --middleware (VLLM_USE_RUST_FRONTEND?); or keep gb10_api_port behind a firewall"
@@ -196,7 +196,7 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
                 f"rank {rank['pid']}: {detail}." if wrong else f"rank {rank['pid']} carries all {len(expected)} forwarded variables.",
                 measured=wrong,
                 needed=shown,
-                remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true" if wrong else "",
+                remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow=restart" if wrong else "",
             )
         )
         found.append(
@@ -237,7 +237,7 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
         if len(set(values.values())) > 1:
             shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
             message = f"{name} differs between the live ranks: {listed(shown)}."
-            again = f"--tags {needs['stage']},serve -e gb10_allow_restart=true"
+            again = f"--tags {needs['stage']},serve -e gb10_allow=restart"
             found.append(
                 finding(
                     "proof.env_same",
@@ -273,7 +273,7 @@ def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], nee
     return judged(
         "warn" if container["entrypoint_bypassed"] else "block",
         f'{held} instead of {", ".join(want)}: kernels that are compiled on the node fail ("the provided PTX was compiled with an unsupported toolchain").',
-        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true",
+        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow=restart",
     )
 
 
@@ -288,7 +288,7 @@ def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) 
         f"the container can read {', '.join(seen)}." if seen else "the container sees no token of the hub.",
         measured=seen,
         needed=[],
-        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true; and revoke that token" if seen else "",
+        remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow=restart; and revoke that token" if seen else "",
     )
 
 
@@ -304,7 +304,7 @@ def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
 
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
     """Devices, capabilities, entrypoint and memlock as they are in force in the container."""
-    again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow_restart=true"
+    again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow=restart"
     bypassed, have, want = container["entrypoint_bypassed"], container["memlock_bytes"], needs["memlock"]
     fits = have == -1 or (want != -1 and have >= want)
     return [

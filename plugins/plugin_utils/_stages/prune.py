@@ -19,4 +19,4 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Show what could go. ``settings`` has ``remove``, whether it goes."""
     found = {node: answer["found"] for node, answer in answers.items()}
     advice = any(answer["candidates"] for answer in found.values()) and not boolean(run.settings["remove"])
-    return Outcome("Prune", lines=[*leavings.lines(found), *(["To remove all of it: -e gb10_prune=true"] if advice else [])])
+    return Outcome("Prune", lines=[*leavings.lines(found), *(["To remove all of it: -e gb10_allow=remove"] if advice else [])])

@@ -65,7 +65,7 @@ def _token(came: str, version: str) -> Finding:
         return wrong(
             "block",
             f"Ray {version} answers requests without the token: anyone who reaches it can run programs on every node.",
-            remedy=f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true",
+            remedy=f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow=restart",
         )
     return wrong(
         "unknown",

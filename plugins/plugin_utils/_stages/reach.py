@@ -19,7 +19,7 @@ IDS = ("teardown.lost",)
 #: Nothing but what the task names.
 READS: dict[str, str] = {}
 #: How to clear the nodes that answer when others do not.
-WITHOUT_LOST = "-e gb10_ignore_unreachable=true"
+WITHOUT_LOST = "-e gb10_allow=lost_node"
 
 
 def lost(reached: dict[str, dict[str, t.Any]], ignore: bool) -> list[Finding]:

@@ -27,7 +27,7 @@ READS = {
     "declared": "gb10_companions",
     "mode": "__gb10_mode",
     "reached": "__gb10_head_reached",
-    "probe_seconds": "gb10_status_seconds",
+    "probe_seconds": "__gb10_status_seconds",
 }
 
 

@@ -275,12 +275,12 @@ def refusal(repo: str, revision: str, page: str, token: bool, answer: t.Any) -> 
     status, code = answer.status_code, answer.headers.get("X-Error-Code", "")
     words = answer.headers.get("X-Error-Message", "")
     said, where = f"the hub answers {status}", page
-    give = "set gb10_hf_token_file (or gb10_hf_token) to a token of an account that may read it"
+    give = "set gb10_hf_token_file to a file with a token of an account that may read it"
     if code == "GatedRepo":
         what = f"{said}: {repo} is gated, and " + ("the account of this token was not given access" if token else "no token was given")
         return problem(what, where, "an account that was given access", f"Accept the terms at {page}, and {give}.")
     if "Invalid credentials" in words or (status == 401 and token):
-        remedy = "Make a new one at the hub, and set gb10_hf_token_file to it."
+        remedy = "Make a new one at the hub, and put it into gb10_hf_token_file."
         return problem(f"{said}: it does not know this token", where, "a token that is valid", remedy)
     if code == "RevisionNotFound":
         remedy = f"Correct revision in the profile; see {page}/commits/main."

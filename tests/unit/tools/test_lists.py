@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.renamed import RENAMED
+
 ROOT = Path(__file__).resolve().parents[3]
 
 #: A verb that reads the nodes' clocks: every file that a person writes for it, with two settings of its own.
@@ -46,6 +48,8 @@ argument_specs:
 MOST = 8
 #: The most modules that anybody may use, and that only the collection's roles call.
 MOST_MODULES, MOST_INTERNAL = 25, 10
+#: The most settings that a user can find.
+MOST_SETTINGS = 110
 
 
 @pytest.fixture
@@ -89,6 +93,10 @@ def test_modules_are_few_and_internal_ones_are_in_no_list(lists):
     assert {*public, *internal} == {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
     made = lists.lists()
     assert not [name for name in internal if f"    - {name}\n" in made[lists.RUNTIME] or f"| `{name}` |" in made[lists.INDEX]]
+
+
+def test_settings_are_few_and_no_old_name_is_one(lists):
+    assert len(lists.settings()) <= MOST_SETTINGS and not set(RENAMED) & set(lists.settings())
 
 
 def test_the_lists_are_as_the_tool_writes_them(lists):

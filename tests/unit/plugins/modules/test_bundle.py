@@ -251,7 +251,7 @@ def test_an_import_that_was_killed_goes_on(pair: Pair, monkeypatch: pytest.Monke
 def test_a_program_ends_with_the_module_and_in_time(pair: Pair) -> None:
     with pytest.raises(ClusterError, match="not done in time") as caught:
         programs.Watch(0.2, lambda _text: None).run(["sleep", "60"])
-    assert "gb10_bundle_timeout" in caught.value.remedy
+    assert "gb10_transfer_timeout" in caught.value.remedy
     source = "import os, sys; sys.path.insert(0, sys.argv[1]); from ansible_collections.gb10.cluster.plugins.module_utils._bundle import programs; "
     source += "programs.Watch(60, lambda _text: os.write(1, b'.')).run(['sleep', '61.5'])"
     argv = [sys.executable, "-c", source, next(path for path in sys.path if (Path(path) / "ansible_collections/gb10/cluster").exists())]
@@ -289,7 +289,7 @@ def test_another_image_of_the_name_keeps_it_until_it_is_told_to_give_it(pair: Pa
     theirs = pair.two.build(NODE, None, {"opt/theirs": b"1"})
     with pytest.raises(ClusterError, match="gb10/engine:ray") as caught:
         pair.bring()
-    assert "gb10_bundle_replace=true" in caught.value.remedy and list(pair.two.tags) == [NODE] and pair.two.id_of(NODE) == theirs and not pair.target.exists()
+    assert "gb10_allow=names" in caught.value.remedy and list(pair.two.tags) == [NODE] and pair.two.id_of(NODE) == theirs and not pair.target.exists()
     assert pair.bring(replace=True)["changed"] and pair.two.id_of(NODE) == pair.image_id
 
 

@@ -100,7 +100,7 @@ def test_any_other_end_is_a_failure_with_its_words(call: t.Any, looks: list[t.An
 def test_a_download_that_does_not_end_is_given_up_with_what_was_last_seen(call: t.Any) -> None:
     with pytest.raises(WaitTimeout, match="did not end within 1 s; last seen: 0.5 of 1.0 GiB") as raised:
         call(Engine((RUNS, '{"progress": 536870912, "of": 1073741824}')), timeout=1)
-    assert "gb10_download_timeout" in raised.value.remedy
+    assert "gb10_transfer_timeout" in raised.value.remedy
 
 
 @pytest.mark.parametrize("log", ["", "[]", '{"progress": "x", "of": 1}', '{"progress": 1', '{"progress": 1}', '{"failed": {}'])

@@ -252,9 +252,9 @@ SETTINGS = {
 
 
 def test_from_answers_to_table_and_record_through_ansible(node, tmp_path):
-    record = tmp_path / "fabric.json"
+    record = tmp_path / "gb10-fabric.json"
     answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
-    code, output = play(tmp_path, WHOLE, **SETTINGS, gb10_fabric_path=str(record), **answers)
+    code, output = play(tmp_path, WHOLE, **SETTINGS, gb10_records_dir=str(tmp_path), **answers)
     assert code == 0, output
     assert "changed=0" in output and "changed=1" not in output
     kept = json.loads(record.read_text())
@@ -264,10 +264,10 @@ def test_from_answers_to_table_and_record_through_ansible(node, tmp_path):
 
 
 def test_a_slow_link_stops_the_play_after_all_were_judged(node, tmp_path):
-    record = tmp_path / "fabric.json"
+    record = tmp_path / "gb10-fabric.json"
     answers = {"answer": "{{ answers[inventory_hostname] }}", "answers": {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}}
     rules = {"probe.tcp_capped": {"least_gbits": 99999}}
-    code, output = play(tmp_path, WHOLE, **{**SETTINGS, "gb10_rules": rules}, gb10_fabric_path=str(record), **answers)
+    code, output = play(tmp_path, WHOLE, **{**SETTINGS, "gb10_rules": rules}, gb10_records_dir=str(tmp_path), **answers)
     assert code != 0
     kept = json.loads(record.read_text())
     assert {(found["id"], found["node"], found["verdict"]) for found in kept["findings"]} == {
@@ -278,10 +278,10 @@ def test_a_slow_link_stops_the_play_after_all_were_judged(node, tmp_path):
 
 
 def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):
-    record = tmp_path / "fabric.json"
+    record = tmp_path / "gb10-fabric.json"
     apart = {f"spark-{number}": answer(number, f"127.0.{number}.1") for number in (1, 2)}
     apart["spark-2"]["interfaces"][0]["networks"][0]["network"] = "127.9.0.0/16"
-    code, output = play(tmp_path, WHOLE, **SETTINGS, gb10_fabric_path=str(record), answer="{{ answers[inventory_hostname] }}", answers=apart)
+    code, output = play(tmp_path, WHOLE, **SETTINGS, gb10_records_dir=str(tmp_path), answer="{{ answers[inventory_hostname] }}", answers=apart)
     assert code != 0
     (found,) = json.loads(record.read_text())["findings"]
     assert (found["id"], found["verdict"]) == ("probe.measured", "unknown") and "no subnet in common" in found["message"]

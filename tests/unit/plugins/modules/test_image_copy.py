@@ -392,7 +392,7 @@ def test_a_source_that_cannot_be_reached_is_a_reason_to_build(pair: Pair) -> Non
     pair.end()
     with pytest.raises(ClusterError, match="cannot be reached") as caught:
         pair.copy(served)
-    assert "gb10_image_port" in caught.value.remedy
+    assert "gb10_copy_port" in caught.value.remedy
     result = pair.copy(served, required=False)
     assert (result["able"], result["changed"], result["verdict"]) == (False, False, "warn")
 
@@ -413,7 +413,7 @@ def test_a_port_that_is_taken_is_named(pair: Pair) -> None:
         taken.listen(1)
         with pytest.raises(ClusterError, match=f"port {pair.port} of 127.0.0.1 is in use") as caught:
             pair.serve()
-    assert "gb10_image_port" in caught.value.remedy and not pair.commands
+    assert "gb10_copy_port" in caught.value.remedy and not pair.commands
 
 
 def test_an_image_that_is_not_there_cannot_be_given(pair: Pair) -> None:

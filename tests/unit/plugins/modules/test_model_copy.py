@@ -436,7 +436,7 @@ def test_a_copy_that_hangs_ends_and_leaves_nothing_running(pair: Pair) -> None:
     wire = pair.serve()
     wire.plan = {"silent": True}
     error = refused(pair, timeout=1)
-    assert error.reason == "slow" and "gb10_copy_timeout" in error.remedy
+    assert error.reason == "slow" and "gb10_transfer_timeout" in error.remedy
     pair.serve()
     assert pair.call()["changed"] and tree(pair.target) == tree(pair.source)
 

@@ -219,7 +219,7 @@ def test_the_rules_can_judge_a_node_in_depth(call, gb10, node):
     settings = {
         "head": True, "cluster": "gb10", "address": "127.0.0.1", "peers": ["192.168.100.12"], "api_address": "127.0.0.1", "ports": {"gb10_api_port": 8000},
         "fabric_interfaces": ["lo"], "rdma_devices": [], "fabric_fallback": "tcp", "devices": ["/dev/null"], "container_gpus": "all", "memlock": -1,
-        "model_root": "/", "offline": False, "disk_gib": 0, "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [],
+        "model_root": "/", "offline": False, "serve_arguments": {}, "allow": [], "rules": {"disk.free": {"least_gib": 0, "why": "a test"}}, "silenced": [],
     }
     run = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
     record = judging.judge({"spark-1": {"info": result, "zombies": {"findings": []}, "settings": settings}}, profile, run)

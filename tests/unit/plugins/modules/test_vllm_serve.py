@@ -273,7 +273,7 @@ def test_requests_are_interrupted_only_where_that_is_allowed(node, wanted, check
         node.requests = requests
         with pytest.raises(ClusterError, match=rf"the live engine \(run 20260101T000000Z-0001\) would be stopped, but {why}") as caught:
             node.work(api, check_mode, **wanted)
-        assert "gb10_interrupt_requests=true" in caught.value.remedy
+        assert "gb10_allow=interrupt" in caught.value.remedy
         assert caught.value.details["requests_running"] == requests
         assert caught.value.verdict == ("block" if requests else "unknown")
     assert {name for name, _args, _timeout in api.called} == {"status"}
@@ -422,7 +422,7 @@ def test_a_broken_note_of_a_live_engine_is_unknown(node):
     api = Api(status={**LIVE, "unreadable": "run.json cannot be read"}, stop=STOPPED)
     with pytest.raises(UnknownState, match="run.json is not JSON") as caught:
         node.work(api)
-    assert "teardown" in caught.value.remedy and "gb10_allow_restart=true -e gb10_interrupt_requests=true" in caught.value.remedy
+    assert "teardown" in caught.value.remedy and "gb10_allow=interrupt,restart" in caught.value.remedy
     node.requests = None
     assert node.work(api, state="stopped", interrupt_requests=True)["changed"]
     assert node.work(api, allow_restart=True, interrupt_requests=True)["run_id"] == node.started[0]
@@ -512,7 +512,7 @@ def test_a_launcher_that_lies_ends_no_engine(node, monkeypatch):
     with pytest.raises(UnknownState, match="the launcher reports that the engine ended, but its process 48121 still runs") as caught:
         node.work(api, state="stopped")
     assert caught.value.reason == "tampered" and not api.stopped
-    assert "teardown with -e gb10_interrupt_requests=true" in caught.value.remedy
+    assert "teardown with -e gb10_allow=interrupt" in caught.value.remedy
     result = node.work(api, state="stopped", interrupt_requests=True)
     assert api.stopped == [("c" * 64, BASE["stop_grace"])] and "its process 48121 still runs" in result["msg"]
 
@@ -534,7 +534,7 @@ def test_a_launcher_that_gives_no_answer_keeps_its_container_without_consent(nod
     for more in ({"state": "stopped"}, {"interrupt_requests": True, "allow_restart": True}):
         with pytest.raises(UnknownState, match="ended with code 1 and no answer") as caught:
             node.work(api, **more)
-        assert "teardown with -e gb10_interrupt_requests=true" in caught.value.remedy
+        assert "teardown with -e gb10_allow=interrupt" in caught.value.remedy
     assert not api.stopped and node.started == []
 
 

@@ -189,9 +189,8 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
             "connection": "local",
             "vars": {
                 "gb10_state_dir": str(node.root / "{{ inventory_hostname }}"),
-                "gb10_baseline_max_uptime": 2000,
-                "gb10_baseline_force": True,
-                "gb10_baseline_dir": str(node.root / "kept"),
+                "__gb10_allow": ["baseline"],
+                "__gb10_records": str(node.root / "kept"),
             },
             "module_defaults": {
                 "gb10.cluster.cluster_record": {name: options(node)[name] for name in ("roots", "docker_socket", "docker_timeout", "tool_timeout")}
@@ -208,10 +207,10 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
     command = ["playbook", "-i", "spark-1,spark-2,", str(book)]
     checked = through_ansible.run(*command, "--check", "--diff")
     assert checked.rc == 0, checked.out
-    assert "would be written to" in checked.stdout and not (node.root / "spark-1").exists() and not (node.root / "kept").exists()
+    assert "would be written to" in checked.stdout and not (node.root / "spark-1").exists() and not (node.root / "kept-baseline").exists()
     done = through_ansible.run(*command)
     assert done.rc == 0, done.out
-    files = sorted(path.name for path in (node.root / "kept").iterdir())
+    files = sorted(path.name for path in (node.root / "kept-baseline").iterdir())
     assert files == ["baseline-spark-1.json", "baseline-spark-2.json"]
-    content = json.loads((node.root / "kept/baseline-spark-1.json").read_text())
+    content = json.loads((node.root / "kept-baseline/baseline-spark-1.json").read_text())
     assert content == json.loads((node.root / "spark-1/baseline.json").read_text()) and content["unexplained_mb"] == 536

@@ -38,7 +38,7 @@ def test_only_a_whole_live_engine_that_may_have_requests_is_kept(live, whole, un
             interruption.check(situation, False, "it would be stopped")
         assert isinstance(caught.value, UnknownState) is (requests is UNKNOWN)
         assert (requests.unknown or "2 request(s)") in str(caught.value)
-        assert "-e gb10_interrupt_requests=true" in caught.value.remedy
+        assert "-e gb10_allow=interrupt" in caught.value.remedy
 
 
 class Stops:

@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import bench_rows
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome, Run
 
-WANTED = {"suite": "short", "concurrency": [1, 4, 8], "input": 1024, "output": 256, "prompts": 0, "context": 131072}
+WANTED = {"suite": "short", "concurrency": [1, 4, 8], "input": 1024, "output": 256, "context": 131072}
 
 
 def row(speed: float = 100.0, first: float = 500.0, **changes: t.Any) -> rows.Row:
@@ -157,7 +157,7 @@ def test_a_file_that_was_changed_is_left_as_it_is(tmp_path: Path, spoil: str) ->
     before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
     with pytest.raises(ClusterError) as raised:
         history.record(str(tmp_path), [row(run="20261123T160000Z")])
-    assert "gb10_bench_to" in raised.value.remedy and {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
+    assert "gb10_to" in raised.value.remedy and {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
 
 
 def test_two_benches_do_not_write_at_once(tmp_path: Path) -> None:

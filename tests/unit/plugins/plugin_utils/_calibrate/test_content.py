@@ -74,7 +74,7 @@ def test_figures_after_the_name_of_a_secret_stay_and_secrets_go():
 def test_the_plan_names_what_its_tags_take(tags, parts):
     lines = content.plan(tags, "")
     assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in content.PARTS] == parts
-    assert "gb10_calibrate_to=FILE" in lines[-1]
+    assert "gb10_to=FILE" in lines[-1]
 
 
 def sent(*files):

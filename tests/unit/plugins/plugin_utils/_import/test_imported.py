@@ -241,14 +241,14 @@ def test_a_mod_is_left_out_by_the_line_that_the_refusal_prints(tmp_path):
     (tmp_path / "mods" / "n" / "run.sh").write_text("pip install y\n")
     recipe, more = "vllm serve org/m -tp 1", "mods: [mods/m, mods/n, mods/absent]"
     rows = [row for row in eugr(tmp_path, recipe, more).ledger.rows if row.outcome == "refused"]
-    assert """-e '{"gb10_import_without_mods": ["mods/m", "mods/n"]}'""" in rows[0].remedy and rows[0].remedy == rows[1].remedy
+    assert """-e '{"gb10_import_choices": {"without_mods": ["mods/m", "mods/n"]}}'""" in rows[0].remedy and rows[0].remedy == rows[1].remedy
     get = f"git clone --depth 1 https://github.com/eugr/spark-vllm-docker && cp -r spark-vllm-docker/mods {tmp_path}"
-    assert rows[2].remedy.endswith(get) and "gb10_import_without_mods" not in rows[2].remedy
+    assert rows[2].remedy.endswith(get) and "gb10_import_choices" not in rows[2].remedy
     found = eugr(tmp_path, recipe, more.replace(", mods/absent", ""), without_mods=["mods/m", "mods/n"])
     assert refusals(found) == {} and [(row.found, row.differs) for row in found.ledger.rows if row.field == "mods"] == [("mods/m", True), ("mods/n", True)]
-    assert refusals(eugr(tmp_path, recipe, "", without_mods=["mods/m"])) == {"gb10_import_without_mods": "the recipe does not name this mod"}
+    assert refusals(eugr(tmp_path, recipe, "", without_mods=["mods/m"])) == {"gb10_import_choices.without_mods": "the recipe does not name this mod"}
     guide = imported.convert(reading.read(str(RECIPES / "vllm-project" / "gpt-oss-120b.yaml")), Choices(without_mods=["mods/m"]), unknown)
-    assert refusals(guide) == {"gb10_import_without_mods": "the recipe does not name this mod"}
+    assert refusals(guide) == {"gb10_import_choices.without_mods": "the recipe does not name this mod"}
 
 
 def test_an_argument_that_a_mod_may_have_brought_is_not_taken_without_it(tmp_path):
@@ -485,10 +485,10 @@ def test_what_cannot_be_in_a_profile_is_named(tmp_path, more, command, field):
 @pytest.mark.parametrize(
     ("choices", "field", "why"),
     [
-        ({"values": {"tensor_paralel": 1}}, "gb10_import_values.tensor_paralel", "the command does not use it"),
+        ({"values": {"tensor_paralel": 1}}, "gb10_import_choices.values.tensor_paralel", "the command does not use it"),
         ({"revisions": {"org/n": COMMIT}}, "gb10_import_revisions", "the recipe does not name this repository (did you mean 'org/m'?)"),
-        ({"variant": "fp8"}, "gb10_import_variant, gb10_import_features", "recipes of this kind have none"),
-        ({"features": ["x"]}, "gb10_import_variant, gb10_import_features", "recipes of this kind have none"),
+        ({"variant": "fp8"}, "gb10_import_choices.variant, .features", "recipes of this kind have none"),
+        ({"features": ["x"]}, "gb10_import_choices.variant, .features", "recipes of this kind have none"),
     ],
 )
 def test_a_choice_that_changes_nothing_is_a_mistake(tmp_path, choices, field, why):
@@ -500,7 +500,7 @@ def test_a_choice_that_a_recipe_of_variants_does_not_have(tmp_path):
     found = of_text(text, tmp_path, variant="fp", features=["speed"], values={"max_model_len": 1})
     assert refusals(found) == {"variants": "it is not a variant of the recipe (did you mean 'fp8'?)"}
     found = of_text(text, tmp_path, features=["speed"], values={"max_model_len": 1})
-    assert refusals(found) == {"features": "it is not a feature of the recipe", "gb10_import_values": "recipes of this kind have no placeholders"}
+    assert refusals(found) == {"features": "it is not a feature of the recipe", "gb10_import_choices.values": "recipes of this kind have no placeholders"}
 
 
 # --- what the launchers do by themselves ----------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def loaded(plan: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
     """The variables of each host, as Ansible would put them together from the files."""
     texts = {file["path"]: yaml.safe_load(file["content"]) for file in plan["files"] if file["path"].endswith(".yml")}
     group = texts["hosts.yml"]["gb10_cluster"]
-    shared = {**texts["group_vars/gb10_cluster/settings.yml"], **texts["group_vars/gb10_cluster/secrets.yml"], **group["vars"]}
+    shared = {**texts["group_vars/gb10_cluster/settings.yml"], **group["vars"]}
     members = {part: list(children["hosts"]) for part, children in group["children"].items()}
     own = {name: variables for children in group["children"].values() for name, variables in children["hosts"].items()}
     parts = {"gb10_head_host": members["gb10_head"][0], "gb10_worker_hosts": members.get("gb10_workers", [])}
@@ -128,19 +128,13 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
             "gb10_api_key_file": "",
             "gb10_container_devices": ["/dev/infiniband"],
             "gb10_hf_token_file": "",
-            "gb10_report_path": "/r.json",
-            "gb10_preflight_path": "/p.json",
-            "gb10_doctor_path": "/d.json",
-            "gb10_fabric_path": "/l.json",
-            "gb10_failure_dir": "/f",
-            "gb10_baseline_dir": "/b",
         }
         values = {key: value for key, value in {**defaults, **derived, **variables}.items() if key in _settings.settings()}
         told = inputs.judge_host(name, values, {}, {}, list(variables))
         answers[name] = {"login": {"connection": "ssh", "host": name, "port": 22}, **told}
     names = list(hosts)
     groups = {"all": names, "gb10_cluster": names, "gb10_head": names[:1], "gb10_workers": names[1:]}
-    found = cluster.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20})
+    found = cluster.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20, "consent": ""})
     return [(one["id"], one["verdict"]) for one in found if one["verdict"] != "pass"]
 
 

@@ -47,3 +47,24 @@ def test_a_playbook_of_the_users_has_tags_of_its_own(tmp_path):
 
 def test_the_playbooks_of_one_run_count_together():
     assert said("gb10.cluster.status", "gb10.cluster.doctor", run=["glance", "fabric"]) == []
+
+
+@pytest.mark.parametrize(
+    ("book", "run", "words"),
+    [
+        ("serve", ["all"], "gb10_to: the playbook serve does not write it"),
+        ("status", ["all"], "gb10_to: the playbook status does not write it"),
+        ("status", ["postmortem"], ""),
+        ("bench", ["ladder"], ""),
+        ("init", ["all"], ""),
+    ],
+)
+def test_a_file_that_no_playbook_writes_is_refused(book, run, words):
+    found = list(tags.unwritten([f"gb10.cluster.{book}"], run, "why.json"))
+    assert [str(problem) for problem in found] == ([words] if words else []) and all(problem.remedy for problem in found)
+    assert not list(tags.unwritten([f"gb10.cluster.{book}"], run, "")) and not list(tags.unwritten(["site.yml"], run, "why.json"))
+
+
+def test_a_file_is_written_by_one_of_the_playbooks():
+    assert not list(tags.unwritten(["gb10.cluster.serve", "gb10.cluster.bench"], ["all"], "benches"))
+    assert set(tags.WRITING) <= {path.stem for path in tags.PLAYBOOKS.glob("*.yml")}

@@ -350,7 +350,8 @@ def test_nodes_and_lengths_are_those_given():
     [
         ({"nodes": [121.7]}, ["nodes: names 1; expected 2"]),
         ({"nodes": [{"total": 121.7}, "much"]}, ["nodes[0].total: is not a known field", "nodes[1].total_gib: is 'much'; expected GiB"]),
-        ({"nodes": 4}, ["nodes[0].total_gib: is 4; expected GiB from 8 to 4096"]),
+        ({"nodes": 4}, ["nodes: names 4; expected 2"]),
+        ({"nodes": 5000}, ["nodes[0].total_gib: is 5000; expected GiB from 8 to 4096"]),
         ({"context": "long", "lengths": "1,x"}, ["context: is 'long'", "lengths: is 'x'"]),
         ({"concurrency": 0}, ["concurrency: is 0; expected a whole number of 1 or more"]),
     ],
@@ -452,7 +453,7 @@ def test_the_picture_has_every_part_of_every_node():
 def test_the_picture_of_the_pages_is_what_a_plan_draws():
     drawn = picture.svg(planning.memory_plan(profiles.load(NEMOTRON), nodes=[121.69, 121.69]))
     page = (ROOT / "docs/plan_nemotron.svg").read_text(encoding="utf-8")
-    again = "gb10.cluster.plan -e gb10_profile=nemotron_3_super_tp2 -e gb10_plan_nodes=121.69,121.69 -e gb10_plan_to=FILE.json"
+    again = "gb10.cluster.plan -e gb10_profile=nemotron_3_super_tp2 -e gb10_plan_nodes=121.69,121.69 -e gb10_to=FILE.json"
     assert page == drawn, f"draw it again: ansible-playbook {again}, and copy FILE.svg there"
 
 

@@ -216,7 +216,7 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "head": {"apis__0__running": 2.0},
         "worker": {"processes__0__cpu_percent": 99.5},
         "node": "spark-2",
-        "words": ["pid 1104", "99.5 %", "2 request(s)", "sample_s=30"],
+        "words": ["pid 1104", "99.5 %", "2 request(s)", "in a minute"],
     },
     "stack.idle_spin": {"head": {"processes__2__cpu_percent": 101.0}, "words": ["101 %"]},
     "stack.memory_left": {"info": {"memory__available_mb": 5500}, "words": ["5.4 GiB"]},

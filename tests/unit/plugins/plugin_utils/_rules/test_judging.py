@@ -230,7 +230,7 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "words": ["192.168.100.12", "ufw allow in on enp1s0f0np0"],
     },
     "port.free": {"one": {"listeners": [listener()]}, "words": ["port 6379 (gb10_ray_port)", "redis-server (pid 7) since 2026-11-20", "another port"]},
-    "port.stale_head": {"one": {"listeners": [listener(process="gcs_server", container="node-1731")]}, "words": ["node-1731", "gb10_replace_stale=true"]},
+    "port.stale_head": {"one": {"listeners": [listener(process="gcs_server", container="node-1731")]}, "words": ["node-1731", "gb10_allow=stale_head"]},
     "memory.class": {
         "one": {"memory__total_mb": 60200, "memory__available_mb": 58000},
         "other": {"memory__total_mb": 60200, "memory__available_mb": 58000},
@@ -683,9 +683,9 @@ def test_which_stages_a_run_has(tags, skip_tags, stages):
         ("model.ready", {}, {}, "warn", "stage model will"),
         ("model.ready", {"offline": True}, {}, "block", "gb10_offline is true"),
         ("model.ready", {}, {"tags": ["preflight", "serve"]}, "block", "not part of this run"),
-        ("port.stale_head", {}, {}, "block", "gb10_replace_stale is not true"),
-        ("port.stale_head", {"replace_stale": True}, {}, "warn", "stage ray will stop and remove it"),
-        ("port.stale_head", {"replace_stale": True}, {"skip_tags": ["ray"]}, "block", "not part of this run"),
+        ("port.stale_head", {}, {}, "block", "gb10_allow lacks stale_head"),
+        ("port.stale_head", {"allow": ["stale_head"]}, {}, "warn", "stage ray will stop and remove it"),
+        ("port.stale_head", {"allow": ["stale_head"]}, {"skip_tags": ["ray"]}, "block", "not part of this run"),
     ],
 )
 def test_what_a_stage_repairs_blocks_only_where_it_does_not(id, settings, run, verdict, words):
@@ -826,7 +826,7 @@ def test_what_lies_on_the_disk_already_needs_no_space(entry, free_gib, missing):
 def test_what_is_known_of_the_size_is_the_least_that_is_needed():
     """The drafter alone does not fit, and nobody says how large the model is."""
     unsaid = {**WITH_DRAFTER, "model": {**PROFILE["model"], "size_gb": None}, "memory": {**PROFILE["memory"], "weights_gb": None}}
-    record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), disk_gib=0), second(node(models=[])), unsaid)
+    record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), rules={"disk.free": {"least_gib": 0, "why": "a test"}}), second(node(models=[])), unsaid)
     (found,) = [one for one in record["findings"] if one["id"] == "model.disk"]
     assert "9.3 GiB are missing of org/d" in found["message"] and PROFILE["model"]["repo"] not in found["message"]
 
@@ -1037,7 +1037,7 @@ HOLDING = {"held": {"gb10": {"gpu_mib": 88000, "anon_mb": 7000}}}
 
 def test_a_restart_is_admitted_with_what_the_live_engine_holds() -> None:
     """21000 MiB are available while it serves. Without what comes back any new plan would be a no."""
-    wish = {"allow_restart": True}
+    wish = {"allow": ["restart"]}
     assert not ids(judged(asked(node(**LIVE, **HOLDING), **wish), second(node(memory__available_mb=21000, **HOLDING), **wish)))
     larger = {**wish, "serve_arguments": {"max_num_seqs": 2048}}
     record = judged(asked(node(**LIVE, **HOLDING), **larger), second(node(memory__available_mb=21000, **HOLDING), **larger))
@@ -1058,7 +1058,7 @@ def test_a_restart_is_admitted_with_what_the_live_engine_holds() -> None:
     ],
 )
 def test_what_a_live_engine_holds_is_unknown_and_no_pass(changes: dict[str, t.Any], word: str) -> None:
-    record = judged(asked(node(**LIVE, **changes), allow_restart=True), second(node(memory__available_mb=21000, **HOLDING), allow_restart=True))
+    record = judged(asked(node(**LIVE, **changes), allow=["restart"]), second(node(memory__available_mb=21000, **HOLDING), allow=["restart"]))
     assert of_plan(record) == [("spark-1", "unknown")]
     assert all(word in found["message"] for found in record["findings"] if found["id"] == "plan.fits")
 

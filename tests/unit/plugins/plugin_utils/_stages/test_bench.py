@@ -24,7 +24,7 @@ def judged(path: str = "", live: bool = True, healthy: bool = True, requests: in
     info = {"engine": engine, "healthy": healthy, "requests_running": requests, "engine_version": "0.32.0"}
     common = {
         "head": "spark-1", "reached": "192.0.2.1", "cluster": "gb10", "profile": PROFILE, "client": "", "suite": "short", "concurrency": "1, 4,8",
-        "input": 1024, "output": 256, "prompts": 0, **settings,
+        "tokens": "1024/256", **settings,
     }  # fmt: skip
     image = {"container": {"image": "engine:1", "image_id": "sha256:aa"}}
     answers = {"spark-1": {**common, "engine": info, "container": image}, "spark-2": {**common, "engine": {"skipped": True}, "container": {"skipped": True}}}
@@ -59,7 +59,7 @@ def test_a_host_outside_needs_the_image_by_its_name() -> None:
         ({"healthy": False}, {"bench.engine": "block"}),
         ({"requests": 2}, {"bench.idle": "block"}),
         ({"requests": None}, {"bench.idle": "unknown"}),
-        ({"input": 2000}, {"bench.idle": "pass", "bench.client": "warn", "bench.length": "block"}),
+        ({"tokens": "2000/256"}, {"bench.idle": "pass", "bench.client": "warn", "bench.length": "block"}),
     ],
 )
 def test_what_may_not_be_measured_stops(state: dict[str, t.Any], found: dict[str, str]) -> None:
@@ -70,7 +70,7 @@ def test_what_may_not_be_measured_stops(state: dict[str, t.Any], found: dict[str
 def test_a_foreign_directory_is_found_before_anything_is_measured(tmp_path: Path) -> None:
     assert judged(str(tmp_path)).failure == ""
     (tmp_path / "bench.json").write_text("mine", encoding="utf-8")
-    assert "gb10_bench_to" in judged(str(tmp_path)).failure
+    assert "gb10_to" in judged(str(tmp_path)).failure
 
 
 def test_a_tokenizer_of_its_own_wins() -> None:

@@ -102,7 +102,7 @@ def answers(mode, declared, profile, **changes):
     names = {word: SETTINGS.get(word, "") for word in node_settings.SETTINGS}
     info = node(**changes)
     own = {"api_port": 8000, "ray_port": 6379, "master_port": 29501, "companions": declared, "mode": mode, "profile": profile, "info": info, "tenants": []}
-    usual = {"stop_grace": 120, "offline": False, "head_host": "spark-1", "allow_restart": False, "kv_cache": "profile", "disk_gib": 20, "memlock": -1}
+    usual = {"stop_grace": 120, "offline": False, "head_host": "spark-1", "allow": [], "kv_cache": "profile", "memlock": -1}
     return {"spark-1": {**names, **usual, **own}}
 
 
@@ -204,9 +204,9 @@ def test_one_that_does_not_end_is_reported_and_the_way_to_kill_it():
     stop = [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
     (found,) = report([row(OLLAMA), there(SPEECH)], "down", stop=stop).findings
     assert found["message"] == "companion asr on spark-1 got its stop signal and still runs after 3 s; it was not killed"
-    assert "gb10_kill_companions=true" in found["remedy"] and "docker kill gb10-companion-asr" in found["remedy"]
+    assert "gb10_allow=kill_companions" in found["remedy"] and "docker kill gb10-companion-asr" in found["remedy"]
     (found,) = report([row(OLLAMA)], "down", stop=[{"name": "ollama", "unit": "ollama.service", "container": ""}]).findings
-    assert "systemctl kill --signal=SIGKILL ollama.service" in found["remedy"] and "gb10_kill_companions" not in found["remedy"]
+    assert "systemctl kill --signal=SIGKILL ollama.service" in found["remedy"] and "gb10_allow" not in found["remedy"]
     assert report([there(SPEECH, running=False)], "down", stop=stop).findings is None
 
 

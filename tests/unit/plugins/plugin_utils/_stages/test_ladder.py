@@ -36,7 +36,7 @@ LOOK = {
     ],
 }  # fmt: skip
 SETTINGS = {
-    "head": "a", "cluster": "gb10", "profile": PROFILE, "serve_arguments": {}, "rungs": "", "consent": True, "floor_gib": 4, "sshd_ms": 5000,
+    "head": "a", "cluster": "gb10", "profile": PROFILE, "serve_arguments": {}, "rungs": "", "allow": ["ladder"],
     "prompt_s": 3600, "start_s": 3600, "memory_s": 180, "grace_s": 120, "answer_s": 600,
 }  # fmt: skip
 ENGINE = {"engine": {"live": False}, "requests_running": None}
@@ -74,7 +74,7 @@ def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
     climb = outcome.returns["climbs"]["b"]
     assert climbs.problem_of(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
     assert (climb["climb_id"], climb["driver"], climb["total_mb"]) == ("20261123T140000Z", "580.159.03", 124610)
-    assert "To climb" not in said and "To climb: -e gb10_ladder=true" in ladder_plan.judge(asked(both={"consent": "false"}), run()).lines
+    assert "To climb" not in said and "To climb: -e gb10_allow=ladder" in ladder_plan.judge(asked(both={"allow": []}), run()).lines
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def tried(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
     sshd = {"samples_ms": [4, 30], "worst_ms": 30, "address": "127.0.0.1", "errors": []}
     answers = {
         node: {
-            "head": "a", "cluster": "gb10", "floor_gib": "4", "sshd_ms": 5000, "climb": climb, "error": "", "image": {"image_id": "sha256:2b"}, "sshd": sshd,
+            "head": "a", "cluster": "gb10", "climb": climb, "error": "", "image": {"image_id": "sha256:2b"}, "sshd": sshd,
             "seen": {"guard": GUARD, "boot_id": BOOT, "now": 2.0, "seen": SEEN}, "prompt": PROMPT if node == "a" else {"skipped": True},
             "questions": {"skipped": True},
         }
@@ -279,7 +279,7 @@ def ended(outcome: str, reason: str = "", path: str = "") -> Outcome:
     bad = copy.deepcopy(good)
     other = {"context": 524288, "good": False, "reasons": ["b: the guard acted"], "at_s": 900.0, "curve": [[0.0, 118800], [9.0, 900]]}
     bad["rungs"].append({**bad["rungs"][0], **other})
-    answers = {node: {"head": "a", "climb": bad, "floor_gib": 4} for node in ("a", "b")}
+    answers = {node: {"head": "a", "climb": bad} for node in ("a", "b")}
     return ladder.judge(answers, run(path, {"outcome": outcome, "reason": reason}))
 
 

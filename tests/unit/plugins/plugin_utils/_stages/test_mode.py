@@ -49,7 +49,7 @@ def answers(mode, clusters=None, record=None, **more):
             "companions": [],
             "look": look,
             "lease": "",
-            "forget": False,
+            "allow": [],
             "unit": "auto",
             "break_lock": "",
             **more,
@@ -162,7 +162,7 @@ def fault(said, remedy=""):
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
     base = answers(mode, PAIR_RUNS, RECORD)
     plan = mode_plan.judge(base, run(**(decided or {}))).returns
-    state = {"decided": plan, "returning": None, "return_asked": False, "forget": False, "leak": False, "down_at": "", "served": None, "answer": PONG}
+    state = {"decided": plan, "returning": None, "return_asked": False, "allow": [], "leak": False, "down_at": "", "served": None, "answer": PONG}
     by_node = {node: {**answer, **state, "errors": (errors or {}).get(node, {}), **more} for node, answer in base.items()}
     return by_node, ending.judge(by_node, run(check_mode))
 
@@ -238,7 +238,7 @@ def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_faile
 def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
     plan = mode_plan.judge(base, run()).returns
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    state = {"decided": plan, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     back = mode_return.judge({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
 
@@ -247,7 +247,7 @@ def test_what_ran_undeclared_is_not_started_again():
     base = answers("singles", PAIR_RUNS)
     plan = mode_plan.judge(base, run()).returns
     assert plan["undeclared"]
-    state = {"decided": plan, "returning": None, "return_asked": True, "forget": False, "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
+    state = {"decided": plan, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
     assert not mode_return.judge({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
 
 
@@ -277,7 +277,7 @@ def test_a_teardown_says_that_the_mode_still_has_what_it_took_down():
 
 
 def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
-    _by_node, found = ended("off", forget=True)
+    _by_node, found = ended("off", allow=["forget"])
     assert found.returns["record"] == {"state": "absent"}
     _by_node, checked = ended("off", check_mode=True)
     assert checked.stats == {} and checked.title == "Mode off (would be declared)"
@@ -303,7 +303,7 @@ HELD = {
         ({"lease": {"sh": 1}}, "gb10_lease is not a command: neither a text nor a list of words"),
         ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is not an executable program on this controller"),
         ({"lease": "true", "mode": "off"}, "gb10_mode is off, but a lease needs a mode that serves"),
-        ({"lease": "true", "forget": "true"}, "gb10_mode_forget removes the declared mode"),
+        ({"lease": "true", "allow": ["forget"]}, "gb10_allow contains forget, which removes the declared mode"),
         ({"lease": "true", "unit": "none"}, "gb10_unit is none"),
     ],
 )

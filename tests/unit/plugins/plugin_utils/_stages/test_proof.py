@@ -69,7 +69,7 @@ def test_a_container_without_the_image_s_entrypoint_is_a_warning():
     rights = {**rank_answer()["container"], "entrypoint_bypassed": True}
     ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(container=rights)}
     (found,) = [one for one in proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS) if one["verdict"] != "pass"]
-    assert (found["id"], found["node"], found["verdict"]) == ("proof.entrypoint", "spark-2", "warn") and "gb10_allow_restart" in found["remedy"]
+    assert (found["id"], found["node"], found["verdict"]) == ("proof.entrypoint", "spark-2", "warn") and "gb10_allow=restart" in found["remedy"]
 
 
 @pytest.mark.parametrize(

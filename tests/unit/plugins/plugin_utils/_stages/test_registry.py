@@ -374,7 +374,7 @@ def test_a_lost_node_stops_a_teardown_without_consent(ignore: object, verdict: s
     (found,) = outcome.findings or []
     assert (found["node"], found["verdict"], outcome.returns) == ("spark-2", verdict, {"lost": ["spark-2"]})
     assert found["message"].endswith("unknown: Failed to connect to the host via ssh: no route")
-    assert ("gb10_ignore_unreachable=true" in found["remedy"]) == (verdict == "block")
+    assert ("gb10_allow=lost_node" in found["remedy"]) == (verdict == "block")
 
 
 def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
@@ -683,7 +683,7 @@ def test_baselines_have_a_file_for_each_node() -> None:
 def test_prune_says_how_to_remove_what_it_shows(candidates: int, remove: t.Any, advised: bool) -> None:
     entry = {"kind": "file", "name": "/x", "age_seconds": 1, "size_bytes": 1, "why": "old"}
     answers = {"spark-1": {"found": {"candidates": [entry] * candidates, "left": [], "total_bytes": 1}}}
-    assert ("To remove all of it: -e gb10_prune=true" in registry.stage("prune").judge(answers, run(remove=remove)).lines) is advised
+    assert ("To remove all of it: -e gb10_allow=remove" in registry.stage("prune").judge(answers, run(remove=remove)).lines) is advised
 
 
 # --- preflight --------------------------------------------------------------------------------------------------------------
@@ -695,8 +695,8 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
         "devices": ["/dev/infiniband"], "container_gpus": "all", "memlock": "-1", "model_root": "/models", "offline": "false", "hub_token": "false",
-        "model_copy": "preferred", "image_copy": "preferred", "disk_gib": "20", "capabilities": [],
-        "serve_arguments": {}, "replace_stale": False, "rules": {}, "silenced": [], "allow_restart": "false", "kv_cache": "profile", "tenants": [],
+        "model_copy": "preferred", "image_copy": "preferred", "capabilities": [],
+        "serve_arguments": {}, "allow": [], "rules": {}, "silenced": [], "kv_cache": "profile", "tenants": [],
         "companions": [], "mode": "cluster",
     }  # fmt: skip
     found = {}
@@ -714,7 +714,7 @@ def test_the_head_needs_the_ports_of_its_executor(executor: str, ports: set[int]
     settings = node_settings.of_nodes(answers, words)
     assert set(settings["spark-1"]["ports"].values()) == ports and settings["spark-2"]["ports"] == {}
     assert settings["spark-2"]["peers"] == ["192.168.100.11"] and settings["spark-2"]["api_address"] == ""
-    assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"], settings["spark-1"]["disk_gib"]) == (-1, False, 20)
+    assert (settings["spark-1"]["memlock"], settings["spark-1"]["offline"]) == (-1, False)
 
 
 def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_out() -> None:
