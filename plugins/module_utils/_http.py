@@ -50,6 +50,11 @@ class Answer(t.NamedTuple):
     error: str = ""
     silent: bool = False
 
+    @property
+    def problem(self) -> str:
+        """Return why this is not a complete answer of status 200, empty when it is."""
+        return self.error or ("" if self.status == 200 else f"HTTP {self.status}")
+
 
 class _Stream(io.RawIOBase):
     """What is received on a connection, up to its limit and deadline."""
@@ -212,6 +217,4 @@ def ask(
         error, silent = problem.strerror or str(problem), not connection.received
     except (http.client.HTTPException, ValueError) as problem:
         error = f"no HTTP: {problem!r}"[:SHOWN]
-    if status is not None:
-        return Answer(status, bytes(content), f"the answer was cut off: {error}")
-    return Answer(None, b"", error, silent)
+    return Answer(None, b"", error, silent) if status is None else Answer(status, bytes(content), f"the answer was cut off: {error}")

@@ -23,18 +23,15 @@ def fail(error: Exception) -> t.NoReturn:
 
 def once(reader: t.Callable[[], t.Any]) -> t.Callable[[], t.Any]:
     """Return a function that calls ``reader`` only once, and on every call returns what it returned or raises what it raised."""
-    outcome: list[tuple[t.Any, Exception | None]] = []
+    outcome: concurrent.futures.Future[t.Any] = concurrent.futures.Future()
 
     def again() -> t.Any:
-        if not outcome:
+        if not outcome.done():
             try:
-                outcome.append((reader(), None))
+                outcome.set_result(reader())
             except (ClusterError, OSError) as error:
-                outcome.append((None, error))
-        value, error = outcome[0]
-        if error is not None:
-            raise error
-        return value
+                outcome.set_exception(error)
+        return outcome.result()
 
     return again
 

@@ -308,7 +308,7 @@ def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t
 def libcuda(pid: int, proc_root: str) -> list[str]:
     """Return the driver's CUDA libraries that a process has mapped. Raises :class:`UnknownState` when its map cannot be read."""
     try:
-        maps = process_table.read_whole(os.path.join(proc_root, str(pid), "maps"), MAPS_LIMIT)
+        maps = process_table.read_bytes(os.path.join(proc_root, str(pid), "maps"), MAPS_LIMIT)
     except OSError as error:
         raise UnknownState(f"the memory map of process {pid} cannot be read: {error.strerror}", remedy="Run the task with become: true.") from error
     return sorted({match["path"].decode(errors="replace") for match in _LIBCUDA.finditer(maps)})
@@ -428,7 +428,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
                 **select(environ, params["env_names"], params["env_absent_names"]),
                 "environ": comparable(environ, key) if key else None,
                 **effective(pid, params["devices"], proc_root),
-                "halted": process.halted,
+                "halted": process.condition == "stopped",
                 "libcuda": libcuda(pid, proc_root),
             }
         )

@@ -539,7 +539,7 @@ class Look:
             "rss_mb": process.rss_kib // 1024,
             "gpu_mib": memory.get(pid),
             "cpu_percent": None,
-            "halted": process.halted,
+            "halted": process.condition == "stopped",
             "state": process.condition,
             "orphan": lineage.orphan,
             "why": lineage.why,
@@ -582,9 +582,9 @@ class Look:
         return self._tables.setdefault(self.network(pid) or f"of {pid}", once(functools.partial(self._read_table, pid)))()
 
     def _read_table(self, pid: int) -> list[Connection]:
-        found = parse_connections(process_table.read_whole(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
+        found = parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
         try:
-            found += parse_connections(process_table.read_whole(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
+            found += parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
         except FileNotFoundError:
             pass  # a kernel without IPv6
         return found

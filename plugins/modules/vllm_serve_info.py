@@ -572,6 +572,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_wor
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel_log
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners, net_devices
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
@@ -663,6 +664,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     if params["sample_s"] > 0 and before:
         time.sleep(max(0.0, began + params["sample_s"] - time.monotonic()))
         processes = at_work.compared(before, look(), time.monotonic() - began)
+    memory = node_memory.figures(node_memory.read_meminfo())
     return {
         "msg": "engine live" if engine["live"] else "no live engine",
         "engine": engine,
@@ -675,8 +677,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         **ray_view(found, params),
         **kernel_view(params),
         **answers,
-        "memory_available_mb": engine_state.memory_mb("MemAvailable"),
-        "memory_total_mb": engine_state.memory_mb("MemTotal"),
+        "memory_available_mb": memory["available_mb"],
+        "memory_total_mb": memory["total_mb"],
         "now": time.time(),
     }
 

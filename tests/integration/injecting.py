@@ -185,7 +185,7 @@ class Deadlock(Injection):
     """One rank never enters a collective in which the others wait for it. ``settings`` shorten the limit of progress, which is half an hour while they loop."""
 
     what, ids, known, stalls, healths = "DEADLOCK", ("stalled",), False, True, ("unknown", "stalled")
-    said = "uses next to no processor time while the others wait in a loop"
+    said = "uses almost no processor time while the others wait in a loop"
     settings: t.ClassVar[dict[str, t.Any]] = {"gb10_stall_seconds": 40}
     still = 120.0
 

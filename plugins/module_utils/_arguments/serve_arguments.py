@@ -106,9 +106,7 @@ def scalar(name: str, value: t.Any) -> str:
     """Return one value as one word of argv; dicts and nested lists become compact JSON."""
     if isinstance(value, bool):
         raise ClusterError(f"serve argument {name}: a list cannot hold {value}", remedy="Write booleans as an argument of their own.")
-    if isinstance(value, (dict, list)):
-        return canonical(value)
-    return str(value)
+    return canonical(value) if isinstance(value, (dict, list)) else str(value)
 
 
 def option(name: str, value: t.Any) -> list[str]:

@@ -16,6 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine import at_wor
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver_xml, zombies
+from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -71,7 +72,7 @@ def watch(params: Params) -> tuple[dict[str, int], list[int]]:
 def take(params: Params, boot: str) -> dict[str, t.Any]:
     """Return a baseline of this moment. Raises :class:`UnknownState` when the driver or the kernel does not report what it needs."""
     gpus = driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"])
-    uptime = accounting.uptime(params["roots"]["proc_root"])
+    uptime = int(kernel.uptime(params["roots"]["proc_root"]))
     doubts = reasons_against(params, uptime, gpus)
     if doubts and not params["force"]:
         raise ClusterError(

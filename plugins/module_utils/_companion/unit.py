@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, READ_LIMIT, read_whole
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, READ_LIMIT, read_bytes
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.ask import RUNS, properties
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
@@ -52,7 +52,7 @@ def processes(unit: str, pids: t.Iterable[int], root: str) -> list[int]:
 def _groups(pid: int, root: str) -> set[str]:
     """Return the names in the paths of a process's control groups; none when it is gone or may not be seen."""
     try:
-        text = read_whole(f"{root}/{pid}/cgroup", READ_LIMIT).decode("utf-8", "replace")
+        text = read_bytes(f"{root}/{pid}/cgroup", READ_LIMIT).decode("utf-8", "replace")
     except (*GONE, PermissionError):
         return set()
     # HIERARCHY:CONTROLLERS:PATH (cgroups(7)); a unit's name may hold a colon.

@@ -29,34 +29,53 @@ _STEPS = "vllm:iteration_tokens_total_count"
 _PREFILL = "vllm:request_prefill_time_seconds"
 _READ = (_RUNNING, *_TOKENS, _KV_USE, _STEPS, f"{_PREFILL}_bucket", f"{_PREFILL}_sum")
 _BOUND = re.compile(r'[{,]le="([^"]+)"')
-_SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})? (?P<value>\S+)(?: -?\d+)?$")
+#: A sample in Prometheus' text format; of one that is cut off or damaged the rest counts as a value that cannot be read.
+_SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?P<labels>\{.*\})?\s*(?P<value>\S*)")
 
 
 def parse_models(body: bytes) -> list[dict[str, t.Any]]:
-    """Return ``{id, max_model_len}`` of each model in an answer to ``/v1/models``; the length is None where the engine does not tell it.
+    """Return ``{id, max_model_len}`` of each model in an answer to ``/v1/models``; the length is None where the engine does not report it.
 
     Raises :class:`UnknownState` for another shape.
     """
     try:
         entries = json.loads(body)["data"]
-        if entries is None:  # Ollama without a model
-            return []
-        found = []
-        for entry in entries[:MODELS_SHOWN]:
-            length = entry.get("max_model_len")
-            name = entry["id"]
-            if not isinstance(name, str):
-                raise TypeError(name)
-            found.append({"id": name[:NAME_SHOWN], "max_model_len": length if isinstance(length, int) and not isinstance(length, bool) else None})
-        return found
+        # Ollama without a model answers null.
+        return [] if entries is None else [_model(entry["id"], entry.get("max_model_len")) for entry in entries[:MODELS_SHOWN]]
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UnknownState(f"/v1/models answers in a shape that cannot be read: {error!r}", raw=repr(body[:500])) from error
 
 
+def _model(name: t.Any, length: t.Any) -> dict[str, t.Any]:
+    if not isinstance(name, str):
+        raise TypeError(name)
+    return {"id": name[:NAME_SHOWN], "max_model_len": length if isinstance(length, int) and not isinstance(length, bool) else None}
+
+
+def samples(text: str, names: t.Container[str]) -> t.Iterator[tuple[str, str, float]]:
+    """Yield (name, labels, value) of each sample of some metrics. Raises :class:`UnknownState` for a value that is not a number of 0 or more."""
+    for line in text.splitlines():
+        match = _SAMPLE.match(line.strip())
+        if match and match["name"] in names:
+            try:
+                value = float(match["value"])
+            except ValueError:
+                value = math.nan
+            if not (math.isfinite(value) and value >= 0):
+                raise UnknownState(f"the value of {match['name']} is {match['value'][:40]!r}", raw=line[:2000])
+            yield match["name"], match["labels"] or "", value
+
+
+def metric(text: str, name: str) -> float | None:
+    """Return the sum of a metric's samples, None when it has none."""
+    values = [value for _name, _labels, value in samples(text, (name,))]
+    return sum(values) if values else None
+
+
 class Progress(t.NamedTuple):
-    """What vLLM's metrics say of its work: requests that run now, tokens (read and written) since the start, the part of the cache that is in use (None
-    where it is not there), what no prefill so far took longer than, in seconds, and the engine's steps since the start. Beside them ``fabric``, the bytes that
-    the head has sent to the other ranks, which no metrics say.
+    """What vLLM's metrics report: requests that run now, tokens (read and written) since the start, the used part of the cache (None where it is not
+    reported), an upper bound of the longest prefill so far, in seconds, and the engine's steps since the start. ``fabric`` is the bytes that the head has
+    sent to the other ranks, which is in no metric.
     """
 
     running: float
@@ -68,26 +87,16 @@ class Progress(t.NamedTuple):
 
 
 def parse_progress(text: str) -> Progress | None:
-    """Return what vLLM's metrics say of its work, None when this is no vLLM's. Raises :class:`UnknownState` when one of the figures cannot be read."""
+    """Return the work that vLLM's metrics report, None for metrics of another program. Raises :class:`UnknownState` when a figure cannot be read."""
     found: dict[str, list[float]] = {name: [] for name in _READ}
     counts: dict[float, float] = {}
-    for line in text.splitlines():
-        if not line.startswith("vllm:"):
-            continue
-        match = _SAMPLE.match(line.strip())
-        name = match["name"] if match else line.split("{", 1)[0].split(" ", 1)[0]
-        if name not in _READ:
-            continue
-        try:
-            value = float(match["value"]) if match else math.nan
-            bound = _BOUND.search(line)
-            if bound:
-                counts[float(bound[1])] = counts.get(float(bound[1]), 0.0) + value
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise UnknownState(f"a figure of the metrics cannot be read: {line[:200]!r}", raw=line[:2000])
+    for name, labels, value in samples(text, _READ):
         found[name].append(value)
+        if bound := _BOUND.search(labels):
+            try:
+                counts[float(bound[1])] = counts.get(float(bound[1]), 0.0) + value
+            except ValueError:
+                raise UnknownState(f"the metric {name} has the bound {bound[1][:40]!r}", raw=labels[:2000]) from None
     tokens = [value for name in _TOKENS for value in found[name]]
     if not found[_RUNNING] or not tokens:
         return None

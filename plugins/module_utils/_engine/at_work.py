@@ -103,25 +103,23 @@ def io_mb(pid: int, proc: str = "/proc") -> int | None:
 
 
 def compared(before: t.Iterable[dict[str, t.Any]], after: t.Iterable[dict[str, t.Any]], seconds: float) -> list[dict[str, t.Any]]:
-    """Return the second of two looks at :func:`members`, ``seconds`` apart, with how much of a core each process used in between."""
+    """Return the later of two results of :func:`members`, ``seconds`` apart, with how much of a core each process used in between."""
     first = {(one["pid"], one["start_ticks"]): one["cpu_s"] for one in before}
-    used = {(one["pid"], one["start_ticks"]): one["cpu_s"] for one in after}
-    percents = {key: round(100 * (value - first[key]) / seconds, 1) for key, value in used.items() if key in first and seconds > 0}
-    return [{**one, "cpu_percent": percents.get((one["pid"], one["start_ticks"]))} for one in after]
+    used = {key: round(100 * (one["cpu_s"] - first[key]) / seconds, 1) for one in after if (key := (one["pid"], one["start_ticks"])) in first and seconds > 0}
+    return [{**one, "cpu_percent": used.get((one["pid"], one["start_ticks"]))} for one in after]
 
 
 def by_container(proc: str = "/proc") -> dict[str, list[str]]:
-    """Return who is at work in each container, in words, by its full id. Raises :class:`UnknownState` when somebody may not be seen."""
+    """Return the working processes of each container, in words, by its full id. Raises :class:`UnknownState` when a process may not be seen."""
     found: dict[str, list[str]] = {}
     for part in classify.at_work(classify.parts(require_all_seen(scan(proc)).processes).values()):
         found.setdefault(part.process.container, []).append(part.text)
     return found
 
 
-def within(containers: t.Iterable[str], proc: str = "/proc") -> list[str]:
+def within(containers: t.Container[str], proc: str = "/proc") -> list[str]:
     """Return who is at work in these containers, in words. Raises :class:`UnknownState` when somebody may not be seen."""
-    known = by_container(proc)
-    return [text for container in containers for text in known.get(container, [])]
+    return [text for container, texts in by_container(proc).items() if container in containers for text in texts]
 
 
 def refusal(what: str, serving: t.Sequence[str], otherwise: str) -> ClusterError:

@@ -10,7 +10,7 @@ import math
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, interruption
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: The times that the client tells, and of each what is kept, in milliseconds.
@@ -42,21 +42,23 @@ class Counters(t.NamedTuple):
 
 
 def arguments(case: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> list[str]:
-    """Return what the client is told of a case. ``engine`` has ``url``, ``model``, ``tokenizer``, ``trust_remote_code`` and ``seed``."""
-    words = [
+    """Return the client's arguments for a case. ``engine`` has ``url``, ``model``, ``tokenizer``, ``trust_remote_code`` and ``seed``."""
+    lengths = (
+        ("custom", "--custom-output-len", str(case["output_len"]))
+        if case["texts"]
+        else ("random", "--random-input-len", str(case["input_len"]), "--random-output-len", str(case["output_len"]))
+    )
+    return [
         # Completions and not chats: for a model that thinks, older clients take the first word after its thoughts for its first token.
         *("--backend", "openai", "--endpoint", "/v1/completions", "--base-url", engine["url"]),
         *("--model", engine["model"], "--served-model-name", engine["model"], "--tokenizer", engine["tokenizer"]),
         *("--num-prompts", str(case["prompts"]), "--max-concurrency", str(case["concurrency"]), "--seed", str(engine["seed"])),
-        # The same length for every answer, and the same words where a model would roll dice.
+        # The same length for every answer, and the same words from a model that samples.
         *("--ignore-eos", "--temperature", "0", "--disable-tqdm"),
         *("--percentile-metrics", ",".join(TIMES), "--metric-percentiles", "50,90,99"),
+        *("--dataset-name", *lengths),
+        *(["--trust-remote-code"] if engine["trust_remote_code"] else []),
     ]
-    if case["texts"]:
-        words += ["--dataset-name", "custom", "--custom-output-len", str(case["output_len"])]
-    else:
-        words += ["--dataset-name", "random", "--random-input-len", str(case["input_len"]), "--random-output-len", str(case["output_len"])]
-    return words + (["--trust-remote-code"] if engine["trust_remote_code"] else [])
 
 
 def optional(case: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -88,10 +90,10 @@ def figures(result: t.Any, case: t.Mapping[str, t.Any]) -> dict[str, float]:
 def counters(url: str, key: _http.Key | None, timeout: float) -> Counters:
     """Return what the engine has counted so far. Raises :class:`UnknownState` when its metrics cannot be read."""
     answer = engine_state.asked(f"{url}/metrics", timeout, key)
-    if answer.status != 200 or answer.error:
-        raise UnknownState(f"the metrics at {url} cannot be read: {answer.error or f'HTTP {answer.status}'}", remedy="See whether the engine serves.")
+    if answer.problem:
+        raise UnknownState(f"the metrics at {url} cannot be read: {answer.problem}", remedy="See whether the engine serves.")
     text = answer.body.decode("utf-8", "replace")
-    return Counters(*(engine_state.metric(text, name) for name in (ANSWERED, DRAFTS, ACCEPTED)))
+    return Counters(*(api_probe.metric(text, name) for name in (ANSWERED, DRAFTS, ACCEPTED)))
 
 
 def require_idle(url: str, key: _http.Key | None, timeout: float) -> None:
@@ -117,6 +119,4 @@ def acceptance(before: Counters, after: Counters) -> float | None:
 
 def foreign(before: Counters, after: Counters, own: int) -> int | None:
     """Return how many requests of others were answered meanwhile, None where the engine does not count them."""
-    if before.answered is None or after.answered is None:
-        return None
-    return max(0, int(after.answered - before.answered) - own)
+    return None if before.answered is None or after.answered is None else max(0, int(after.answered - before.answered) - own)

@@ -12,7 +12,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, long_prompt, questions
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, long_prompt, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
 MINIMUM = {"percent": 1, "max_tokens": 1, "timeout": 1}
@@ -35,16 +35,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     state = engine_state.engine_state(paths)
     if not state["live"] or not state["api_address"]:
         return {**NOTHING, "msg": "no live engine", "findings": [found("block", "no engine is live", None, "an answer")]}
-    url, key = engine_state.base_url(state["api_address"], state["api_port"]), api_key.of(state, params["api_key_file"])
     result: dict[str, t.Any] = {**NOTHING, "run_id": state["run_id"]}
     try:
-        model = questions.served(url, key, params["model"])
-        context = result["context"] = model["max_model_len"]
+        engine = questions.Engine.of(state, params, params["percent"])
+        context = result["context"] = engine.context
         if params["context"] and params["context"] != context:
             message = f"the engine serves {context} tokens instead of {params['context']}"
             return {**result, "msg": message, "findings": [found("block", f"{message}.", context, params["context"])]}
-        asked = long_prompt.Asked(url, model["id"], key, context, params["percent"], params["max_tokens"], params["timeout"], params["check_answer"])
-        came = long_prompt.ask(asked, f"{state['run_id']} long")
+        came = long_prompt.ask(engine, f"{state['run_id']} long", params["check_answer"])
     except UnknownState as error:
         return {**result, "msg": str(error), "findings": [found("unknown", f"{error}.", None, "an answer")]}
     verdict, wrong = came.pop("verdict"), came.pop("message")

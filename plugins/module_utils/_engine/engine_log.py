@@ -70,14 +70,13 @@ def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = Fals
     A line that is still being written is left for the next reading, unless ``to_end`` says that nothing more will come.
     When the log was cut meanwhile, the rest is read from its predecessor first.
     """
-    try:
-        log = open_log(path)
-    except FileNotFoundError:
+    found = _read(path, offset, limit)
+    if found is None:
         return [], offset
-    with log:
-        if os.fstat(log.fileno()).st_size < offset:
-            return plain_lines(_predecessor(path, offset, limit).decode(errors="replace")), 0
-        raw = _read_bytes(log, offset, limit)
+    size, raw = found
+    if size < offset:
+        _size, raw = _read(f"{path}.1", offset, limit) or (0, b"")
+        return plain_lines(raw.decode(errors="replace")), 0
     end = len(raw) if to_end else max(raw.rfind(b"\n"), raw.rfind(b"\r")) + 1
     if end == 0 and len(raw) == limit:
         end = limit
@@ -94,46 +93,28 @@ def open_log(path: str) -> t.BinaryIO:
         raise ClusterError(f"no permission to read {path}", remedy=BECOME) from None
 
 
-def _predecessor(path: str, offset: int, limit: int) -> bytes:
-    """Return what was written from ``offset`` on of a log that was cut since."""
+def _read(path: str, offset: int, limit: int) -> tuple[int, bytes] | None:
+    """Return (size, at most ``limit`` bytes from ``offset`` on) of a log, None without one. A negative offset counts from the end."""
     try:
-        with open_log(f"{path}.1") as log:
-            return _read_bytes(log, offset, limit)
+        with open_log(path) as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(offset if offset >= 0 else max(0, size + offset))
+            return size, log.read(limit) or b""
     except FileNotFoundError:
-        return b""
-
-
-def _read_bytes(log: t.BinaryIO, offset: int, limit: int) -> bytes:
-    log.seek(offset)
-    found = b""
-    while len(found) < limit:
-        part = log.read(limit - len(found))
-        if not part:
-            break
-        found += part
-    return found
+        return None
 
 
 def log_end(path: str) -> list[str]:
     """Return the lines at the end of a log; none when there is no log."""
-    try:
-        with open_log(path) as log:
-            size = log.seek(0, os.SEEK_END)
-            return plain_lines(_read_bytes(log, max(0, size - STAGE_TAIL), STAGE_TAIL).decode(errors="replace"))
-    except FileNotFoundError:
-        return []
+    _size, raw = _read(path, -STAGE_TAIL, STAGE_TAIL) or (0, b"")
+    return plain_lines(raw.decode(errors="replace"))
 
 
 def stage_of(lines: t.Iterable[str]) -> Stage | None:
-    """Return the last stage that the log's lines tell of, None when they tell of none."""
-    last = None
-    for line in lines:
-        for pattern, name in STAGES:
-            match = pattern.search(line)
-            if match:
-                counts = match.groupdict()
-                last = Stage(name, int(counts.get("done") or 0), int(counts.get("total") or 0))
-    return last
+    """Return the last stage that the log's lines show, None when they show none."""
+    matches = ((name, pattern.search(line)) for line in lines for pattern, name in STAGES)
+    found = [(name, match.groupdict()) for name, match in matches if match]
+    return Stage(found[-1][0], *(int(found[-1][1].get(count) or 0) for count in ("done", "total"))) if found else None
 
 
 def last_line(path: str) -> str:

@@ -17,10 +17,8 @@ import contextlib
 import errno
 import http.client
 import json
-import math
 import os
 import random
-import re
 import signal
 import string
 import time
@@ -49,7 +47,6 @@ KEY_WANTED = (401, 403)
 #: What the prompt asks for. The answer's words do not matter, that a token was generated does.
 PROMPT = "Hello"
 MAX_TOKENS = 8
-SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)")
 
 
 class EnginePaths(t.NamedTuple):
@@ -207,11 +204,8 @@ def last_end(engine: dict[str, t.Any]) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal; real-time signals have none of their own."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    """Return the name of a signal; real-time signals have no name."""
+    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
 
 
 def end_text(engine: dict[str, t.Any]) -> str:
@@ -227,19 +221,6 @@ def end_text(engine: dict[str, t.Any]) -> str:
     if engine["exit_signal"] is not None:
         return f"was ended by {signal_name(engine['exit_signal'])}{at}{after}"
     return "is gone, and nothing noted how it ended"
-
-
-# -- memory ----------------------------------------------------------------------------------------------------------
-
-
-def memory_mb(name: str, meminfo: str = "/proc/meminfo") -> int:
-    """Return a figure of the node's memory in MiB. On unified memory MemAvailable is the only one that counts what the GPU holds too."""
-    with open(meminfo, encoding="ascii") as handle:
-        text = handle.read()
-    match = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
-    if not match:
-        raise UnknownState(f"{meminfo} has no {name}", raw=text[:engine_log.LINE_LENGTH])
-    return int(match.group(1)) // 1024
 
 
 # -- API -------------------------------------------------------------------------------------------------------------
@@ -265,28 +246,12 @@ def asked_health(url: str, timeout: float) -> str:
 
 
 def engine_version(url: str, timeout: float, key: _http.Key | None = None) -> str:
-    """Return the engine's version, an empty string when it does not say."""
+    """Return the engine's version, an empty string when it does not report one."""
     answer = asked(f"{url}/version", timeout, key)
     try:
-        return str(json.loads(answer.body).get("version", "")) if answer.status == 200 and not answer.error else ""
+        return "" if answer.problem else str(json.loads(answer.body).get("version", ""))
     except (ValueError, AttributeError):
         return ""
-
-
-def metric(text: str, name: str) -> float | None:
-    """Return the sum of a metric's samples in Prometheus' text format, None when it has none."""
-    values = []
-    for line in text.splitlines():
-        match = SAMPLE.match(line)
-        if match and match["name"] == name:
-            try:
-                value = float(match["value"])
-            except ValueError:
-                value = math.nan
-            if not (math.isfinite(value) and value >= 0):
-                raise UnknownState(f"the value of {name} is {match['value'][:40]!r}", raw=line[:engine_log.LINE_LENGTH])
-            values.append(value)
-    return sum(values) if values else None
 
 
 def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:

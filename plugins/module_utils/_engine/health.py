@@ -126,41 +126,35 @@ def without_rank(processes: Processes) -> dict[str, list[str]]:
 
 
 def suspects(processes: Processes) -> dict[str, list[str]]:
-    """Return the ranks that may hold the others up: those in the kernel without a way out, else those that rest while the others wait in a loop."""
+    """Return the ranks that may block the others: those in the kernel that cannot be interrupted, else those that rest while the others wait in a loop."""
     stuck = texts(processes, "uninterruptible")
     if stuck:
         return {node: [f"{text} is in the kernel and cannot be interrupted" for text in named] for node, named in stuck.items()}
-    ranks = [(node, one) for node, members in processes.items() for one in members if one["kind"] == classify.RANK and one["cpu_percent"] is not None]
-    found: dict[str, list[str]] = {}
-    if any(one["cpu_percent"] >= SPINS_PERCENT for _node, one in ranks):
-        for node, one in ranks:
-            if one["cpu_percent"] < RESTS_PERCENT:
-                found.setdefault(node, []).append(f"{one['text']} uses next to no processor time while the others wait in a loop")
-    return found
+    ranks = {
+        node: [one for one in members if one["kind"] == classify.RANK and one["cpu_percent"] is not None] for node, members in processes.items()
+    }
+    if all(one["cpu_percent"] < SPINS_PERCENT for members in ranks.values() for one in members):
+        return {}
+    resting = {node: [one["text"] for one in members if one["cpu_percent"] < RESTS_PERCENT] for node, members in ranks.items()}
+    return {node: [f"{text} uses almost no processor time while the others wait in a loop" for text in named] for node, named in resting.items() if named}
 
 
 def verdict(probe: Probe, processes: Processes) -> Health:
-    """Judge a live engine by one question for a token and by its processes on every node that was looked at."""
-    if halted := texts(processes, "stopped"):
-        return Health(HALTED, "a signal or a debugger stopped a process, so that the engine hangs; kill -CONT PID lets it go on", halted)
-    if ended := texts(processes, "ended"):
-        return Health(DEAD, "a process has ended, and nobody has taken notice", ended)
-    if probe.token:
-        return Health(SERVING, "it gave a token", {})
-    if probe.api == STARTING:
-        return Health(STARTING, "its API is not there yet", {})
-    if probe.api == REFUSED:
-        return Health(DEAD, "its API was up, and its port refuses now", {})
-    if probe.api == SAYS_DEAD:
-        return Health(DEAD, "its API says that the engine is dead", without_rank(processes))
-    if missing := without_rank(processes):
-        return Health(DEAD, "it has lost a rank", missing)
-    if probe.withheld:
-        return Health(UNKNOWN, f"it was not asked for a token: {probe.withheld}", {})
-    if probe.grew:
-        return Health(BUSY, "no token in time, but others' tokens flow or a prompt is being read", {})
-    if probe.grew is None:
-        return Health(UNKNOWN, "no token in time, and its metrics do not say whether it works", suspects(processes))
-    if probe.still_s >= probe.limit_s:
-        return Health(STALLED, f"no progress for {probe.still_s:.0f} s", suspects(processes))
-    return Health(UNKNOWN, f"no token and no progress for {probe.still_s:.0f} s, which counts as stalled from {probe.limit_s:.0f} s on", suspects(processes))
+    """Judge a live engine by one request for a token and by its processes on every node that was read. The first row that applies counts."""
+    stopped, ended, missing = texts(processes, "stopped"), texts(processes, "ended"), without_rank(processes)
+    still, suspected = f"no progress for {probe.still_s:.0f} s", suspects(processes)
+    rows = (
+        (stopped, HALTED, "a signal or a debugger stopped a process, so that the engine hangs; kill -CONT PID lets it go on", stopped),
+        (ended, DEAD, "a process has ended, and its parent has not noticed", ended),
+        (probe.token, SERVING, "it gave a token", {}),
+        (probe.api == STARTING, STARTING, "its API is not up yet", {}),
+        (probe.api == REFUSED, DEAD, "its API was up, and its port refuses connections now", {}),
+        (probe.api == SAYS_DEAD, DEAD, "its API reports that the engine is dead", missing),
+        (missing, DEAD, "it has lost a rank", missing),
+        (probe.withheld, UNKNOWN, f"it was not asked for a token: {probe.withheld}", {}),
+        (probe.grew, BUSY, "no token in time, but tokens of other requests flow or a prompt is being read", {}),
+        (probe.grew is None, UNKNOWN, "no token in time, and its metrics do not show whether it works", suspected),
+        (probe.still_s >= probe.limit_s, STALLED, still, suspected),
+        (True, UNKNOWN, f"no token and {still}, which counts as stalled after {probe.limit_s:.0f} s", suspected),
+    )
+    return next(Health(*row) for applies, *row in rows if applies)

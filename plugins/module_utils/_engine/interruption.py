@@ -15,7 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, api_probe, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
 #: Metrics of vLLM that together count the requests that it has. Those that wait for their turn are work like those that run.
@@ -54,10 +54,9 @@ class Situation(t.NamedTuple):
 
 
 def why_kept(situation: Situation) -> str:
-    """Return why an engine must not be taken away without consent, empty when nobody can lose a request by it."""
-    if not situation.live or not situation.whole or situation.unready or situation.requests.count == 0:
-        return ""
-    return situation.requests.text
+    """Return why an engine must not be stopped without consent, empty when no request can be lost."""
+    may_end = not situation.live or not situation.whole or situation.unready or situation.requests.count == 0
+    return "" if may_end else situation.requests.text
 
 
 def check(situation: Situation, interrupt: bool, what: str) -> None:
@@ -101,26 +100,18 @@ def requests_of(engine: t.Mapping[str, t.Any], timeout: float, key_file: str | N
 
 
 def counted(answer: _http.Answer, where: str) -> Requests:
-    """Return the requests in what ``where`` answered."""
+    """Return the requests that ``where`` reported."""
     if answer.status in engine_state.KEY_WANTED:
         return Requests(None, f"{where} refuses the question (HTTP {answer.status})")
-    if answer.status is None:
-        return Requests(None, f"{where}: {answer.error}" + ("" if answer.silent else " (does it speak TLS?)"))
-    if answer.error:
-        return Requests(None, f"{where}: {answer.error}")
-    if answer.status != 200:
-        return Requests(None, f"{where} answers HTTP {answer.status}")
+    if answer.problem:
+        return Requests(None, f"{where}: {answer.problem}" + (" (does it use TLS?)" if answer.status is None and not answer.silent else ""))
     text = answer.body.decode("utf-8", "replace")
-    total = 0
-    for name in COUNTED:
-        try:
-            value = engine_state.metric(text, name)
-        except UnknownState as error:
-            return Requests(None, f"{where}: {error}")
-        if value is None:
-            return Requests(None, f"{where} has no {name}")
-        total += int(value)
-    return Requests(total)
+    try:
+        counts = {name: api_probe.metric(text, name) for name in COUNTED}
+    except UnknownState as error:
+        return Requests(None, f"{where}: {error}")
+    missing = [name for name, count in counts.items() if count is None]
+    return Requests(None, f"{where} has no {missing[0]}") if missing else Requests(int(sum(counts.values())))
 
 
 def key_file(fields: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> str | None:

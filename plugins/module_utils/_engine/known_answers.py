@@ -13,7 +13,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, questions
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, questions
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
@@ -29,16 +29,6 @@ def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
     return results if kept.get("run_id") == run_id and isinstance(results, dict) else {}
 
 
-def engine_of(state: dict[str, t.Any], params: dict[str, t.Any]) -> questions.Engine:
-    """Return how the live engine is asked."""
-    url = engine_state.base_url(state["api_address"], state["api_port"])
-    key = api_key.of(state, params["api_key_file"])
-    model = questions.served(url, key, params["model"])
-    context = model["max_model_len"]
-    most = max(1, min(params["max_tokens"], context // 2))
-    return questions.Engine(url, model["id"], key, context, params["needle_percent"], most, params["timeout"])
-
-
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     _module.require_least(params, MINIMUM)
@@ -51,9 +41,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     kept = kept_results(path, state["run_id"])
     asked = [name for name in questions.CHECKS if name in params["checks"] and (params["again"] or name not in kept)]
     if asked and not module.check_mode:
-        engine = engine_of(state, params)
+        engine = questions.Engine.of(state, params, params["needle_percent"])
+        engine = engine._replace(max_tokens=max(1, min(engine.max_tokens, engine.context // 2)))
         came = {name: questions.ask(name, engine, state["run_id"]) for name in asked}
-        keep(path, state["run_id"], {**kept, **{name: result for name, result in came.items() if result["verdict"] != "unknown"}})
+        known = {name: result for name, result in came.items() if result["verdict"] != "unknown"}
+        try:
+            write_json(path, {"run_id": state["run_id"], "results": {**kept, **known}})
+        except OSError as error:
+            raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or free space there.") from error
         kept = {**kept, **came}
     results = [kept[name] for name in questions.CHECKS if name in params["checks"] and name in kept]
     wrong = [result["check"] for result in results if result["verdict"] != "pass"]
@@ -64,11 +59,3 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "results": results,
         "findings": [questions.as_finding(result, socket.gethostname()) for result in results],
     }
-
-
-def keep(path: str, run_id: str, results: dict[str, t.Any]) -> None:
-    """Keep the results of a run. Raises :class:`ClusterError` when they cannot be written."""
-    try:
-        write_json(path, {"run_id": run_id, "results": results})
-    except OSError as error:
-        raise ClusterError(f"{path} cannot be written: {error.strerror}", remedy="Run the task with become: true, or free space there.") from error

@@ -51,11 +51,6 @@ def who(module: str) -> str:
     return f"user {os.environ.get('SUDO_USER') or user_name(os.getuid())} with {module}"
 
 
-def stop_argv(grace: int, module: str) -> list[str]:
-    """Return the command line that stops the engine on behalf of a module."""
-    return argv("stop", "--grace", str(grace), "--by", who(module))
-
-
 def refresh(paths: EnginePaths) -> None:
     """Give an engine that an older version of the collection started today's launcher. A full disk leaves the older one."""
     with contextlib.suppress(OSError):
@@ -125,35 +120,19 @@ def check_room_below(top: str, relative: str, needed: int, what: str) -> None:
         raise launcher.no_room(os.path.join(top, relative).rstrip("/"), needed, what, error) from None
 
 
-def _texts(value: t.Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+#: The types of what the launcher's commands answer; of a list, those of its entries.
+Forms = dict[str, t.Union[tuple[type, ...], list[type]]]
+STATUS: Forms = {"live": (bool,), "remaining": [int], "launcher": (int, type(None)), "starting": (str,), "stopping": (bool,), "unreadable": (str,)}
+STOPPED: Forms = {
+    "run_id": (str,), "was_live": (bool,), "prevented": (str,), "signals": [str], "killed": [int], "remaining": [int], "seconds": (int, float),
+}  # fmt: skip
 
 
-def _numbers(value: t.Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+def _fits(value: t.Any, form: tuple[type, ...] | list[type]) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, tuple(form)) for entry in value) if isinstance(form, list) else isinstance(value, form)
 
 
-#: The form of what the launcher's commands answer.
-STATUS: dict[str, t.Callable[[t.Any], bool]] = {
-    "live": lambda value: isinstance(value, bool),
-    "remaining": _numbers,
-    "launcher": lambda value: value is None or isinstance(value, int),
-    "starting": lambda value: isinstance(value, str),
-    "stopping": lambda value: isinstance(value, bool),
-    "unreadable": lambda value: isinstance(value, str),
-}
-STOPPED: dict[str, t.Callable[[t.Any], bool]] = {
-    "run_id": lambda value: isinstance(value, str),
-    "was_live": lambda value: isinstance(value, bool),
-    "prevented": lambda value: isinstance(value, str),
-    "signals": _texts,
-    "killed": _numbers,
-    "remaining": _numbers,
-    "seconds": lambda value: isinstance(value, (int, float)),
-}
-
-
-def answer_of(result: ExecResult, forms: dict[str, t.Callable[[t.Any], bool]], accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
+def answer_of(result: ExecResult, forms: Forms, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
     """Return what the launcher printed as JSON, of the keys of ``forms``. Raises :class:`UnknownState` with its output for anything else.
 
     The container's own python3 ran it, so that the answer can be anything.
@@ -161,7 +140,7 @@ def answer_of(result: ExecResult, forms: dict[str, t.Callable[[t.Any], bool]], a
     try:
         if result.rc in accepted:
             answer = json.loads(result.stdout)
-            if isinstance(answer, dict) and all(name in answer and form(answer[name]) for name, form in forms.items()):
+            if isinstance(answer, dict) and all(name in answer and _fits(answer[name], form) for name, form in forms.items()):
                 return {name: answer[name] for name in forms}
     except (ValueError, RecursionError):
         pass
@@ -199,7 +178,7 @@ def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: in
 
 def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str) -> dict[str, t.Any]:
     refresh(paths)
-    result = docker.exec(container_id, stop_argv(grace, module), timeout=grace + STOP_MARGIN)
+    result = docker.exec(container_id, argv("stop", "--grace", str(grace), "--by", who(module)), timeout=grace + STOP_MARGIN)
     stopped = answer_of(result, STOPPED, accepted=(0, launcher.EXIT_REMAINS))
     if stopped["remaining"]:
         raise ClusterError(

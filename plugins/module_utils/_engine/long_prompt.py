@@ -10,14 +10,13 @@ The engine counts the text before it is asked (``/tokenize``), and its answer sa
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import questions
-from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
@@ -37,28 +36,17 @@ LEAST_ANSWER = 8
 Count = t.Callable[[str], int]
 
 
-def messages(text: str) -> list[dict[str, str]]:
-    """Return a text as the one message of a chat."""
-    return [{"role": "user", "content": text}]
-
-
-def counter(url: str, key: ApiKey, model: str) -> Count:
-    """Return what counts a text's tokens, the chat's own included. It raises :class:`UnknownState` when the engine does not say it."""
-    headers = {"Content-Type": "application/json"}
-
-    def count(text: str) -> int:
-        body = json.dumps({"model": model, "messages": messages(text)}).encode()
-        came = _http.ask(f"{url}{TOKENIZE_PATH}", COUNT_SECONDS, method="POST", body=body, headers=headers, limit=COUNT_LIMIT, key=key)
-        said = came.error or (f"HTTP {came.status}" if came.status != 200 else "")
-        try:
-            found = None if said else json.loads(came.body)["count"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            found = None
-        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-            raise UnknownState(f"the engine does not count a text of {len(text)} characters: {said or 'no count in its answer'}", raw=repr(came.body[:500]))
-        return found
-
-    return count
+def count(engine: questions.Engine, text: str) -> int:
+    """Return the engine's count of a text's tokens, the chat's own included. Raises :class:`UnknownState` when the engine does not report it."""
+    came = engine.post(TOKENIZE_PATH, text, COUNT_SECONDS, COUNT_LIMIT)
+    try:
+        found = None if came.problem else json.loads(came.body)["count"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        why = came.problem or "no count in its answer"
+        raise UnknownState(f"the engine does not count a text of {len(text)} characters: {why}", raw=repr(came.body[:500]))
+    return found
 
 
 def fitted(seed: str, wanted: int, count: Count) -> tuple[str, str, int]:
@@ -84,53 +72,29 @@ def as_finding(node: str, verdict: str, message: str, measured: t.Any, needed: t
     return finding("ladder.prompt", node, verdict, message, measured=measured, needed=needed, remedy=remedy)
 
 
-class Asked(t.NamedTuple):
-    """What is asked of whom: the engine, and whether its answer has to be right."""
-
-    url: str
-    model: str
-    key: ApiKey
-    context: int
-    percent: int
-    max_tokens: int
-    timeout: float
-    right: bool
-
-
-def ask(asked: Asked, seed: str) -> dict[str, t.Any]:
+def ask(engine: questions.Engine, seed: str, check_answer: bool) -> dict[str, t.Any]:
     """Ask the prompt. Returns ``verdict``, ``message``, ``wanted_tokens``, ``prompt_tokens``, ``tokens``, ``seconds`` and ``answer``.
 
-    Raises :class:`UnknownState` when no prompt of the length could be made.
+    Whether the answer's text is right counts only with ``check_answer``. Raises :class:`UnknownState` when no prompt of the length could be made.
     """
-    wanted = asked.context * asked.percent // 100
-    text, code, counted = fitted(seed, wanted, counter(asked.url, asked.key, asked.model))
-    most = max(1, min(asked.max_tokens, asked.context - counted - LEAST_ANSWER))
-    body = {"model": asked.model, "messages": messages(text), "max_tokens": most}
+    wanted = engine.context * engine.percent // 100
+    text, code, counted = fitted(seed, wanted, functools.partial(count, engine))
     began = time.monotonic()
-    came = _http.ask(
-        f"{asked.url}{questions.CHAT_PATH}",
-        asked.timeout,
-        method="POST",
-        body=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-        key=asked.key,
-    )
+    message, why, came = engine.chat(text, max(1, min(engine.max_tokens, engine.context - counted - LEAST_ANSWER)))
     result = {"wanted_tokens": wanted, "counted_tokens": counted, "prompt_tokens": 0, "tokens": 0, "seconds": round(time.monotonic() - began, 1), "answer": ""}
-    message = questions.parse_message(came.body) if came.status == 200 and not came.error else None
     if message is None:
-        said = questions.shortened(came.body.decode(errors="replace").strip())
-        # What the engine refuses is an answer about this length; silence is none.
+        # A refusal is an answer about this length; silence is not.
         verdict = "unknown" if came.status is None or came.error else "block"
-        return {**result, "verdict": verdict, "message": came.error or f"HTTP {came.status}", "answer": said}
+        return {**result, "verdict": verdict, "message": why, "answer": questions.shortened(came.body.decode(errors="replace").strip())}
     result.update(prompt_tokens=message.prompt_tokens, tokens=message.tokens, answer=questions.shortened(message.content))
-    verdict, wrong = judged(asked, message, questions.code_question(text, code), wanted)
+    verdict, wrong = judged(message, questions.code_question(text, code) if check_answer else None, wanted)
     return {**result, "verdict": verdict, "message": wrong}
 
 
-def judged(asked: Asked, message: questions.Message, question: questions.Question, wanted: int) -> tuple[str, str]:
-    """Return the verdict about an answer and what is wrong with it. Whether its text is right counts only where the profile has such a question."""
+def judged(message: questions.Message, question: questions.Question | None, wanted: int) -> tuple[str, str]:
+    """Return the verdict about an answer and what is wrong with it."""
     if message.prompt_tokens < ENOUGH * wanted:
         return "block", f"the engine read {message.prompt_tokens} tokens of a prompt of {wanted}"
     if message.tokens < 1:
         return "block", "no token came back"
-    return questions.judge(question, message) if asked.right else ("pass", "")
+    return questions.judge(question, message) if question else ("pass", "")

@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory impo
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import repo_directory
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, open_files, read_whole, require_all_seen, scan
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, open_files, read_bytes, require_all_seen, scan
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
 #: A command line with this word asks for the removal of what it names.
@@ -125,9 +125,7 @@ def named_revision(words: t.Sequence[str], repo: str) -> str | None:
         naming = {name for name, value in given.items() if word_like.search(value)}
         revision = given.get("revision", "")
         commits.add(revision if naming <= set(_OF_MODEL) and COMMIT.match(revision) else "")
-    if not commits:
-        return None
-    return commits.pop() if len(commits) == 1 else ""
+    return "".join(commits) if len(commits) == 1 else "" if commits else None
 
 
 def names_a_model(words: t.Sequence[str]) -> bool:
@@ -160,7 +158,7 @@ def _leads_to(pid: int, word: str, path: str, proc: str) -> bool:
 def opened_files(pid: int, proc: str) -> set[str]:
     """Return the files of hub caches that a process has open or mapped. Raises PermissionError when it may not be asked."""
     try:
-        mapped = {found.decode("utf-8", "replace") for found in _MAPPED.findall(read_whole(f"{proc}/{pid}/maps", MAPS_LIMIT))}
+        mapped = {found.decode("utf-8", "replace") for found in _MAPPED.findall(read_bytes(f"{proc}/{pid}/maps", MAPS_LIMIT))}
         return mapped | {path for path in open_files(pid, proc) if "/models--" in path}
     except GONE:
         return set()
@@ -184,16 +182,13 @@ def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], li
     return found, unasked
 
 
-def noted_runs(state_dir: str, proc: str) -> list[Run]:
-    """Return the last run of each cluster that has state on this node. Raises :class:`UnknownState` when a note cannot be read."""
-    found = engine_state.on_node(state_dir, proc).items()
-    return [Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"]) for cluster, engine in found]
-
-
 def read(state_dir: str, proc: str = "/proc") -> Uses:
     """Look at all processes of a node, and at the notes of ours. Raises :class:`UnknownState` when some may not be seen."""
     seen = require_all_seen(scan(proc), "who uses a model")
-    runs = noted_runs(state_dir, proc)
+    runs = [
+        Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"])
+        for cluster, engine in engine_state.on_node(state_dir, proc).items()
+    ]
     commands = [
         Command(f"{process.title} (pid {process.pid})", process.argv, process.pid)
         for process in seen.processes.values()

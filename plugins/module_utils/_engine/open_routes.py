@@ -65,12 +65,6 @@ def parse_routes(body: bytes) -> Routes | None:
     return Routes([route for route, askable in found if askable and route[1] != OPEN_PATH], [route for route, askable in found if not askable])
 
 
-def question(route: Route) -> dict[str, t.Any]:
-    """Return how a route is asked so that nothing happens: method, body and headers."""
-    method, _path = route
-    return {"method": method} if method == "GET" else {"method": method, "body": REJECTED_BODY, "headers": {"Content-Type": "application/json"}}
-
-
 def ask(url: str, key: ApiKey, timeout: float) -> dict[str, t.Any]:
     """Ask every route of the API at ``url`` without the key, and return ``{listed, asked, left_out, open, unknown}``.
 
@@ -78,7 +72,7 @@ def ask(url: str, key: ApiKey, timeout: float) -> dict[str, t.Any]:
     those that would act.
     """
     answer = _http.ask(f"{url}{LIST_PATH}", timeout, key=key)
-    listed = parse_routes(answer.body) if answer.status == 200 and not answer.error else None
+    listed = None if answer.problem else parse_routes(answer.body)
     routes = listed or Routes([], [])
     wanted = list(dict.fromkeys([*ALWAYS, *routes.askable]))[:ROUTE_LIMIT]
     found: dict[str, t.Any] = {
@@ -89,7 +83,9 @@ def ask(url: str, key: ApiKey, timeout: float) -> dict[str, t.Any]:
         "unknown": [],
     }
     for route in wanted:
-        answer = _http.ask(f"{url}{_PARAMETER.sub('gb10', route[1])}", timeout, **question(route))
+        # A GET, or a body that the handler rejects, so that nothing happens.
+        rejected = {} if route[0] == "GET" else {"body": REJECTED_BODY, "headers": {"Content-Type": "application/json"}}
+        answer = _http.ask(f"{url}{_PARAMETER.sub('gb10', route[1])}", timeout, method=route[0], **rejected)
         if answer.status is None:
             found["unknown"].append(f"{' '.join(route)}: {answer.error}")
             if len(found["unknown"]) >= UNKNOWN_LIMIT:

@@ -139,8 +139,8 @@ def _is_odd(entry: untrusted.Entry) -> bool:
 
 def _remove(top: str, relative: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        is_directory = stat.S_ISDIR(os.lstat(os.path.join(top, relative)).st_mode)
-        (untrusted.remove_tree if is_directory else untrusted.remove)(top, relative)
+        mode = os.lstat(os.path.join(top, relative)).st_mode
+        (untrusted.remove_tree if stat.S_ISDIR(mode) else untrusted.remove)(top, relative)
 
 
 def clear(paths: EnginePaths) -> None:

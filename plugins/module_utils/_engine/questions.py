@@ -19,7 +19,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, api_probe, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
@@ -240,10 +240,10 @@ IDS = tuple(check.id for check in CHECKS.values())
 
 
 def served(url: str, key: ApiKey, model: str | None) -> dict[str, t.Any]:
-    """Return ``{id, max_model_len}`` of the model that is asked. Raises :class:`UnknownState` when the API does not say it."""
+    """Return ``{id, max_model_len}`` of the model that is asked. Raises :class:`UnknownState` when the API does not report it."""
     answer = _http.ask(f"{url}/v1/models", MODELS_SECONDS, key=key)
-    if answer.status != 200 or answer.error:
-        raise UnknownState(f"the API at {url} does not say which models it serves: {answer.error or f'HTTP {answer.status}'}", raw=repr(answer.body[:500]))
+    if answer.problem:
+        raise UnknownState(f"the API at {url} does not report which models it serves: {answer.problem}", raw=repr(answer.body[:500]))
     models = api_probe.parse_models(answer.body)
     found = next((one for one in models if model in (None, one["id"])), None)
     if not found or not found["max_model_len"]:
@@ -298,6 +298,25 @@ class Engine(t.NamedTuple):
     max_tokens: int
     timeout: float
 
+    @classmethod
+    def of(cls, state: t.Mapping[str, t.Any], params: t.Mapping[str, t.Any], percent: int) -> Engine:
+        """Return the live engine that :func:`engine_state.engine_state` describes. Raises :class:`UnknownState` when its API does not report its model."""
+        url, key = engine_state.base_url(state["api_address"], state["api_port"]), api_key.of(state, params["api_key_file"])
+        model = served(url, key, params["model"])
+        return cls(url, model["id"], key, model["max_model_len"], percent, params["max_tokens"], params["timeout"])
+
+    def post(self, path: str, text: str, timeout: float, limit: int = _http.ANSWER_LIMIT, **options: t.Any) -> _http.Answer:
+        """Send a text as the one message of a chat."""
+        body = {"model": self.model, "messages": [{"role": "user", "content": text}], **options}
+        headers = {"Content-Type": "application/json"}
+        return _http.ask(f"{self.url}{path}", timeout, method="POST", body=json.dumps(body).encode(), headers=headers, limit=limit, key=self.key)
+
+    def chat(self, text: str, max_tokens: int, **options: t.Any) -> tuple[Message | None, str, _http.Answer]:
+        """Return (the engine's answer, why there is none, the raw answer)."""
+        came = self.post(CHAT_PATH, text, self.timeout, max_tokens=max_tokens, **options)
+        message = None if came.problem else parse_message(came.body)
+        return message, "" if message else came.error or f"HTTP {came.status}", came
+
 
 def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
     """Ask one question and return its result: ``check, verdict, message, question, expected, answer, prompt_tokens, tokens``. Never raises.
@@ -307,21 +326,12 @@ def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
     # Without a temperature the engine samples as the model's own generation_config.json says: some thinking models repeat themselves forever at 0 (model
     # card of Qwen3).
     question = CHECKS[name].make(random.Random(f"{run_id} {name}"), engine.context, engine.percent)
-    body = {
-        "model": engine.model,
-        "messages": [{"role": "user", "content": question.text}],
-        "max_tokens": engine.max_tokens,
-        **question.options,
-    }
-    headers = {"Content-Type": "application/json"}
-    came = _http.ask(f"{engine.url}{CHAT_PATH}", engine.timeout, method="POST", body=json.dumps(body).encode(), headers=headers, key=engine.key)
-    message = parse_message(came.body) if came.status == 200 and not came.error else None
+    message, why, came = engine.chat(question.text, engine.max_tokens, **question.options)
     result = {"check": name, "question": shortened(question.text), "expected": question.expected, "answer": "", "prompt_tokens": 0, "tokens": 0}
     if message is None:
-        said = shortened(came.body.decode(errors="replace").strip())
-        # What the engine refuses it will refuse again; what it does not answer it may answer next time.
+        # A request that the engine refuses it will refuse again; one that it does not answer it may answer next time.
         verdict = "block" if came.status in (400, 404, 422) else "unknown"
-        return {**result, "verdict": verdict, "message": came.error or f"HTTP {came.status}", "answer": said}
+        return {**result, "verdict": verdict, "message": why, "answer": shortened(came.body.decode(errors="replace").strip())}
     verdict, wrong = judge(question, message)
     said = message.content or json.dumps(message.tool_calls) if message.tool_calls else message.content
     return {**result, "verdict": verdict, "message": wrong, "answer": shortened(said), "prompt_tokens": message.prompt_tokens, "tokens": message.tokens}

@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import REPOSITORIES
+from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
@@ -82,15 +83,12 @@ def has_engine(params: dict[str, t.Any]) -> bool:
 def check(params: dict[str, t.Any]) -> None:
     """Raise :class:`ClusterError` for options that do not fit together or are out of range."""
     if params["state"] == "started" and has_engine(params):
-        needed = ["model", *(["api_address"] if params["node_role"] == "head" else [])]
-        missing = [name for name in needed if not params[name]]
+        missing = [name for name in ("model", "api_address") if not params[name] and (name == "model" or params["node_role"] == "head")]
         if missing:
             raise ClusterError(f"a started engine on the {params['node_role']} needs the options {' and '.join(missing)}")
         if not params["command"]:
             raise ClusterError("the option command is empty", remedy="Leave it out for: [vllm, serve]")
-    for name, least in MINIMUM.items():
-        if params[name] < least:
-            raise ClusterError(f"{name} is {params[name]}, expected {least} or more")
+    require_least(params, MINIMUM)
     check_address("fabric_address", params["fabric_address"])
     if params["state"] == "started" and params["executor"] == "native":
         check_place(params)

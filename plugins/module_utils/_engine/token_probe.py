@@ -52,7 +52,7 @@ def progress_of(url: str, key: ApiKey | None, timeout: float, sysfs_root: str = 
     """
     answer = engine_state.asked(f"{url}/metrics", timeout, key)
     try:
-        progress = api_probe.parse_progress(answer.body.decode("utf-8", "replace")) if answer.status == 200 and not answer.error else None
+        progress = None if answer.problem else api_probe.parse_progress(answer.body.decode("utf-8", "replace"))
     except UnknownState:
         return None
     return progress and progress._replace(fabric=fabric_of(sysfs_root))
@@ -62,7 +62,7 @@ def length_of(url: str, key: ApiKey | None, timeout: float) -> int | None:
     """Return the context length that an API serves, None when it does not tell. The key is sent when it is wanted alone."""
     answer = engine_state.asked(f"{url}/v1/models", timeout, key)
     try:
-        models = api_probe.parse_models(answer.body) if answer.status == 200 and not answer.error else []
+        models = [] if answer.problem else api_probe.parse_models(answer.body)
     except UnknownState:
         return None
     return max((model["max_model_len"] for model in models if model["max_model_len"]), default=None)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import typing as t
 import xml.etree.ElementTree as ET
-from xml.parsers import expat
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, strict
@@ -23,9 +22,6 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResu
 XML_QUERY = ("-q", "-x")
 #: The compute processes with the GPU that each is on, for the fall-back.
 PROCESS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name,used_memory", "--format=csv,noheader")
-
-#: Elements inside each other; the driver's tool needs eight.
-_DEPTH_LIMIT = 32
 
 _ROOT = "nvidia_smi_log"
 
@@ -37,7 +33,7 @@ _QUANTITY = re.compile(r"^(?P<value>-?\d{1,12}(?:\.\d{1,6})?) ?(?P<unit>[A-Za-z%
 _SWITCH = {"enabled": True, "disabled": False}
 _REASON_PREFIXES = ("clocks_event_reason_", "clocks_throttle_reason_")
 
-#: Where the power is told, in watts: the place and the name changed with drivers 535 and 545.
+#: Where the tool reports the power, in watts: the place and the name changed with drivers 535 and 545.
 _POWER = (
     "gpu_power_readings/average_power_draw",
     "gpu_power_readings/instant_power_draw",
@@ -45,8 +41,8 @@ _POWER = (
     "power_readings/power_draw",
 )
 
-#: What a GPU is said to be when only the short CSV answer is there.
-_UNTOLD: dict[str, t.Any] = {
+#: The facts about a GPU that the short CSV answer does not have.
+_UNREPORTED: dict[str, t.Any] = {
     "bus_id": None,
     "cuda_version": None,
     "vbios": None,
@@ -69,50 +65,18 @@ def _unreadable(why: str, raw: str) -> UnknownState:
 def parse_tree(text: str) -> ET.Element:
     """Return the answer's root element.
 
-    What the tool prints before and after the document is left out: it warns there (of a corrupted infoROM, say). Raises
-    :class:`UnknownState` for anything that is no whole answer, or that declares or uses an entity of its own.
+    What the tool prints before and after it is left out: the document's head, and warnings (of a corrupted infoROM, say). Without the head no entity can be
+    declared, so one that is used is an error. Raises :class:`UnknownState` for anything that is not a complete answer.
     """
     start, end = text.find(f"<{_ROOT}"), text.rfind(f"</{_ROOT}>")
     if start < 0:
         raise _unreadable(f"did not answer in XML: {driver.first_line(text)[:200]}", text)
     if end < start:
         raise _unreadable("stopped in the middle of its answer", text)
-    heads = [place for place in (text.rfind("<?xml", 0, start), text.rfind("<!DOCTYPE", 0, start), start) if place >= 0]
-    document = text[heads[0]:end] + f"</{_ROOT}>"
-
-    builder = ET.TreeBuilder()
-    depth = 0
-
-    def open_element(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > _DEPTH_LIMIT:
-            raise _unreadable("nests its answer too deeply", text)
-        builder.start(tag, attributes)
-
-    def close_element(tag: str) -> None:
-        nonlocal depth
-        depth -= 1
-        builder.end(tag)
-
-    def refuse(*_entity: t.Any) -> None:
-        raise _unreadable("uses XML entities", text)
-
-    # The encoding is ours, whatever the document declares: the text has been decoded already.
-    parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler = open_element
-    parser.EndElementHandler = close_element
-    parser.CharacterDataHandler = builder.data
-    parser.EntityDeclHandler = refuse
-    parser.UnparsedEntityDeclHandler = refuse
-    parser.ExternalEntityRefHandler = refuse
-    # With a DOCTYPE that is not fetched, a reference to an unknown entity would vanish without a word.
-    parser.SkippedEntityHandler = refuse
     try:
-        parser.Parse(document.encode("utf-8", errors="replace"), True)
-    except expat.ExpatError as error:
+        return ET.fromstring(f"{text[start:end]}</{_ROOT}>")
+    except ET.ParseError as error:
         raise _unreadable(f"answered in XML that cannot be read: {error}", text) from error
-    return builder.close()
 
 
 def _text(element: ET.Element, path: str) -> str | None:
@@ -152,28 +116,23 @@ def _switch(element: ET.Element, path: str) -> bool | None:
 
 
 def _power(gpu: ET.Element) -> float | None:
-    for path in _POWER:
-        value = _quantity(gpu, path, "W")
-        if value is not None:
-            return value
-    return None
+    figures = (_quantity(gpu, path, "W") for path in _POWER)
+    return next((figure for figure in figures if figure is not None), None)
 
 
 def _throttle(gpu: ET.Element) -> list[str] | None:
-    """Return the names of the active clock event reasons (``gpu_idle``, ``sw_power_cap``, …), None where the tool tells none of them."""
-    active, told = [], False
-    for parent in ("clocks_event_reasons", "clocks_throttle_reasons"):  # the second until driver 535
-        for reason in gpu.iterfind(f"{parent}/*"):
-            name = next((reason.tag[len(prefix):] for prefix in _REASON_PREFIXES if reason.tag.startswith(prefix)), None)
-            state = (reason.text or "").strip()
-            if name is None or _ABSENT.match(state):
-                continue
-            if state not in ("Active", "Not Active"):
-                raise _unreadable(f"says neither Active nor Not Active of {reason.tag}: {state[:80]!r}", state)
-            told = True
-            if state == "Active":
-                active.append(name)
-    return sorted(set(active)) if told else None
+    """Return the names of the active clock event reasons (``gpu_idle``, ``sw_power_cap``, …), None where the tool reports none of them."""
+    active: dict[str, bool] = {}
+    # The second parent until driver 535.
+    for reason in (reason for parent in ("clocks_event_reasons", "clocks_throttle_reasons") for reason in gpu.iterfind(f"{parent}/*")):
+        name = next((reason.tag[len(prefix):] for prefix in _REASON_PREFIXES if reason.tag.startswith(prefix)), None)
+        state = (reason.text or "").strip()
+        if name is None or _ABSENT.match(state):
+            continue
+        if state not in ("Active", "Not Active"):
+            raise _unreadable(f"says neither Active nor Not Active of {reason.tag}: {state[:80]!r}", state)
+        active[name] = state == "Active" or active.get(name, False)
+    return sorted(name for name, is_active in active.items() if is_active) if active else None
 
 
 def _process(element: ET.Element) -> tuple[tuple[str, str], dict[str, t.Any]]:
@@ -282,7 +241,7 @@ def gpus_or_none(nvidia_smi: str, timeout: float, section: Section = strict) -> 
 
 
 def join_csv(gpus: list[dict[str, t.Any]], processes: dict[str, list[dict[str, t.Any]]] | None) -> list[dict[str, t.Any]]:
-    """Return the short descriptions of :func:`_gpu.parse_gpus` in the shape of ``gpus``, None for what they do not tell.
+    """Return the short descriptions of :func:`driver.parse_gpus` in the shape of ``gpus``, None for what they do not report.
 
     ``processes`` is None where it could not be read. Raises :class:`UnknownState` for processes on a GPU that is not described.
     """
@@ -290,15 +249,13 @@ def join_csv(gpus: list[dict[str, t.Any]], processes: dict[str, list[dict[str, t
     if stranger and len(gpus) != 1:
         named = ", ".join(sorted(stranger))
         raise UnknownState(f"nvidia-smi lists processes on GPUs that it does not describe: {named}", remedy=driver.BY_HAND, raw=str(processes)[:4000])
-    joined = []
-    for gpu in gpus:
-        mine = None
-        if processes is not None:
-            # On a machine with one GPU every process is on it, a MIG instance of it included.
-            here = [entry for uuid, rows in processes.items() if uuid == gpu["uuid"] or len(gpus) == 1 for entry in rows]
-            mine = sorted(here, key=lambda entry: entry["pid"])
-        joined.append({**_UNTOLD, **gpu, "processes": mine, "source": "csv"})
-    return joined
+
+    def listed_on(gpu: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+        # On a machine with one GPU every process is on it, a MIG instance of it included.
+        here = [entry for uuid, rows in (processes or {}).items() if uuid == gpu["uuid"] or len(gpus) == 1 for entry in rows]
+        return sorted(here, key=lambda entry: entry["pid"])
+
+    return [{**_UNREPORTED, **gpu, "processes": None if processes is None else listed_on(gpu), "source": "csv"} for gpu in gpus]
 
 
 def _whole_answer(result: ToolResult, section: Section) -> list[dict[str, t.Any]]:
@@ -308,10 +265,6 @@ def _whole_answer(result: ToolResult, section: Section) -> list[dict[str, t.Any]
     found = parse_gpus(result.stdout, section)
     section(lambda: driver.answer(result))
     return found
-
-
-def _ask(nvidia_smi: str, query: tuple[str, ...], timeout: float) -> str:
-    return driver.answer(run_tool([nvidia_smi, *query], timeout))
 
 
 def gpus(nvidia_smi: str, timeout: float, section: Section = strict) -> list[dict[str, t.Any]]:
@@ -331,4 +284,4 @@ def gpus(nvidia_smi: str, timeout: float, section: Section = strict) -> list[dic
         described = driver.query_gpus(nvidia_smi, timeout)
     except UnknownState as second:
         raise UnknownState(f"{first}; and in short: {second}", remedy=first.remedy, reason=first.reason, **first.details) from second
-    return join_csv(described, section(lambda: parse_processes_by_gpu(_ask(nvidia_smi, PROCESS_QUERY, timeout))))
+    return join_csv(described, section(lambda: parse_processes_by_gpu(driver.answer(run_tool([nvidia_smi, *PROCESS_QUERY], timeout)))))

@@ -23,6 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, optional_text, write_json
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
@@ -151,15 +152,8 @@ def cdi_devices(api: EngineApi, etc_root: str = "/etc") -> list[str]:
     directories = info.get("CDISpecDirs") or [] if isinstance(info, dict) else None
     if not isinstance(directories, list):
         raise UnknownState("the Docker engine does not report where it looks for devices", raw=str(info)[:2000])
-    return cdi.devices(cdi.specs(map(str, directories), etc_root, _left_out), cdi.discovered(info))
-
-
-def _left_out(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-    """Leave out a specification that cannot be read, as the engine does; ``node_info`` names it."""
-    try:
-        return reader()
-    except (ClusterError, OSError):
-        return otherwise
+    # A specification that cannot be read is left out, as the engine does; ``node_info`` names it.
+    return cdi.devices(cdi.specs(map(str, directories), etc_root, Sections().section("cdi")), cdi.discovered(info))
 
 
 # -- the proof -------------------------------------------------------------------------------------------------------
@@ -176,9 +170,8 @@ _CUDA = re.compile(r"\d{1,3}\.\d{1,3}|")
 def checked(answer: t.Any) -> dict[str, t.Any]:
     """Return the answer of the probe, which the image's own Python wrote. Raises ValueError for one of another form."""
     known = {name for name in NOT_REACHED if name not in ("why", "remedy")}
-    if not isinstance(answer, dict) or answer.keys() != known or any(type(answer[name]) is not type(NOT_REACHED[name]) for name in known):
-        raise ValueError("an answer of another form")
-    if not all(isinstance(path, str) for path in answer["libcuda"]) or not all(_CUDA.fullmatch(answer[name]) for name in ("cuda", "image_cuda")):
+    fits = isinstance(answer, dict) and answer.keys() == known and all(type(answer[name]) is type(NOT_REACHED[name]) for name in known)
+    if not fits or not all(isinstance(path, str) for path in answer["libcuda"]) or not all(_CUDA.fullmatch(answer[name]) for name in ("cuda", "image_cuda")):
         raise ValueError("an answer of another form")
     return answer
 

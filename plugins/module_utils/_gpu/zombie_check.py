@@ -25,6 +25,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import accoun
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding, require_least
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._process.live_env import started_with
+from ansible_collections.gb10.cluster.plugins.module_utils._sections import once
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Params = dict[str, t.Any]
@@ -41,22 +42,22 @@ NO_LOG: dict[str, t.Any] = {"source": "", "since_boot": None, "failures": None, 
 def held(
     processes: list[dict[str, t.Any]], table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.Any], log: t.Mapping[str, t.Any]
 ) -> list[dict[str, t.Any]]:
-    """Return what each class holds."""
+    """Return the memory that each class holds."""
     rows: dict[tuple[str, str | None], list[dict[str, t.Any]]] = {}
     for process in processes:
         rows.setdefault((process["class"], process["owner"] if process["class"] == "live" else None), []).append(process)
-    found = [
-        {"class": kind, "owner": owner, "pids": [process["pid"] for process in members], "mib": zombies.sum_mib(members)}
-        for (kind, owner), members in sorted(rows.items(), key=lambda row: (zombies.CLASSES.index(row[0][0]), str(row[0][1])))
+    more = (
+        ("slow_reclaim", reclaim["state"] == "rising", reclaim["risen_mb"]),
+        ("leak", leaks(table), table and table["unexplained_mb"]),
+        ("suspect", log["failures"], None),
+    )
+    return [
+        *(
+            {"class": kind, "owner": owner, "pids": [process["pid"] for process in members], "mib": zombies.sum_mib(members)}
+            for (kind, owner), members in sorted(rows.items(), key=lambda row: (zombies.CLASSES.index(row[0][0]), str(row[0][1])))
+        ),
+        *({"class": kind, "owner": None, "pids": [], "mib": mib} for kind, applies, mib in more if applies),
     ]
-    beside = {"owner": None, "pids": []}
-    if reclaim["state"] == "rising":
-        found.append({"class": "slow_reclaim", **beside, "mib": reclaim["risen_mb"]})
-    if table and leaks(table):
-        found.append({"class": "leak", **beside, "mib": table["unexplained_mb"]})
-    if log["failures"]:
-        found.append({"class": "suspect", **beside, "mib": None})
-    return found
 
 
 class Evidence(t.NamedTuple):
@@ -158,22 +159,18 @@ def run_mark(pid: int, state: str, proc_root: str) -> str | None:
 
 
 class Containers:
-    """Our containers on this node, asked for when they are needed first."""
+    """This collection's containers on the node, requested when they are needed first."""
 
     def __init__(self, params: Params) -> None:
         self._params = params
-        self._entries: list[dict[str, t.Any]] | None = None
-        self._asked = False
+        self._request = once(lambda: EngineApi(params["docker_socket"], params["docker_timeout"]).containers({LABEL_OWNER: OWNER}))
 
     def entries(self) -> list[dict[str, t.Any]] | None:
-        """Return the engine's entries of our containers, None when it does not tell."""
-        if not self._asked:
-            self._asked = True
-            try:
-                self._entries = EngineApi(self._params["docker_socket"], self._params["docker_timeout"]).containers({LABEL_OWNER: OWNER})
-            except ClusterError:
-                self._entries = None  # told as an owner, or a number of containers, that is not known
-        return self._entries
+        """Return Docker's entries of the containers, None when it does not answer."""
+        try:
+            return self._request()
+        except ClusterError:
+            return None  # shown as an owner, or a number of containers, that is not known
 
     def running(self) -> int | None:
         """Return how many run, None when that is unknown."""
@@ -181,15 +178,13 @@ class Containers:
         return None if entries is None else sum(entry.get("State") == "running" for entry in entries)
 
     def owner(self, process: t.Mapping[str, t.Any]) -> str | None:
-        """Return whose a process is."""
+        """Return the owner of a process, None when that is unknown."""
         proc_root = self._params["roots"]["proc_root"]
         stat = process_table.read_stat(process["pid"], proc_root)
-        if stat is None:
-            return None
-        mark = run_mark(process["pid"], stat.state, proc_root)
+        mark = run_mark(process["pid"], stat.state, proc_root) if stat else None
         if mark and mark.startswith(f"{RUN_TARGET}:"):
             return "ours"
-        if not process["container"]:
+        if stat is None or not process["container"]:
             return None if mark is None else "foreign"
         entries = self.entries()
         if entries is None:
@@ -264,9 +259,8 @@ def sample(params: Params) -> dict[str, int]:
 def stopped_lately(params: Params, available: int) -> bool:
     """Return whether an engine of ours ended a short time ago and memory is not back to what was noted before its start."""
     seconds, noted = accounting.last_stop(params["state_dir"])
-    if seconds is None or seconds > params["settle_timeout"]:
-        return False
-    return noted is None or available < noted - params["leak_threshold_mb"]
+    lately = seconds is not None and seconds <= params["settle_timeout"]
+    return lately and (noted is None or available < noted - params["leak_threshold_mb"])
 
 
 def watch(params: Params, samples: list[int], meminfo: dict[str, int]) -> dict[str, int]:
@@ -322,23 +316,17 @@ def account(params: Params, found: zombies.Look, containers: Containers, ended: 
 
 
 def read_log(params: Params, readers: Readers) -> dict[str, t.Any]:
-    """Return what the kernel's log says about allocations of the driver; what cannot be read is told in it."""
+    """Return what the kernel's log reports about the driver's allocations; what cannot be read is an ``error`` in it."""
     if params["roots"]["kernel_log"] == "none":
         return NO_LOG
     try:
         section = readers.log()
-    except UnknownState as error:
-        return {**NO_LOG, "error": str(error)}
-    except OSError as error:
-        return {**NO_LOG, "error": f"{error.filename or params['roots']['kernel_log']}: {error.strerror}"}
+    except (UnknownState, OSError) as error:
+        text = str(error) if isinstance(error, UnknownState) else f"{error.filename or params['roots']['kernel_log']}: {error.strerror}"
+        return {**NO_LOG, "error": text}
     events = [event for event in section["events"] if event["kind"] == "nv_no_memory"]
-    return {
-        "source": section["source"],
-        "since_boot": section["since_boot"],
-        "failures": sum(event["count"] for event in events),
-        "events": events,
-        "error": "",
-    }
+    found = {"failures": sum(event["count"] for event in events), "events": events}
+    return {**NO_LOG, "source": section["source"], "since_boot": section["since_boot"], **found}
 
 
 def gather(params: Params, check_mode: bool, readers: Readers | None = None) -> Evidence:

@@ -48,24 +48,20 @@ def amount(process: t.Mapping[str, t.Any]) -> str:
 
 def judge_processes(processes: list[dict[str, t.Any]], node: str) -> list[dict[str, t.Any]]:
     """Return one finding for each process that is not live."""
-    findings = []
-    for process in processes:
-        kind = process["class"]
-        if kind != "live":
-            words = {**process, "memory": amount(process)}
-            findings.append(
-                finding(
-                    f"cuda_zombie.{kind}",
-                    node,
-                    VERDICT_OF_CLASS[kind],
-                    MESSAGE_OF_CLASS[kind].format(**words),
-                    measured=kind,
-                    needed="live",
-                    remedy=REMEDY_OF_CLASS[kind].format(**words),
-                    source=SOURCE,
-                )
-            )
-    return findings
+    rows = [(process["class"], {**process, "memory": amount(process)}) for process in processes if process["class"] != "live"]
+    return [
+        finding(
+            f"cuda_zombie.{kind}",
+            node,
+            VERDICT_OF_CLASS[kind],
+            MESSAGE_OF_CLASS[kind].format(**words),
+            measured=kind,
+            needed="live",
+            remedy=REMEDY_OF_CLASS[kind].format(**words),
+            source=SOURCE,
+        )
+        for kind, words in rows
+    ]
 
 
 def judge_ended(ended: list[dict[str, t.Any]], node: str) -> list[dict[str, t.Any]]:

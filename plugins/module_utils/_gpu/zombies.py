@@ -9,6 +9,7 @@ The first half decides on what was read; the second reads, and ends processes wh
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import select
@@ -95,23 +96,23 @@ def classified(entries: t.Iterable[t.Mapping[str, t.Any]], seen: Stacks, absent:
     ``absent`` gives the class of a pid that was not ``seen``. An engine's core that the driver does not list (yet) holds other
     memory of the node: the weights that it read.
     """
-    found = []
-    entries = list(entries)
+    found = {}
     for entry in entries:
         process = seen.processes.get(entry["pid"])
         if process is None:
-            found.append({**entry, **_NOT_KNOWN, "listed": True, "class": absent(entry["pid"])})
+            found[entry["pid"]] = {**entry, **_NOT_KNOWN, "listed": True, "class": absent(entry["pid"])}
             continue
         lineage = seen.parentage(process.pid)
         kind = "defunct" if process.ended else "orphan" if lineage.orphan else "live"
-        # The driver has no name for one that has ended.
-        found.append({**entry, **_described(process), "name": entry["name"] or process.name, "listed": True, "class": kind, "why": lineage.why})
-    for pid in seen.parts.keys() - {entry["pid"] for entry in entries}:
-        lineage = seen.parentage(pid)
-        if lineage.orphan:
-            about = _described(seen.processes[pid])
-            found.append({"pid": pid, "name": about["title"], "type": None, "used_mib": None, **about, "listed": False, "class": "orphan", "why": lineage.why})
-    return sorted(found, key=lambda process: process["pid"])
+        # The driver has no name for a process that has ended.
+        about = {"name": entry["name"] or process.name, "listed": True, "class": kind, "why": lineage.why}
+        found[process.pid] = {**entry, **_described(process), **about}
+    unlisted = {pid: seen.parentage(pid) for pid in seen.parts.keys() - found.keys()}
+    for pid, lineage in ((pid, lineage) for pid, lineage in unlisted.items() if lineage.orphan):
+        about = _described(seen.processes[pid])
+        known = {"pid": pid, "name": about["title"], "type": None, "used_mib": None}
+        found[pid] = {**known, **about, "listed": False, "class": "orphan", "why": lineage.why}
+    return [found[pid] for pid in sorted(found)]
 
 
 def _described(process: Process) -> dict[str, t.Any]:
@@ -169,10 +170,8 @@ class _Target:
 
     def send(self, number: signal.Signals) -> None:
         if self.descriptor is not None and self.is_judged():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.descriptor, number)
-            except ProcessLookupError:
-                pass
 
     def ended(self) -> bool:
         """The descriptor of a process becomes readable when it ends."""

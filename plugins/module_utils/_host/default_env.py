@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import typing as t
 
@@ -36,12 +37,13 @@ FILE_LIMIT = 1024 * 1024
 #: Login scripts in addition to those in ``profile.d``: file below the root.
 SHELL_FILES = ("profile", "bash.bashrc", "zsh/zshenv", "zsh/zprofile", "zshenv")
 
-_SYSTEMD_CONFIGS = ("system", "user")
-_UNIT_DIRECTORIES = ("system", "user")
 
 #: An assignment in a shell script, at the start of a word: ``export NAME=VALUE``, ``NAME=VALUE command``, ``alias x='NAME=VALUE command'``.
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|('\"])(?P<name>[A-Za-z_]\w*)=")
 _NAME = re.compile(r"^[A-Za-z_]\w*$")
+#: A quoted part of a shell word, an escaped sign, other signs.
+_SHELL_PIECE = re.compile(r"""\"([^"]*)"?|'([^']*)'?|\\(.?)|([^\s;&|)"'\\]+)""")
+_SHELL_WORD = re.compile(f"(?:{_SHELL_PIECE.pattern})*")
 
 Pair = t.Tuple[str, str]
 
@@ -51,19 +53,19 @@ def is_engine_name(name: str) -> bool:
     return bool(ENGINE_NAME.match(name))
 
 
+def assignments(lines: t.Iterable[str]) -> list[Pair]:
+    """Return (name, value) of the lines or words that assign a variable; others are skipped, as systemd does with a warning."""
+    parts = (re.sub(r"^export\s+", "", line).partition("=") for line in lines)
+    return [(name.strip(), value) for name, equals, value in parts if equals and _NAME.match(name.strip())]
+
+
 def parse_pam(text: str) -> list[Pair]:
     """Return the variables of an ``/etc/environment`` text, in order.
 
-    As pam_env(8) reads it: one ``NAME=VALUE`` a line, an ``export`` before it and quotes around the value are taken off, what follows a
-    ``#`` is a comment, and lines of another shape are skipped.
+    As pam_env(8) reads it: one ``NAME=VALUE`` a line, an ``export`` before it and quotes around the value are removed, a ``#`` begins a comment, and
+    lines of another shape are skipped.
     """
-    found = []
-    for line in text.splitlines():
-        line = line.split("#", 1)[0].strip()
-        name, equals, value = re.sub(r"^export\s+", "", line).partition("=")
-        if equals and _NAME.match(name):
-            found.append((name, _unquoted(value)))
-    return found
+    return [(name, _unquoted(value)) for name, value in assignments(line.split("#", 1)[0].strip() for line in text.splitlines())]
 
 
 def _unquoted(value: str) -> str:
@@ -72,87 +74,37 @@ def _unquoted(value: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a value of systemd: separated by blanks, quoted in whole or in part with ``"`` or ``'``, ``\\`` takes the next sign as it is.
-
-    Raises :class:`UnknownState` when a quote is not closed.
-    """
-    found: list[str] = []
-    word: list[str] | None = None
-    quote = ""
-    signs = iter(text)
-    for sign in signs:
-        if quote:
-            if sign == quote:
-                quote = ""
-            else:
-                word = [*(word or []), next(signs, "") if sign == "\\" else sign]
-        elif sign.isspace():
-            if word is not None:
-                found.append("".join(word))
-            word = None
-        elif sign in "\"'":
-            quote, word = sign, word or []
-        else:
-            word = word if word is not None else []
-            word.append(next(signs, "") if sign == "\\" else sign)
-    if quote:
-        # Show nothing of the text: it may hold a secret anywhere.
-        raise UnknownState("a quote is not closed")
-    return found + (["".join(word)] if word is not None else [])
+    """Return the words of a systemd value, whose quoting is close to a shell's. Raises :class:`UnknownState` when a quote is not closed."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        # Show nothing of the text: it may contain a secret anywhere.
+        raise UnknownState("a quote is not closed") from None
 
 
-def logical_lines(text: str) -> t.Iterator[str]:
-    """Give the lines of a file of systemd: continued ones joined, comments (also between continued lines) and empty ones left out."""
-    joined = ""
-    for line in text.splitlines():
-        if line.lstrip().startswith(("#", ";")):
-            continue
-        if line.endswith("\\"):
-            joined += line[:-1] + " "
-            continue
-        if (joined + line).strip():
-            yield (joined + line).strip()
-        joined = ""
-    if joined.strip():
-        yield joined.strip()
+def logical_lines(text: str) -> list[str]:
+    """Return the lines of a systemd file: continued ones joined, comments (also between continued lines) and empty ones left out."""
+    kept = "".join(f"{line}\n" for line in text.splitlines() if not line.lstrip().startswith(("#", ";")))
+    return [line.strip() for line in kept.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def parse_unit(text: str, keys: t.Collection[str]) -> list[Pair]:
-    """Return (key, value) of each line of a file of systemd that sets one of ``keys``, in order, whatever the section."""
-    found = []
-    for line in logical_lines(text):
-        key, equals, value = line.partition("=")
-        if equals and key.strip() in keys:
-            found.append((key.strip(), value.strip()))
-    return found
-
-
-def pairs(value: str) -> list[Pair]:
-    """Return the variables of a value of ``Environment=``. Words that are not assignments are skipped, as systemd does with a warning."""
-    found = []
-    for word in words(value):
-        name, equals, content = word.partition("=")
-        if equals and _NAME.match(name):
-            found.append((name, content))
-    return found
+    """Return (key, value) of each line of a systemd file that sets one of ``keys``, in order, whatever the section."""
+    parts = (line.partition("=") for line in logical_lines(text))
+    return [(key.strip(), value.strip()) for key, equals, value in parts if equals and key.strip() in keys]
 
 
 def set_by(lines: t.Iterable[Pair]) -> list[Pair]:
     """Return the variables that the assignments of one file set; an empty one resets what the file set before (systemd.exec(5))."""
     found: list[Pair] = []
     for _key, value in lines:
-        found = found + pairs(value) if value else []
+        found = found + assignments(words(value)) if value else []
     return found
 
 
 def parse_environment_file(text: str) -> list[Pair]:
     """Return the variables of an ``EnvironmentFile=`` or ``environment.d`` text: one a line, comments begin a line, quotes around a value are removed."""
-    found = []
-    for line in logical_lines(text):
-        name, equals, value = re.sub(r"^export\s+", "", line).partition("=")
-        if equals and _NAME.match(name.strip()):
-            found.append((name.strip(), _unquoted(value)))
-    return found
+    return [(name, _unquoted(value)) for name, value in assignments(logical_lines(text))]
 
 
 def parse_shell(text: str) -> list[Pair]:
@@ -161,33 +113,14 @@ def parse_shell(text: str) -> list[Pair]:
     The effect of a shell script is unknown without running it; this errs on the side of reporting. A value is returned as written, up to the end of
     its word, without what it would expand to.
     """
-    found = []
-    for line in text.splitlines():
-        if line.lstrip().startswith("#"):
-            continue
-        for match in _ASSIGNMENT.finditer(line):
-            if is_engine_name(match["name"]):
-                found.append((match["name"], _shell_word(line[match.end():])))
-    return found
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    matches = ((line, match) for line in lines for match in _ASSIGNMENT.finditer(line))
+    return [(match["name"], _shell_word(line[match.end():])) for line, match in matches if is_engine_name(match["name"])]
 
 
 def _shell_word(rest: str) -> str:
-    """Return what is written up to the end of a shell word, without its quotes; all of it when a quote goes on in the next line."""
-    value, quote = [], ""
-    signs = iter(rest)
-    for sign in signs:
-        if quote:
-            if sign == quote:
-                quote = ""
-            else:
-                value.append(sign)
-        elif sign in "\"'":
-            quote = sign
-        elif sign.isspace() or sign in ";&|)":
-            break
-        else:
-            value.append(next(signs, "") if sign == "\\" else sign)
-    return "".join(value)
+    """Return the text up to the end of a shell word, without its quotes; all of it when a quote continues on the next line."""
+    return "".join(piece[piece.lastindex] for piece in _SHELL_PIECE.finditer(_SHELL_WORD.match(rest)[0]))
 
 
 def read_text(path: str) -> str | None:
@@ -286,8 +219,7 @@ def environment(etc_root: str, section: Section = strict) -> list[dict[str, str]
         reader.read(f"shell:{name}", reader.path(name), parse_shell)
     for name in reader.names("profile.d", suffix="sh"):
         reader.read(f"profile.d:{name}", reader.path("profile.d", name), parse_shell)
-    for name in _SYSTEMD_CONFIGS:
+    for name in ("system", "user"):
         reader.config(name)
-    for directory in _UNIT_DIRECTORIES:
-        reader.units(directory)
+        reader.units(name)
     return reader.found

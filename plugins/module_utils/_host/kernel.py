@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import re
-import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -29,9 +28,7 @@ MODINFO_TIMEOUT = 10.0
 #: Seconds that the package manager gets for one package.
 PACKAGE_SECONDS = 10.0
 
-_COMPRESSED = (".ko.zst", ".ko.xz", ".ko.gz")
-#: Bytes of ``.modinfo`` and of the section table that are read: a few KiB in a sound module.
-_SECTION_LIMIT = 1024 * 1024
+
 _INDEX_LIMIT = 32 * 1024 * 1024
 
 #: The first line of the driver's own account, as "NVIDIA UNIX Open Kernel Module for aarch64  580.159.03".
@@ -67,88 +64,34 @@ def parse_modules_dep(text: str) -> dict[str, str]:
 def installed_modules(modules_root: str, release: str) -> dict[str, str]:
     """Return the full path of each module that is installed for a kernel, by name; ``""`` for one that is built into it.
 
-    Nothing for a kernel that has no module tree. Raises OSError or :class:`UnknownState` when its index cannot be read.
+    Empty for a kernel that has no module tree. Raises OSError or :class:`UnknownState` when its index cannot be read.
     """
     tree = os.path.join(modules_root, release)
-    builtin = _index(os.path.join(tree, "modules.builtin"))
-    found = {module_name(line): "" for line in (builtin or "").splitlines() if line.strip()}
-    listed = _index(os.path.join(tree, "modules.dep"))
-    for name, path in parse_modules_dep(listed or "").items():
-        found[name] = os.path.join(tree, path)
-    return found
+    builtin, listed = (_index(os.path.join(tree, name)) for name in ("modules.builtin", "modules.dep"))
+    found = {module_name(line): "" for line in builtin.splitlines() if line.strip()}
+    return {**found, **{name: os.path.join(tree, path) for name, path in parse_modules_dep(listed).items()}}
 
 
-def _index(path: str) -> str | None:
+def _index(path: str) -> str:
     try:
         with open(path, "rb") as stream:
             return stream.read(_INDEX_LIMIT).decode("utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _bytes(stream: t.BinaryIO, offset: int, size: int, path: str) -> bytes:
-    if size > _SECTION_LIMIT:
-        raise UnknownState(f"{path} is not a sound kernel module: a section table of {size} bytes")
-    stream.seek(offset)
-    found = stream.read(size)
-    if len(found) != size:
-        raise UnknownState(f"{path} ends too early for a kernel module")
-    return found
-
-
-def parse_modinfo_section(section: bytes) -> dict[str, str]:
-    """Return a module's ``.modinfo`` (``name=value``, each ended by a zero byte) by name; of a repeated name, the first."""
-    found: dict[str, str] = {}
-    for entry in section.split(b"\0"):
-        name, equals, value = entry.decode("utf-8", errors="replace").partition("=")
-        if equals:
-            found.setdefault(name, value)
-    return found
-
-
-def read_modinfo(stream: t.BinaryIO, path: str) -> dict[str, str]:
-    """Return the ``.modinfo`` of a module that is not compressed, from its ELF section table (64 bit, little endian).
-
-    Raises :class:`UnknownState` for any other file.
-    """
-    header = stream.read(64)
-    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
-        raise UnknownState(f"{path} is not a kernel module of this kind of machine", raw=header.hex())
-    (table,) = struct.unpack_from("<Q", header, 0x28)
-    entry_size, count, names_index = struct.unpack_from("<HHH", header, 0x3A)
-    if entry_size != 64 or names_index >= count or table > 2**40:
-        raise UnknownState(f"{path} is not a sound kernel module", raw=header.hex())
-    raw = _bytes(stream, table, entry_size * count, path)
-    sections = [struct.unpack_from("<IIQQQQ", raw, index * entry_size) for index in range(count)]
-    wanted = _bytes(stream, sections[names_index][4] % 2**40, sections[names_index][5], path)
-    for name, _kind, _flags, _address, offset, size in sections:
-        if wanted[name:].split(b"\0", 1)[0] == b".modinfo":
-            return parse_modinfo_section(_bytes(stream, offset % 2**40, size, path))
-    raise UnknownState(f"{path} has no .modinfo section")
+        return ""
 
 
 def parse_modinfo(text: str) -> dict[str, str]:
     """Return what ``modinfo FILE`` printed, by name; of a repeated name, the first. Raises :class:`UnknownState` for anything else."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        match = _MODINFO_LINE.match(line)
-        if match:
-            found.setdefault(match["name"], match["value"].strip())
+    matches = filter(None, map(_MODINFO_LINE.match, reversed(text.splitlines())))
+    found = {match["name"]: match["value"].strip() for match in matches}
     if "vermagic" not in found:
         raise UnknownState(f"modinfo does not describe a module: {text.strip()[:200]!r}", raw=text[:4000])
     return found
 
 
 def modinfo(path: str, tool: str = "modinfo") -> dict[str, str]:
-    """Return the ``.modinfo`` of a module file.
-
-    A plain file is read as it is. A compressed one is left to ``tool``, since Python has no zstd before 3.14. Raises OSError, or
-    :class:`UnknownState` when it cannot be read.
-    """
-    if not path.endswith(_COMPRESSED):
-        with open(path, "rb") as stream:
-            return read_modinfo(stream, path)
-    os.stat(path)  # says which file is missing better than modinfo does
+    """Return what ``tool`` prints of a module file. Raises OSError, or :class:`UnknownState` when it cannot be read."""
+    os.stat(path)  # names a missing file better than modinfo does
     result = run_tool([tool, path], MODINFO_TIMEOUT)
     if result.rc != 0:
         raise UnknownState(f"modinfo failed with status {result.rc} on {path}", remedy=f"Run by hand: modinfo {path}", raw=result.raw[:4000])
@@ -161,9 +104,7 @@ def version_of(version: str | None, srcversion: str | None, release: str) -> str
     Its own version where it has one; else the checksum of its sources; else the kernel it was built for: modules of the kernel's own
     tree, such as today's mlx5_core, carry no version.
     """
-    if version:
-        return version
-    return f"srcversion {srcversion}" if srcversion else release
+    return version or (f"srcversion {srcversion}" if srcversion else release)
 
 
 def loaded_version(name: str, sysfs_root: str, release: str) -> str | None:
@@ -176,12 +117,9 @@ def loaded_version(name: str, sysfs_root: str, release: str) -> str | None:
 
 def installed_version(name: str, files: dict[str, str], release: str, tool: str = "modinfo") -> str | None:
     """Return the version of the module that would be loaded now, None when none is installed."""
-    path = files.get(name)
-    if path is None:
-        return None
-    if not path:
-        return release
-    known = modinfo(path, tool)
+    if not files.get(name):
+        return release if name in files else None
+    known = modinfo(files[name], tool)
     return version_of(known.get("version"), known.get("srcversion"), known.get("vermagic", "").split(" ")[0] or release)
 
 
@@ -199,19 +137,15 @@ def grub_release(text: str) -> str | None:
 
 
 def next_release(boot_root: str, section: Section = strict) -> str | None:
-    """Return the kernel that the next boot would take; None when there is none below ``boot_root``.
+    """Return the kernel that the next boot would start; None when there is none below ``boot_root``.
 
-    GRUB's first entry where its file may be read and takes the first entry; else the newest kernel that lies there.
+    GRUB's first entry where its file may be read and starts the first entry; else the newest kernel in the directory.
     """
-    kernels = []
-    for name in names(boot_root):
-        match = _KERNEL_FILE.match(name)
-        if match and not name.endswith(_NO_KERNEL):
-            kernels.append(match["release"])
-    newest = max(kernels, key=version_key, default=None)
+    matches = (_KERNEL_FILE.match(name) for name in names(boot_root) if not name.endswith(_NO_KERNEL))
+    kernels = [match["release"] for match in matches if match]
     config = section(lambda: optional_text(os.path.join(boot_root, "grub", "grub.cfg")))
     chosen = grub_release(config) if config else None
-    return chosen if chosen in kernels else newest
+    return chosen if chosen in kernels else max(kernels, key=version_key, default=None)
 
 
 def next_boot(boot_root: str, modules_root: str, section: Section = strict) -> dict[str, t.Any]:
@@ -224,13 +158,9 @@ def next_boot(boot_root: str, modules_root: str, section: Section = strict) -> d
 
 def command_line_parameter(cmdline: str, module: str, parameter: str) -> str | None:
     """Return the last value that a kernel command line gives a module's parameter (``-`` and ``_`` mean the same there)."""
-    found = None
-    for word in cmdline.split():
-        name, equals, value = word.partition("=")
-        owner, _dot, key = name.replace("-", "_").partition(".")
-        if equals and (owner, key) == (module, parameter):
-            found = value
-    return found
+    parts = (word.partition("=") for word in cmdline.split())
+    found = [value for name, equals, value in parts if equals and name.replace("-", "_") == f"{module}.{parameter}"]
+    return found[-1] if found else None
 
 
 def _parameter(module: str, parameter: str, sysfs_root: str, cmdline: str) -> str | None:
@@ -246,17 +176,15 @@ def _parameter(module: str, parameter: str, sysfs_root: str, cmdline: str) -> st
 
 def nvidia_flavor(proc_root: str) -> str | None:
     """Return which of NVIDIA's two kinds of modules is loaded, ``open`` or ``proprietary``; None without one, or for a text of another shape."""
-    text = optional_text(os.path.join(proc_root, "driver", "nvidia", "version")) or ""
-    found = _FLAVOR.search(text)
+    found = _FLAVOR.search(optional_text(os.path.join(proc_root, "driver", "nvidia", "version")) or "")
     return ("open" if found["open"] else "proprietary") if found else None
 
 
 def package_version(name: str, tool: str = "dpkg-query") -> str | None:
-    """Return the version of an installed package of Debian's kind, None where it is not installed, or no such packages are."""
+    """Return the version of an installed Debian package, None where it is not installed, or on another kind of system."""
     try:
         asked = run_tool([tool, "--show", "--showformat=${db:Status-Abbrev} ${Version}", name], PACKAGE_SECONDS)
     except UnknownState:
-        # No such tool: a system of another kind.
         return None
     status, _space, version = asked.stdout.strip().partition(" ")
     return version.strip() if asked.rc == 0 and status == "ii" else None
@@ -268,8 +196,9 @@ def machine(etc_root: str) -> str | None:
     return hashlib.sha256(f"gb10.cluster {found}".encode()).hexdigest()[:16] if found else None
 
 
-def uptime(text: str) -> float:
-    """Return the seconds since boot of a ``/proc/uptime`` text. Raises :class:`UnknownState` for another shape."""
+def uptime(proc_root: str) -> float:
+    """Return the seconds since boot. Raises OSError, :class:`UnknownState` for another shape."""
+    text = required_text(os.path.join(proc_root, "uptime"))
     match = re.match(r"^([0-9]{1,12}\.[0-9]{1,6}) [0-9.]+$", text)
     if not match:
         raise UnknownState(f"the kernel shows its uptime in a shape that cannot be read: {text[:80]!r}", raw=text[:2000])
@@ -310,7 +239,7 @@ def kernel(
         "arch": section(lambda: optional_text(os.path.join(proc_root, "sys", "kernel", "arch"))) or platform.machine(),
         "boot_id": section(lambda: required_text(os.path.join(proc_root, "sys", "kernel", "random", "boot_id"))),
         "cmdline": cmdline,
-        "uptime_s": section(lambda: uptime(required_text(os.path.join(proc_root, "uptime")))),
+        "uptime_s": section(lambda: uptime(proc_root)),
         "modules": modules,
         "next_boot": section(lambda: next_boot(boot_root, modules_root, section), {"release": None, "has_nvidia_driver": None}),
         "parameters": parameters,

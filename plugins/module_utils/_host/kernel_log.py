@@ -121,8 +121,7 @@ def _iso(match: re.Match[str]) -> int | None:
     zone = match["zone"].replace("Z", "+00:00")
     zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
     try:
-        moment = datetime.datetime.fromisoformat(match["stamp"] + zone)
-        seconds = int(moment.timestamp())
+        seconds = int(datetime.datetime.fromisoformat(match["stamp"] + zone).timestamp())
     except (ValueError, OverflowError):
         return None
     return seconds * 1_000_000 + int((match["fraction"] or "0").ljust(6, "0"))
@@ -151,10 +150,10 @@ def parse_journal_entry(text: str) -> Line | None:
 
 
 def parse_line(text: str) -> Line | None:
-    """Return the kernel's message in one line of a log, None for a line that holds none.
+    """Return the kernel's message in one line of a log, None for a line without one.
 
     That is an empty one, the key of a ``/dev/kmsg`` record, a program's message, or a boot mark of the journal. A line of no known shape
-    is taken as a message without a time: what it says still counts.
+    counts as a message without a time: its text still counts.
     """
     if not text.strip() or text.startswith((" ", "-- ")):
         return None
@@ -163,21 +162,17 @@ def parse_line(text: str) -> Line | None:
             return parse_journal_entry(text)
         except (ValueError, RecursionError):
             return Line(text)
-    match = _KMSG.match(text)
-    if match:
+    if match := _KMSG.match(text):
         facility, priority = divmod(int(match["prefix"]), 8)
         return None if facility else Line(match["text"], priority, int(match["us"]))
-    match = _DMESG.match(text)
-    if match:
+    if match := _DMESG.match(text):
         facility, priority = divmod(int(match["prefix"] or "0"), 8)
         if facility or match["program"] or match["facility"] not in (None, "kern"):
             return None
         return Line(match["text"], priority if match["prefix"] else None, int(match["seconds"]) * 1_000_000 + int(match["micro"]))
-    match = _ISO.match(text)
-    if match:
+    if match := _ISO.match(text):
         return None if match["program"] else Line(match["text"], None, None, _iso(match))
-    match = _SHORT.match(text)
-    if match:
+    if match := _SHORT.match(text):
         # "Nov 26 22:38:10" has neither a year nor a zone: no time is better than a guessed one.
         return Line(match["text"]) if match["sender"] == "kernel" else None
     match = _WALL.match(text)
@@ -230,11 +225,7 @@ class Collector:
 
     def _kind(self, line: Line) -> str | None:
         kind = next((name for name, pattern in _KINDS if pattern.search(line.text)), None)
-        if kind is None or _HARMLESS.search(line.text):
-            return None
-        if kind == "mlx5" and not self._mlx5_trouble(line):
-            return None
-        return kind
+        return None if kind is None or _HARMLESS.search(line.text) or (kind == "mlx5" and not self._mlx5_trouble(line)) else kind
 
     def _mlx5_trouble(self, line: Line) -> bool:
         link = _MLX5_LINK.search(line.text)
@@ -273,32 +264,38 @@ def parse_log(text: str, boot_time: int | None = None) -> Collector:
     return collector
 
 
-def parse_boot_time(stat: str) -> int:
-    """Return when the machine booted, in seconds since 1970, of a ``/proc/stat`` text. Raises :class:`UnknownState` when it does not tell."""
+def read_boot_time(proc_root: str) -> int:
+    """Return when the machine booted, in seconds since 1970. Raises OSError, :class:`UnknownState` when the kernel does not report it."""
+    with open(os.path.join(proc_root, "stat"), encoding="ascii", errors="replace") as stream:
+        stat = stream.read()
     match = re.search(r"^btime ([0-9]{1,12})$", stat, re.MULTILINE)
     if not match:
-        raise UnknownState("the kernel does not tell when it booted", raw=stat[:2000])
+        raise UnknownState("the kernel does not report when it booted", raw=stat[:2000])
     return int(match[1])
 
 
-def read_boot_time(proc_root: str) -> int:
-    """Return when the machine booted, in seconds since 1970. Raises OSError or :class:`UnknownState`."""
-    with open(os.path.join(proc_root, "stat"), encoding="ascii", errors="replace") as stream:
-        return parse_boot_time(stream.read())
+class Log(t.NamedTuple):
+    """A log: its text, the section ``kernel_log`` of ``node_info`` that follows from it, and how many of its lines are the kernel's."""
+
+    text: str
+    section: dict[str, t.Any]
+    lines: int
 
 
-def _section(source: str, collector: Collector, *, since_boot: bool, truncated: bool) -> dict[str, t.Any]:
-    return {"since_boot": since_boot, "source": source, "events": collector.events(), "truncated": truncated or collector.truncated}
+def _log(source: str, text: str, boot_time: int | None, *, cut: bool, since_boot: bool | None = None) -> Log:
+    """Return a log of which lines may be missing (``cut``). Without ``since_boot`` its lines show whether it begins with the boot."""
+    collector = parse_log(text, boot_time)
+    complete = collector.since_boot if since_boot is None else since_boot
+    section = {"since_boot": complete, "source": source, "events": collector.events(), "truncated": (cut and not complete) or collector.truncated}
+    return Log(text, section, collector.lines)
 
 
-def from_file(path: str, boot_time: int | None) -> dict[str, t.Any]:
-    """Return the section from a file, of which at most the last :data:`FILE_LIMIT` bytes are read. Raises OSError."""
+def from_file(path: str, boot_time: int | None) -> Log:
+    """Return the log in a file, of which at most the last :data:`FILE_LIMIT` bytes are read. Raises OSError."""
     with open(path, "rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(size - FILE_LIMIT, 0))
-        text = stream.read(FILE_LIMIT).decode("utf-8", errors="replace")
-    collector = parse_log(text, boot_time)
-    return _section(path, collector, since_boot=collector.since_boot, truncated=size > FILE_LIMIT and not collector.since_boot)
+        return _log(path, stream.read(FILE_LIMIT).decode("utf-8", errors="replace"), boot_time, cut=size > FILE_LIMIT)
 
 
 def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
@@ -331,40 +328,50 @@ def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
     return records, cut
 
 
-def _reaches_boot(records: t.Sequence[str]) -> bool:
-    """Return whether a buffer still has what the boot began with: one that was overwritten starts at a later sequence number."""
-    first = _KMSG.match(records[0])
-    return bool(first) and first["sequence"] == "0"
-
-
-def from_kmsg(path: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
-    """Return the section from the kernel's own buffer. Raises OSError or :class:`UnknownState`."""
+def from_kmsg(path: str, boot_time: int | None, timeout: float) -> Log:
+    """Return the kernel's own buffer. Raises OSError or :class:`UnknownState`."""
     records, cut = read_kmsg(path, timeout)
-    collector = Collector(boot_time)
-    for record in records:
-        collector.add(parse_line(record))
-    return _section(path, collector, since_boot=_reaches_boot(records) and not cut, truncated=cut)
+    first = _KMSG.match(records[0])
+    # A buffer that was overwritten starts at a later sequence number.
+    complete = bool(first) and first["sequence"] == "0" and not cut
+    return _log(path, "\n".join(records) + "\n", boot_time, cut=cut, since_boot=complete)
 
 
-def read_journal(tool: str, timeout: float) -> str:
-    """Return the kernel's messages of this boot as the journal has them. Raises :class:`UnknownState` when it does not answer."""
+def from_journal(tool: str, boot_time: int | None, timeout: float) -> Log:
+    """Return the journal of this boot. Raises :class:`UnknownState` when it does not answer, or is empty.
+
+    A user who may not read the journal gets an empty answer without an error, and a boot always leaves messages.
+    """
     fields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_FACILITY,_TRANSPORT,_SOURCE_MONOTONIC_TIMESTAMP"
     result = run_tool([tool, "-k", "-b", "-q", "--no-pager", "-o", "json", fields, "-n", str(JOURNAL_LIMIT)], timeout)
     if result.rc != 0:
         raise UnknownState(f"journalctl failed with status {result.rc}: {result.raw[:200]}", remedy=BY_HAND, reason="tool failed", raw=result.raw[:4000])
-    return result.stdout
+    log = _log("journalctl", result.stdout, boot_time, cut=True)
+    if not log.lines:
+        raise UnknownState(
+            "the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=result.stdout[:4000]
+        )
+    return log
 
 
-def from_journal(tool: str, boot_time: int | None, timeout: float) -> dict[str, t.Any]:
-    """Return the section from the journal of this boot. Raises :class:`UnknownState` when it does not answer, or says nothing.
-
-    A user who may not read the journal gets an empty answer without an error, and a boot always leaves messages.
-    """
-    text = read_journal(tool, timeout)
-    collector = parse_log(text, boot_time)
-    if not collector.lines:
-        raise UnknownState("the journal shows no message of the kernel", remedy="Run the task with become: true.", reason="no kernel log", raw=text[:4000])
-    return _section("journalctl", collector, since_boot=collector.since_boot, truncated=not collector.since_boot)
+def _chosen(source: str, boot_time: int | None, timeout: float, kmsg: str, journalctl: str) -> Log:
+    """Return the log in a file, or for ``auto`` the kernel's buffer; where that cannot be read or does not begin with the boot, the journal."""
+    if source != "auto":
+        return from_file(source, boot_time)
+    buffer, failure = None, ""
+    try:
+        buffer = from_kmsg(kmsg, boot_time, timeout)
+    except (OSError, UnknownState) as error:
+        failure = f"{kmsg}: {error.strerror if isinstance(error, OSError) else error}"
+    if buffer and buffer.section["since_boot"]:
+        return buffer
+    try:
+        journal = from_journal(journalctl, boot_time, timeout)
+    except UnknownState as error:
+        if buffer:
+            return buffer
+        raise UnknownState(f"{failure}; {error}", remedy="Run the task with become: true.", reason="no kernel log", **error.details) from error
+    return journal if journal.section["since_boot"] or not buffer else buffer
 
 
 def kernel_log(
@@ -378,44 +385,15 @@ def kernel_log(
     """Return the section ``kernel_log`` of ``node_info``.
 
     ``{since_boot, source, events: [{time, last, kind, text, count}], truncated}``. ``source``: a file, or ``auto`` for the kernel's
-    buffer, and where that is not readable or no longer reaches back to the boot, the journal. ``timeout`` is in seconds. ``time`` and
-    ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log does not tell); messages that differ in
-    numbers alone are one event, told in the words of the first. ``since_boot``: whether the boot's first line is among what was read.
+    buffer, and where that is not readable or no longer begins with the boot, the journal. ``timeout`` is in seconds. ``time`` and
+    ``last`` are the first and the last time of an event (ISO 8601, UTC, None where the log has none); messages that differ in
+    numbers alone are one event, with the text of the first. ``since_boot``: whether the boot's first line is among those read.
     ``truncated``: whether something was left out. Without the time of the boot, which ``section`` notes, events count without their times.
     Raises OSError or :class:`UnknownState` when no source can be read.
     """
-    boot_time = section(lambda: read_boot_time(proc_root))
-    if source != "auto":
-        return from_file(source, boot_time)
-    buffer, failure = None, ""
-    try:
-        buffer = from_kmsg(kmsg, boot_time, timeout)
-    except (OSError, UnknownState) as error:
-        failure = f"{kmsg}: {error.strerror if isinstance(error, OSError) else error}"
-    if buffer is not None and buffer["since_boot"]:
-        return buffer
-    try:
-        journal = from_journal(journalctl, boot_time, timeout)
-    except UnknownState as error:
-        if buffer is not None:
-            return buffer
-        raise UnknownState(f"{failure}; {error}", remedy="Run the task with become: true.", reason="no kernel log", **error.details) from error
-    return journal if journal["since_boot"] or buffer is None else buffer
+    return _chosen(source, section(lambda: read_boot_time(proc_root)), timeout, kmsg, journalctl).section
 
 
 def whole_text(source: str = "auto", timeout: float = 20.0, kmsg: str = "/dev/kmsg", journalctl: str = "journalctl") -> str:
-    """Return the log itself, chosen as :func:`kernel_log` does, in a form that :func:`parse_log` reads. Raises OSError or :class:`UnknownState`."""
-    if source != "auto":
-        with open(source, "rb") as stream:
-            stream.seek(max(stream.seek(0, os.SEEK_END) - FILE_LIMIT, 0))
-            return stream.read(FILE_LIMIT).decode("utf-8", errors="replace")
-    try:
-        records, cut = read_kmsg(kmsg, timeout)
-    except (OSError, UnknownState):
-        return read_journal(journalctl, timeout)
-    if _reaches_boot(records) and not cut:
-        return "\n".join(records) + "\n"
-    try:
-        return read_journal(journalctl, timeout)
-    except UnknownState:
-        return "\n".join(records) + "\n"
+    """Return the text of the log that :func:`kernel_log` reads. Raises OSError or :class:`UnknownState`."""
+    return _chosen(source, None, timeout, kmsg, journalctl).text

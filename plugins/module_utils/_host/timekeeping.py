@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -118,20 +119,14 @@ def ask_chrony(tool: str = "chronyc") -> tuple[bool, float]:
 def daemon(proc_root: str, sysfs_root: str) -> str | None:
     """Return which daemon keeps the time, None when none of the known ones runs.
 
-    A unit of systemd runs when its control group holds processes; where systemd has no such groups the processes are searched.
+    A systemd unit runs when its control group has processes; where systemd has no such groups the processes are searched.
     """
     slice_root = os.path.join(sysfs_root, "fs", "cgroup", "system.slice")
     if os.path.isdir(slice_root):
-        for unit, name in UNITS.items():
-            if optional_text(os.path.join(slice_root, unit, "cgroup.procs")):
-                return name
-        return None
-    for pid in names(proc_root):
-        if pid.isdecimal():
-            try:
-                name = optional_text(os.path.join(proc_root, pid, "comm"))
-            except ProcessLookupError:  # it ended between the listing and the reading
-                continue
+        return next((name for unit, name in UNITS.items() if optional_text(os.path.join(slice_root, unit, "cgroup.procs"))), None)
+    for pid in filter(str.isdecimal, names(proc_root)):
+        with contextlib.suppress(ProcessLookupError):  # it ended between the listing and the reading
+            name = optional_text(os.path.join(proc_root, pid, "comm"))
             if name in PROCESSES:
                 return PROCESSES[name]
     return None

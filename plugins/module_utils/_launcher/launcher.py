@@ -5,23 +5,23 @@
 """Starts, describes and stops the engine inside a node's container. This module util is PRIVATE to the collection.
 
 The collection writes this file as ``launcher.py`` into a directory that the container sees read-only, with the engine's
-description ``engine.json`` beside it. It is a program of its own: standard library only, Python 3.10 or newer, whatever the
+description ``engine.json`` next to it. It is a separate program: standard library only, Python 3.10 or newer, whatever the
 image has. No second command line of the engine exists anywhere.
 
-    launcher.py run --spec engine.json --run-id ID   start the engine, wait for it, note how it ended
+    launcher.py run --spec engine.json --run-id ID   start the engine, wait for it, record how it ended
     launcher.py status --spec engine.json            print what runs as JSON
-    launcher.py stop --spec engine.json --grace 120  stop it gently, print what was needed as JSON
+    launcher.py stop --spec engine.json --grace 120  stop the engine gently, print the signals and processes as JSON
     launcher.py hold --spec engine.json              keep a container open until SIGTERM, then stop its engine
 
-``engine.json`` holds ``argv, run_id, digest, run_dir, log_path, config_root, keep_logs, log_max_bytes, api_address, api_port``,
+``engine.json`` has ``argv, run_id, digest, run_dir, log_path, config_root, keep_logs, log_max_bytes, api_address, api_port``,
 ``secret_env`` (variable to file), ``no_carry_env`` (names) and ``guard`` (words to add to ``argv`` and a directory of
-Python modules, where the API has a guard of the collection's own). ``run`` writes ``run.json`` and ``exit.json`` into ``run_dir``,
+Python modules, where the collection guards the API). ``run`` writes ``run.json`` and ``exit.json`` into ``run_dir``,
 ``stop`` writes ``stop.json``.
 
-Two launchers never start two engines: ``run`` holds a lock of the kernel on ``run.lock`` for its life, and starts nothing while a
-process of any earlier run is there. No ``stop`` is lost: it notes first which runs are to end, ``run`` reads that note after it
-took the lock, and ``stop`` ends only when the ``run`` that held the lock at its beginning is gone. Wall-clock times are for
-people; every decision rests on the boot, on the kernel's clock ticks since then, and on the mark in the engine's environment.
+Two launchers never start two engines: ``run`` keeps a kernel lock on ``run.lock`` while it lives, and starts nothing while a
+process of any earlier run lives. No ``stop`` is lost: it first records which runs must end, ``run`` reads that record after it
+took the lock, and ``stop`` ends only when the ``run`` that had the lock at its beginning is gone. Wall-clock times are for
+people; every decision depends on the boot, on the kernel's clock ticks since then, and on the mark in the engine's environment.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ import sys
 import time
 import typing as t
 
-#: Seconds between two looks at the log's size while the engine runs.
+#: Seconds between two checks of the log's size while the engine runs.
 LOG_CHECK_SECONDS = 5.0
-#: Seconds between two looks at the processes while the engine ends.
+#: Seconds between two checks of the processes while the engine ends.
 STOP_CHECK_SECONDS = 0.2
-#: Who is asked to end: the engine's main process, its descendants, or all of them.
+#: Which processes get a signal: the engine's main process, its descendants, or all of them.
 MAIN, RANKS, ALL = "main", "ranks", "all"
-#: How an engine is asked to end: seconds after the first signal, the signal, who is asked.
+#: The signals that stop an engine: seconds after the first signal, the signal, the processes that get it.
 ASKING = ((0.0, signal.SIGTERM, MAIN), (1.0, signal.SIGINT, MAIN), (3.0, signal.SIGTERM, ALL))
-#: How ranks are asked that were started without an API. Their main process would kill them: when it is asked, it closes the pipe by
-#: which a rank knows it, and then vLLM (0.32) leaves the rank waiting for its head, deaf to SIGTERM, until SIGKILL after nine seconds.
-#: A rank that is asked itself frees its memory and ends, and its main process follows.
+#: The same for ranks that were started without an API. Their main process would kill them: on a signal it closes the pipe to its
+#: rank, and then vLLM (0.32) leaves the rank waiting for its head, deaf to SIGTERM, until SIGKILL after nine seconds.
+#: A rank that gets the signal itself frees its memory and ends, and its main process follows.
 ASKING_RANKS = ((0.0, signal.SIGTERM, RANKS), (20.0, signal.SIGTERM, MAIN), (21.0, signal.SIGINT, MAIN), (23.0, signal.SIGTERM, ALL))
-#: Seconds that the kernel gets to end killed processes. One that is still there then hangs in the kernel.
+#: Seconds that the kernel gets to end killed processes. A process that outlives them hangs in the kernel.
 KILL_SECONDS = 10.0
 #: Seconds that a start waits for a launcher that is about to end.
 LOCK_SECONDS = 2.0
@@ -61,23 +61,23 @@ LOCK_SECONDS = 2.0
 #: The variable that marks an engine and all its descendants, whatever session they are in; its value is the run's id.
 MARK = "GB10_RUN_ID"
 
-#: What ``hold`` prints when it is there.
+#: What ``hold`` prints when it is ready.
 HOLDS = "the launcher holds this container open"
 
-#: What a note of a run holds at least.
+#: The keys that the record of a run must have.
 RUN_KEYS = frozenset({"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"})
 
-#: What must be free before an engine is started, in bytes: for its log, and for the notes about it.
+#: Bytes that must be free before an engine starts: for its log, and for the records about it.
 LOG_ROOM = 16 * 1024 * 1024
 NOTE_ROOM = 64 * 1024
 
-#: Most bytes of a file of JSON that is read: what else runs in the container can make one of any length.
+#: Most characters of a JSON file that are read: other programs in the container can make one of any length.
 JSON_LIMIT = 262144
 
 #: The kernel's ``struct flock`` on 64-bit Linux: type, whence, start, length, pid.
 FLOCK = struct.Struct("hhqqi0q")
 
-#: Exit codes of ``run``: another engine or launcher is at work; the run was stopped before it began. Of ``stop``: something remains.
+#: Exit codes of ``run``: another engine or launcher runs; the run was stopped before it began. Of ``stop``: a process remains.
 EXIT_LIVE = 3
 EXIT_REMAINS = 4
 EXIT_STOPPED = 5
@@ -85,12 +85,15 @@ EXIT_STOPPED = 5
 EXIT_CANNOT_START = 126
 EXIT_NO_PROGRAM = 127
 
+#: The records of a run, in its directory, and the file that a launcher locks.
+RUN_FILE, EXIT_FILE, STOP_FILE, LOCK_FILE = "run.json", "exit.json", "stop.json", "run.lock"
+
 Spec = dict[str, t.Any]
 Run = dict[str, t.Any]
 
 
 class Process(t.NamedTuple):
-    """One line of the kernel's process table. ``start_ticks`` (clock ticks since boot) tells apart two users of one pid."""
+    """One line of the kernel's process table. ``start_ticks`` (clock ticks since boot) distinguishes two processes with one pid."""
 
     pid: int
     state: str
@@ -99,7 +102,7 @@ class Process(t.NamedTuple):
 
 
 class CannotStart(Exception):
-    """The engine could not be started; ``code`` is the exit code to note."""
+    """The engine could not be started; ``code`` is the exit code to record."""
 
     def __init__(self, message: str, code: int = EXIT_CANNOT_START) -> None:
         super().__init__(message)
@@ -110,7 +113,7 @@ class CannotStart(Exception):
 
 
 def read_json(path: str) -> dict[str, t.Any] | None:
-    """Return the content of a JSON file, None when there is no such file. Raises ValueError for a link and for anything without JSON."""
+    """Return the content of a JSON file, None without such a file. Raises ValueError for a link and for anything but JSON."""
     try:
         with open(path, encoding="utf-8", opener=open_regular) as handle:
             text = handle.read(JSON_LIMIT + 1)
@@ -124,28 +127,23 @@ def read_json(path: str) -> dict[str, t.Any] | None:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file: one that waits for nobody, as a FIFO does. Raises OSError."""
+    """Open a regular file, never one whose opening could wait, such as a FIFO. Raises OSError."""
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
-    raise OSError(errno.EINVAL, "it is no regular file", path)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def write_json(path: str, content: t.Any) -> None:
-    """Write a JSON file as :func:`write_text` does."""
-    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part, whoever else writes it at the same moment.
+    """Write a JSON file so that a reader sees the old or the new content, never a part, whatever else writes it at the same moment.
 
     Raises OSError, and leaves nothing then.
     """
     new = f"{path}.{os.getpid()}-{time.monotonic_ns()}.new"
     try:
         with open(new, "w", encoding="utf-8") as handle:
-            handle.write(text)
+            handle.write(json.dumps(content, indent=1, sort_keys=True) + "\n")
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(new, path)
@@ -160,43 +158,30 @@ def write_text(path: str, text: str) -> None:
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def run_file(spec: Spec) -> str:
-    return os.path.join(spec["run_dir"], "run.json")
-
-
-def exit_file(spec: Spec) -> str:
-    return os.path.join(spec["run_dir"], "exit.json")
-
-
-def stop_file(spec: Spec) -> str:
-    return os.path.join(spec["run_dir"], "stop.json")
-
-
-def check_run(content: t.Any) -> Run:
-    """Return what was noted of a run. Raises ValueError when it is no such note."""
-    if not isinstance(content, dict) or not RUN_KEYS <= set(content):
-        raise ValueError("it is no note of a run")
-    return content
+def in_run_dir(spec: Spec, name: str) -> str:
+    return os.path.join(spec["run_dir"], name)
 
 
 def read_run(spec: Spec) -> tuple[Run | None, str]:
-    """Return the noted run, None when there is none, and what is wrong with the note, empty when nothing is."""
-    path = run_file(spec)
+    """Return the recorded run, None without one, and what is wrong with the record, empty for nothing."""
+    path = in_run_dir(spec, RUN_FILE)
     try:
         content = read_json(path)
-        return (None if content is None else check_run(content)), ""
     except ValueError as error:
         return None, f"{path} cannot be read: {error}"
+    if content is None or (isinstance(content, dict) and RUN_KEYS <= set(content)):
+        return content, ""
+    return None, f"{path} cannot be read: it is not the record of a run"
 
 
 def set_aside(path: str) -> None:
-    """Give a file that cannot be read another name, for a person to look at."""
+    """Rename a file that cannot be read, so that a person can inspect it."""
     with contextlib.suppress(FileNotFoundError):
         os.replace(path, f"{path}.broken")
 
 
 def read_side(path: str) -> dict[str, t.Any]:
-    """Return a note that only tells more; one that is not there, or cannot be read, tells nothing."""
+    """Return an additional record, empty when it is missing or cannot be read."""
     try:
         content = read_json(path)
     except (OSError, ValueError):
@@ -205,8 +190,8 @@ def read_side(path: str) -> dict[str, t.Any]:
 
 
 def stop_requested(spec: Spec, run_id: str) -> dict[str, t.Any]:
-    """Return the last request to stop when it names this run, else nothing. It holds ``run_ids``, ``by`` and ``at``."""
-    request = read_side(stop_file(spec))
+    """Return the last request to stop when it names this run, else an empty one. It has ``run_ids``, ``by`` and ``at``."""
+    request = read_side(in_run_dir(spec, STOP_FILE))
     return request if run_id and run_id in request.get("run_ids", []) else {}
 
 
@@ -239,11 +224,11 @@ def log_room(log_max_bytes: int) -> int:
 
 
 def reserve(handle: int, directory: str, needed: int) -> None:
-    """Take ``needed`` bytes of the disk for a new file in a directory. Raises OSError."""
+    """Reserve ``needed`` bytes of the disk for a new file in a directory. Raises OSError."""
     try:
         os.posix_fallocate(handle, 0, needed)
     except OSError as error:
-        # A file system that cannot reserve tells its figures at least.
+        # A file system that cannot reserve still reports its free bytes.
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
         if free_bytes(directory) < needed:
@@ -251,7 +236,7 @@ def reserve(handle: int, directory: str, needed: int) -> None:
 
 
 def free_bytes(directory: str) -> int:
-    """Return how many bytes are free for everybody on the file system of a directory, or of the next one above that exists."""
+    """Return the bytes that an ordinary user may use on the file system of a directory, or of its nearest existing parent."""
     while not os.path.isdir(directory):
         directory = os.path.dirname(directory)
     found = os.statvfs(directory)
@@ -261,16 +246,12 @@ def free_bytes(directory: str) -> int:
 # -- lock ------------------------------------------------------------------------------------------------------------
 
 
-def lock_file(spec: Spec) -> str:
-    return os.path.join(spec["run_dir"], "run.lock")
-
-
 def take_lock(spec: Spec, seconds: float) -> int | None:
-    """Return the lock as an open file, None when another launcher holds it for ``seconds`` more. The kernel frees it with its process.
+    """Return the lock as an open file, None when another launcher keeps it for ``seconds`` more. The kernel frees it with its process.
 
-    The file must not be opened a second time in a process that holds the lock: closing it would give the lock up.
+    A process that has the lock must not open the file a second time: closing it would release the lock.
     """
-    handle = os.open(lock_file(spec), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    handle = os.open(in_run_dir(spec, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -284,11 +265,11 @@ def take_lock(spec: Spec, seconds: float) -> int | None:
 
 
 def lock_holder(spec: Spec) -> int | None:
-    """Return the pid of the launcher that starts or watches an engine, None when there is none; the kernel tells it, 0 when hidden."""
+    """Return the pid of the launcher that starts or watches an engine, None without one, 0 where the kernel hides it."""
     try:
-        handle = open_regular(lock_file(spec), os.O_RDONLY)
+        handle = open_regular(in_run_dir(spec, LOCK_FILE), os.O_RDONLY)
     except OSError:
-        # No launcher holds a link, or anything else that is not a file of its own.
+        # No launcher locks a link, or anything else that is not a regular file.
         return None
     try:
         answer = FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)))
@@ -301,28 +282,24 @@ def lock_holder(spec: Spec) -> int | None:
 
 
 def process(pid: int, proc: str = "/proc") -> Process | None:
-    """Return the process with this pid, None when there is none."""
+    """Return the process with this pid, None without one."""
     try:
         with open(os.path.join(proc, str(pid), "stat"), encoding="utf-8", errors="replace") as handle:
             text = handle.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The program's name stands in parentheses and may hold anything, parentheses and spaces included.
+    # The program's name is in parentheses and may contain anything, parentheses and spaces included.
     fields = text.rpartition(")")[2].split()
     return Process(pid, fields[0], int(fields[3]), int(fields[19]))
 
 
 def processes(proc: str = "/proc") -> t.Iterator[Process]:
-    """Yield every process; those that end meanwhile are left out."""
-    for name in os.listdir(proc):
-        if name.isdigit():
-            found = process(int(name), proc)
-            if found:
-                yield found
+    """Yield every process except those that end meanwhile."""
+    return filter(None, (process(int(name), proc) for name in os.listdir(proc) if name.isdigit()))
 
 
 def container_start() -> int:
-    """Return when this pid namespace began, in clock ticks since boot: it tells one start of a container from the next."""
+    """Return when this pid namespace began, in clock ticks since boot: it distinguishes two starts of a container."""
     first = process(1)
     return first.start_ticks if first else 0
 
@@ -333,28 +310,24 @@ def boot_id() -> str:
 
 
 def is_here(run: Run | None) -> bool:
-    """Return whether a noted run belongs to this boot of the machine and this start of the container."""
+    """Return whether a recorded run belongs to this boot of the machine and this start of the container."""
     return bool(run) and run["boot_id"] == boot_id() and run["container_start"] == container_start()
 
 
 def engine(run: Run | None) -> Process | None:
-    """Return the main process of the noted run while it lives: same pid and same start, in the same start of the container."""
-    if not run or not is_here(run):
-        return None
-    found = process(run["pid"])
-    if found is None or found.start_ticks != run["start_ticks"] or found.state in "ZX":
-        return None
-    return found
+    """Return the main process of the recorded run while it lives: same pid and same start, in the same start of the container."""
+    found = process(run["pid"]) if run and is_here(run) else None
+    return found if found and found.start_ticks == run["start_ticks"] and found.state not in "ZX" else None
 
 
 def mark(run_dir: str, run_id: str) -> str:
-    """Return the value of :data:`MARK` for a run. The directory tells apart what two launchers started that see each other's processes."""
+    """Return the value of :data:`MARK` for a run. The directory distinguishes the engines of two launchers that see each other's processes."""
     return f"{run_dir}:{run_id}"
 
 
 def marked(one: Process, run_dir: str, proc: str = "/proc") -> str:
-    """Return the id of the run of this directory that a process descends from, empty when it descends from none or does not tell."""
-    # What hangs in the kernel may hold its own memory locked, and would have its reader hang too.
+    """Return the id of the run of this directory that a process descends from, empty without one or when it cannot be read."""
+    # A process that hangs in the kernel may keep its memory locked, and its reader would hang too.
     if one.state in "DZX":
         return ""
     try:
@@ -367,36 +340,34 @@ def marked(one: Process, run_dir: str, proc: str = "/proc") -> str:
 
 
 def ours(spec: Spec, run: Run | None, run_ids: t.Container[str] | None = None) -> list[Process]:
-    """Return every living process of the noted run, and every other one that carries the mark of one of ``run_ids`` (None: of any run).
+    """Return every living process of the recorded run, and every other one that carries the mark of one of ``run_ids`` (None: of any run).
 
-    The engine leads a session, and its children stay in it. The kernel gives the number of a session to no one else while
-    the session has members, so a leader that is gone leaves its children recognisable. When the number has a new owner,
-    nothing of that session is ours. The mark finds those that left the session, and an engine whose note is lost.
+    The engine leads a session, and its children stay in it. The kernel gives the number of a session to no other process while
+    the session has members, so the children of an ended leader stay recognizable. When the number has a new owner,
+    no process of that session is the engine's. The mark finds those that left the session, and an engine whose record is lost.
     """
-    session, since = 0, 0
-    if run and is_here(run):
-        leader = process(run["pid"])
-        reused = leader and leader.start_ticks != run["start_ticks"]
-        session, since = (0, 0) if reused else (run["pid"], run["start_ticks"])
-    found = []
-    for one in processes():
-        if one.state in "ZX":
-            continue
-        in_session = session and one.session == session and one.start_ticks >= since
-        run_id = "" if in_session else marked(one, spec["run_dir"])
-        if in_session or (run_id and (run_ids is None or run_id in run_ids)):
-            found.append(one)
-    return found
+    session = run if run and is_here(run) else None
+    leader = process(session["pid"]) if session else None
+    if leader and leader.start_ticks != session["start_ticks"]:
+        session = None
+
+    def is_ours(one: Process) -> bool:
+        if session and one.session == session["pid"] and one.start_ticks >= session["start_ticks"]:
+            return True
+        run_id = marked(one, spec["run_dir"])
+        return bool(run_id) and (run_ids is None or run_id in run_ids)
+
+    return [one for one in processes() if one.state not in "ZX" and is_ours(one)]
 
 
 def send(one: Process, number: int) -> None:
-    """Signal a process if it is still the one that was looked at. A descriptor keeps its number from passing to another one between look and signal."""
+    """Signal a process if it is still the one that was judged. A descriptor keeps its number from passing to another one before the signal."""
     try:
         held = os.pidfd_open(one.pid)
     except ProcessLookupError:
         return
     except (AttributeError, OSError):
-        held = None  # a kernel, a Python or a seccomp profile without them: the number alone is left
+        held = None  # a kernel, a Python or a seccomp profile without descriptors of processes: use the number
     try:
         now = process(one.pid)
         if now is None or now.start_ticks != one.start_ticks:
@@ -415,16 +386,16 @@ def send(one: Process, number: int) -> None:
 
 
 def engine_environment(spec: Spec) -> dict[str, str]:
-    """Return the engine's environment: the container's, the secrets, and where vLLM finds the list of names not to copy."""
+    """Return the engine's environment: the container's, the secrets, and the directory where vLLM finds the list of names not to copy."""
     environment = dict(os.environ)
-    # setproctitle writes a process title over the environment in /proc; without that, a proof can still read it there.
+    # setproctitle would write a process title over the environment in /proc, where a proof reads it.
     environment.setdefault("SPT_NOENV", "1")
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment["VLLM_CONFIG_ROOT"] = spec["config_root"]
     modules = spec.get("guard", {}).get("python_path")
     if modules:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), modules)))
-        # An image may bring it: the front end in Rust runs no guard.
+        # An image may set it: the front end in Rust runs no guard.
         environment.pop("VLLM_USE_RUST_FRONTEND", None)
     environment[MARK] = mark(spec["run_dir"], spec["run_id"])
     for name, path in spec["secret_env"].items():
@@ -452,12 +423,12 @@ def open_log(path: str) -> int:
 
 
 def bound_log(path: str, limit: int) -> bool:
-    """When the log has ``limit`` bytes or more, move its content to ``.1`` and empty it; True when that was done.
+    """When the log has ``limit`` bytes or more, move its content to ``.1`` and empty it; return whether that was done.
 
-    What is written between the copy and the cut is lost. The engine holds the file open, so there is no other way.
+    Lines that are written between the copy and the cut are lost. The engine keeps the file open, so there is no other way.
 
     On a full disk the former ``.1`` makes room for the new one. When even that is not enough the log is cut without a copy: an
-    engine whose log cannot grow loses its newest lines, which tell more than its oldest. Raises OSError when the log itself
+    engine whose log cannot grow loses its newest lines, which matter more than its oldest. Raises OSError when the log itself
     cannot be read or cut.
     """
     if os.path.getsize(path) < limit:
@@ -469,12 +440,12 @@ def bound_log(path: str, limit: int) -> bool:
         kept = keep_copy(path)
     os.truncate(path, 0)
     if not kept:
-        say(path, f"the log was cut here: no room to keep {limit} bytes of it beside it, {free_bytes(os.path.dirname(path))} bytes are free")
+        add_line(path, f"the log was cut here: no room for a copy of {limit} bytes, {free_bytes(os.path.dirname(path))} bytes are free")
     return True
 
 
 def keep_copy(path: str) -> bool:
-    """Copy a log to ``.1``; False, with the former ``.1`` as it was, when that cannot be done."""
+    """Copy a log to ``.1``; return False, and leave the former ``.1`` as it was, when that is not possible."""
     new = f"{path}.1.new"
     try:
         shutil.copyfile(path, new)
@@ -486,45 +457,41 @@ def keep_copy(path: str) -> bool:
         return False
 
 
-def say(path: str, words: str) -> None:
-    """Write a line of the launcher's own into the engine's log, if it takes one."""
+def add_line(path: str, text: str) -> None:
+    """Write a line of the launcher into the engine's log, if it is writable."""
     with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as handle:
-        handle.write(f"launcher: {words}\n")
+        handle.write(f"launcher: {text}\n")
 
 
-def prune_logs(directory: str, keep: int, current: str, previous: str = "") -> list[str]:
-    """Delete the logs of all but the last ``keep`` runs. Returns the paths.
+def prune_logs(directory: str, keep: int, current: str, previous: str = "") -> None:
+    """Delete the logs of all but the last ``keep`` runs.
 
-    The last two are ``current`` and ``previous``. Ids of runs sort by time, but a clock that was set back gives the newest ones
-    the smallest names, so that those two are named.
+    The last two are ``current`` and ``previous``: ids of runs sort by time, but a clock that was set back gives the newest ones
+    the smallest names.
     """
     runs = {name.split(".log", 1)[0] for name in os.listdir(directory) if name.endswith((".log", ".log.1"))}
-    last = [current, *[run_id for run_id in (previous,) if run_id in runs - {current}]]
-    kept = {*[*last, *sorted(runs - {*last}, reverse=True)][: max(1, keep)]}
-    gone = []
-    for run_id in sorted(runs - kept):
+    last = [current, *({previous} & runs - {current})]
+    for run_id in runs.difference([*last, *sorted(runs - {*last}, reverse=True)][: max(1, keep)]):
         for path in (os.path.join(directory, run_id + end) for end in (".log", ".log.1")):
-            # One that a person removes meanwhile, or that cannot go, is no reason to let the engine down.
+            # A log that a person removes meanwhile, or that cannot be removed, must not end the engine.
             with contextlib.suppress(OSError):
                 os.remove(path)
-                gone.append(path)
-    return gone
 
 
 def start(spec: Spec) -> subprocess.Popen[bytes]:
-    """Start the engine as the leader of its own session, so that it outlives this program. Raises :class:`CannotStart`."""
+    """Start the engine as the leader of a new session, so that it outlives this program. Raises :class:`CannotStart`."""
     environment = engine_environment(spec)
     check_room(os.path.dirname(spec["log_path"]), log_room(spec["log_max_bytes"]), "the engine's log")
-    check_room(spec["run_dir"], NOTE_ROOM, "the notes about the engine")
+    check_room(spec["run_dir"], NOTE_ROOM, "the records about the engine")
     try:
         write_names_not_to_copy(spec)
         log = open_log(spec["log_path"])
     except OSError as error:
         raise CannotStart(f"cannot write {error.filename}: {error.strerror}") from None
-    # A parent that ignores SIGINT hands that on, and an engine that still loads hears nothing else.
+    # A child inherits an ignored SIGINT, and an engine that loads reacts to no other signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        # There is no module here: this program runs in the container, and its child outlives it.
+        # No AnsibleModule here: this program runs in the container, and its child outlives it.
         return subprocess.Popen(  # pylint: disable=ansible-bad-function
             [*spec["argv"], *spec.get("guard", {}).get("argv", [])],
             env=environment,
@@ -542,12 +509,12 @@ def start(spec: Spec) -> subprocess.Popen[bytes]:
 
 
 def note_run(spec: Spec, child: subprocess.Popen[bytes]) -> None:
-    """Note the engine's process. Raises :class:`CannotStart`, with the engine ended, when that cannot be done: nobody would find it."""
+    """Record the engine's process. Ends the engine and raises :class:`CannotStart` when that is not possible: it could not be found again."""
     begun = process(child.pid)
     kept = ("run_id", "argv", "digest", "secret_env", "no_carry_env", "api_address", "api_port", "log_path")
     try:
         write_json(
-            run_file(spec),
+            in_run_dir(spec, RUN_FILE),
             {
                 **{key: spec[key] for key in kept},
                 "pid": child.pid,
@@ -561,15 +528,16 @@ def note_run(spec: Spec, child: subprocess.Popen[bytes]) -> None:
         child.kill()
         child.wait()
         raise CannotStart(
-            f"cannot note the engine in {run_file(spec)}: {error.strerror}, {free_bytes(spec['run_dir'])} bytes are free there"
+            f"cannot record the engine in {in_run_dir(spec, RUN_FILE)}: {error.strerror}, {free_bytes(spec['run_dir'])} bytes are free there"
         ) from None
 
 
 def note_exit(spec: Spec, returncode: int, error: str = "", seconds: float | None = None) -> None:
-    """Write how the engine ended after so many seconds; a negative ``returncode`` is the signal that ended it.
+    """Record how the engine ended after so many seconds; a negative ``returncode`` is the signal that ended it.
 
-    A disk that takes no note may still take a line in the log.
+    On a disk that accepts no new file the log may still accept a line.
     """
+    path = in_run_dir(spec, EXIT_FILE)
     ended = {
         "run_id": spec["run_id"],
         "code": returncode if returncode >= 0 else None,
@@ -579,23 +547,23 @@ def note_exit(spec: Spec, returncode: int, error: str = "", seconds: float | Non
         "seconds": seconds,
     }
     try:
-        write_json(exit_file(spec), ended)
+        write_json(path, ended)
     except OSError as trouble:
-        # The note of another run must not stand for this one.
+        # The record of another run must not count for this one.
         with contextlib.suppress(OSError):
-            os.remove(exit_file(spec))
-        say(spec["log_path"], f"cannot write {exit_file(spec)} ({trouble.strerror}): {json.dumps(ended)}")
+            os.remove(path)
+        add_line(spec["log_path"], f"cannot write {path} ({trouble.strerror}): {json.dumps(ended)}")
 
 
 def run(spec: Spec) -> int:
-    """Start the engine, keep its log bounded, wait for its end and note it. Returns the exit code of this program."""
+    """Start the engine, bound its log, wait for its end and record it. Returns the exit code of this program."""
     try:
         lock = take_lock(spec, LOCK_SECONDS)
     except OSError as error:
-        note_exit(spec, EXIT_CANNOT_START, f"cannot lock {lock_file(spec)}: {error.strerror}")
+        note_exit(spec, EXIT_CANNOT_START, f"cannot lock {in_run_dir(spec, LOCK_FILE)}: {error.strerror}")
         return EXIT_CANNOT_START
     if lock is None:
-        sys.stderr.write(f"another launcher is at work, pid {lock_holder(spec)}\n")
+        sys.stderr.write(f"another launcher runs already, pid {lock_holder(spec)}\n")
         return EXIT_LIVE
     try:
         return run_alone(spec)
@@ -604,14 +572,14 @@ def run(spec: Spec) -> int:
 
 
 def run_alone(spec: Spec) -> int:
-    """Do what :func:`run` does, with the lock held."""
+    """Do the work of :func:`run` under the lock."""
     previous, unreadable = read_run(spec)
     there = ours(spec, previous)
     if there:
         sys.stderr.write(f"an engine runs already, pid {there[0].pid}\n")
         return EXIT_LIVE
     if unreadable:
-        set_aside(run_file(spec))
+        set_aside(in_run_dir(spec, RUN_FILE))
     try:
         request = stop_requested(spec, spec["run_id"])
         if request:
@@ -630,7 +598,7 @@ def run_alone(spec: Spec) -> int:
             returncode = child.wait(timeout=LOG_CHECK_SECONDS)
             break
         except subprocess.TimeoutExpired:
-            # A log that was taken away, or a disk that fails, must not take the one away who notes the engine's end.
+            # A missing log or a failing disk must not end this program, which records the engine's end.
             with contextlib.suppress(OSError):
                 bound_log(spec["log_path"], spec["log_max_bytes"])
     note_exit(spec, returncode, seconds=round(time.monotonic() - began, 1))
@@ -641,27 +609,27 @@ def run_alone(spec: Spec) -> int:
 
 
 def starting(spec: Spec, noted: Run | None) -> str:
-    """Return the id of a run that was ordered and neither began nor failed nor was stopped, empty when there is none."""
-    over = {(noted or {}).get("run_id"), read_side(exit_file(spec)).get("run_id"), *read_side(stop_file(spec)).get("run_ids", [])}
-    return "" if spec["run_id"] in over else spec["run_id"]
+    """Return the id of a run that was ordered and has neither begun nor failed nor been stopped, empty without one."""
+    ended, stopped = (read_side(in_run_dir(spec, name)) for name in (EXIT_FILE, STOP_FILE))
+    return "" if spec["run_id"] in {(noted or {}).get("run_id"), ended.get("run_id"), *stopped.get("run_ids", [])} else spec["run_id"]
 
 
 def is_live(spec: Spec, noted: Run | None, left: list[Process]) -> bool:
-    """Return whether an engine's main process lives. A note can be lost or name another process: a launcher at work has one, which leads a session."""
+    """Return whether an engine's main process lives. A record can be lost or name another process: a running launcher has one, which leads a session."""
     if engine(noted) is not None:
         return True
     return (noted is None or lock_holder(spec) is not None) and any(one.pid == one.session for one in left)
 
 
 def status(spec: Spec) -> dict[str, t.Any]:
-    """Return what is known of the last run.
+    """Return the state of the last run.
 
-    ``remaining`` are the living processes of any run, also when the engine itself is gone or its note is lost; ``launcher`` is
-    the pid of the launcher at work; ``starting`` the run that was ordered and did not begin yet; ``stopping`` says that the
-    engine was asked to stop and is there still; ``unreadable`` what is wrong with the note of the run.
+    ``remaining`` are the living processes of any run, also when the engine itself is gone or its record is lost; ``launcher`` is
+    the pid of the running launcher; ``starting`` the run that was ordered and has not begun; ``stopping`` whether a living
+    engine was asked to stop; ``unreadable`` what is wrong with the record of the run.
     """
     noted, unreadable = read_run(spec)
-    ended = read_side(exit_file(spec))
+    ended = read_side(in_run_dir(spec, EXIT_FILE))
     own_end = ended if noted is None or ended.get("run_id") == noted["run_id"] else {}
     left = ours(spec, noted)
     live = is_live(spec, noted, left)
@@ -681,13 +649,8 @@ def status(spec: Spec) -> dict[str, t.Any]:
     }
 
 
-def leader_of(noted: Run | None, left: list[Process]) -> Process | None:
-    """Return the engine's main process: the noted one, or without a note the first that leads a session."""
-    return engine(noted) or min((one for one in left if one.pid == one.session), key=lambda one: one.start_ticks, default=None)
-
-
 class Ending:
-    """One order to stop: the runs it is about, and the launcher that was at work when it was given."""
+    """One order to stop: the runs that must end, and the launcher that ran when the order was given."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -700,40 +663,41 @@ class Ending:
         self.run_ids = {run_id for run_id in (self.run_id, spec["run_id"], *(marked(one, spec["run_dir"]) for one in there)) if run_id}
 
     def request(self, by: str) -> None:
-        """Note the order: a launcher that has not begun yet reads it, and so do those who wait for the engine."""
+        """Record the order for a launcher that has not begun yet, and for programs that wait for the engine."""
+        path = in_run_dir(self.spec, STOP_FILE)
         try:
-            write_json(stop_file(self.spec), {"run_ids": sorted(self.run_ids), "by": by, "at": time.time()})
+            write_json(path, {"run_ids": sorted(self.run_ids), "by": by, "at": time.time()})
         except OSError as error:
-            # Stopping what runs matters more than a disk that takes no note.
-            sys.stderr.write(f"cannot write {stop_file(self.spec)}: {error.strerror}\n")
-        # Only now: a launcher that takes the lock after this look finds the order.
+            # Stopping the engine matters more than the record.
+            sys.stderr.write(f"cannot write {path}: {error.strerror}\n")
+        # Only now: a launcher that takes the lock after this reads the order.
         self.launcher = lock_holder(self.spec)
 
     def noted(self) -> Run | None:
-        """Return the note of the run that is to end; that of a later one is none of ours."""
+        """Return the record of the run that must end, None for that of a later run."""
         noted, _unreadable = read_run(self.spec)
         return noted if noted and noted["run_id"] in self.run_ids else None
 
     def left(self) -> list[Process]:
-        """Return what lives of the runs that are to end, the launcher that was at work included."""
+        """Return the living processes of the runs that must end, their launcher included."""
         found = ours(self.spec, self.noted(), self.run_ids)
-        # In this order: who holds the lock after the look is who was looked at, and not the next process of its number.
+        # In this order: the launcher that has the lock afterwards is the process that was read, and not the next one with its number.
         holder = process(self.launcher) if self.launcher else None
         return [*found, *([holder] if holder and lock_holder(self.spec) == self.launcher else [])]
 
     def engine(self) -> tuple[Process | None, list[Process]]:
-        """Return the engine's main process, None when it is gone, and its other processes."""
+        """Return the engine's main process (without a record the first that leads a session, None when it is gone), and its other processes."""
         found = [one for one in self.left() if one.pid != self.launcher]
-        leader = leader_of(self.noted(), found)
+        leader = engine(self.noted()) or min((one for one in found if one.pid == one.session), key=lambda one: one.start_ticks, default=None)
         return leader, [one for one in found if leader is None or one.pid != leader.pid]
 
     def asking(self) -> tuple[tuple[float, signal.Signals, str], ...]:
-        """Return how this engine is asked to end."""
+        """Return the signals that stop this engine."""
         _leader, others = self.engine()
         return ASKING_RANKS if others and "--headless" in (self.noted() or self.spec).get("argv", []) else ASKING
 
     def ask(self, number: signal.Signals, whom: str) -> bool:
-        """Signal a part of the engine's processes, or all when that part is gone; False when there is none."""
+        """Signal a part of the engine's processes, or all when that part is gone; return whether any lives."""
         leader, others = self.engine()
         found = [*([leader] if leader else []), *others]
         for one in {MAIN: [leader] if leader else [], RANKS: others, ALL: found}[whom] or found:
@@ -742,9 +706,9 @@ class Ending:
 
 
 def kill(ending: Ending) -> tuple[set[int], list[Process]]:
-    """Kill what is left of the runs that are to end. Returns (pids that were killed, processes that are there all the same).
+    """Kill the remaining processes of the runs that must end. Returns (killed pids, processes that outlived it).
 
-    The launcher notes the engine's end and ends by itself. One that is alone and stays hangs before its engine's start.
+    The launcher records the engine's end and then exits. One that stays alone hangs before its engine's start.
     """
     killed: set[int] = set()
     began = alone_since = time.monotonic()
@@ -764,14 +728,14 @@ def kill(ending: Ending) -> tuple[set[int], list[Process]]:
 
 
 def stop(spec: Spec, grace: float, by: str = "launcher.py stop") -> dict[str, t.Any]:
-    """Ask the engine to end, and kill what is left of it after ``grace`` seconds.
+    """Signal the engine to end, and kill its remaining processes after ``grace`` seconds.
 
-    The main process is asked first and alone: it ends its own children in order, and so frees their memory. But vLLM (0.32)
-    loses a SIGTERM while it loads, and would serve minutes later; there it hears SIGINT. And a core that lost its ranks
-    hangs at its end until it is asked itself. Asking more often does no harm: once it shuts down, it takes no notice.
-    Ranks without an API are asked before their main process, see :data:`ASKING_RANKS`.
-    Nothing is signalled but what the launcher started. An engine that is just being started is waited for and stopped too, and a
-    launcher that has not come to start it yet will not: it finds this order.
+    The main process gets the first signal alone: it ends its children in order, and so frees their memory. But vLLM (0.32)
+    loses a SIGTERM while it loads, and would serve minutes later; there it reacts to SIGINT. And a core that lost its ranks
+    hangs at its end until it gets a signal itself. More signals do no harm: once it shuts down, it ignores them.
+    Ranks without an API get a signal before their main process, see :data:`ASKING_RANKS`.
+    Only processes that the launcher started get a signal. An engine that is just starting is waited for and stopped too, and a
+    launcher that has not started it yet never will: it reads this order.
     """
     ending = Ending(spec)
     ending.request(by)
@@ -791,7 +755,7 @@ def stop(spec: Spec, grace: float, by: str = "launcher.py stop") -> dict[str, t.
     if killed:
         used.append(signal.SIGKILL.name)
     if ending.unreadable and not left:
-        set_aside(run_file(spec))
+        set_aside(in_run_dir(spec, RUN_FILE))
     return {
         "run_id": ending.run_id,
         "was_live": ending.was_live,
@@ -807,7 +771,7 @@ def stop(spec: Spec, grace: float, by: str = "launcher.py stop") -> dict[str, t.
 
 
 def hold(path: str, grace: float) -> int:
-    """Be a container's first program, for an engine that is started in it later: wait for SIGTERM, then stop that engine.
+    """Run as a container's first program, for an engine that starts in it later: wait for SIGTERM, then stop that engine.
 
     ``path`` is read only then, since the engine's description comes with its start. Returns the exit code of this program.
     """
@@ -827,7 +791,7 @@ def hold(path: str, grace: float) -> int:
 
 
 def read_spec(path: str) -> Spec:
-    """Return the engine's description. Raises :class:`CannotStart` when there is none that can be read."""
+    """Return the engine's description. Raises :class:`CannotStart` when it is missing or cannot be read."""
     try:
         spec = read_json(path)
     except ValueError as error:
@@ -843,7 +807,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--spec", required=True, help="path of engine.json")
     parser.add_argument("--run-id", help="start only this run: another start may have written engine.json meanwhile")
     parser.add_argument("--grace", type=float, default=120, help="seconds between SIGTERM and SIGKILL")
-    parser.add_argument("--by", default="launcher.py stop", help="who stops, for those who wait for the engine")
+    parser.add_argument("--by", default="launcher.py stop", help="who stops the engine, for programs that wait for it")
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "hold":
@@ -853,7 +817,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         if chosen.command == "run":
             return error.code
-        # What runs can be told and stopped without its description: its notes lie beside the description's directory.
+        # Status and stop need no description: the run's records are in the directory next to it.
         spec = {"run_id": "", "run_dir": os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(chosen.spec))), "run")}
     if chosen.command == "run":
         if chosen.run_id not in (None, spec["run_id"]):

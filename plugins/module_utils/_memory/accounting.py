@@ -61,19 +61,6 @@ _BASELINE_LIMIT = 1024 * 1024
 # -- samples ---------------------------------------------------------------------------------------------------------
 
 
-def uptime(proc_root: str) -> int:
-    """Return the seconds since boot. Raises :class:`UnknownState` when they cannot be read."""
-    path = os.path.join(proc_root, "uptime")
-    try:
-        with open(path, encoding="ascii", errors="replace") as handle:
-            text = handle.read(200)
-        return int(float(text.split()[0]))
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}") from error
-    except (IndexError, ValueError, OverflowError):
-        raise UnknownState(f"{path} does not show the time since boot: {text[:80]!r}", raw=text) from None
-
-
 def available_mb(meminfo: t.Mapping[str, int]) -> int:
     return meminfo["MemAvailable"] // MIB
 
@@ -85,19 +72,12 @@ def settled(samples: t.Sequence[int], settle_mb: int) -> bool:
 
 def movement(samples: t.Sequence[int], settle_mb: int) -> str:
     """Return how samples of the available memory (MiB) move: ``one sample``, ``settled``, ``rising`` or ``falling``."""
-    if len(samples) < 2:
-        return "one sample"
-    if settled(samples, settle_mb):
-        return "settled"
+    if len(samples) < 2 or settled(samples, settle_mb):
+        return "settled" if len(samples) > 1 else "one sample"
     return "rising" if samples[-1] > samples[-2] else "falling"
 
 
 # -- account ---------------------------------------------------------------------------------------------------------
-
-
-def figures_mb(meminfo: t.Mapping[str, int], names: t.Mapping[str, str]) -> dict[str, int]:
-    """Return some of meminfo's figures in MiB; one that this kernel does not have is 0."""
-    return {key: meminfo.get(name, 0) // MIB for key, name in names.items()}
 
 
 def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | None, baseline_mb: int | None) -> dict[str, t.Any]:
@@ -117,9 +97,9 @@ def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | N
         "total_mb": meminfo["MemTotal"] // MIB,
         "available_mb": meminfo["MemAvailable"] // MIB,
         "used_mb": used // MIB,
-        "explained": figures_mb(meminfo, EXPLAINED),
+        "explained": node_memory.figures(meminfo, EXPLAINED),
         "explained_mb": explained // MIB,
-        "beside": figures_mb(meminfo, ADDITIONAL),
+        "beside": node_memory.figures(meminfo, ADDITIONAL),
         "unified": unified,
         "gpu_processes_mb": gpu_mib,
         "before_baseline_mb": before,
@@ -141,31 +121,31 @@ class Conditions(t.NamedTuple):
 
 
 def judge_leak(table: t.Mapping[str, t.Any], threshold_mb: int, now: Conditions) -> tuple[str, list[str]]:
-    """Return what the account shows about a leak, and the reasons why it shows no more.
+    """Return the verdict of the account about a leak, and the reasons why it is not a clearer one.
 
-    ``none``: less than ``threshold_mb`` is unexplained. ``proven``: more is, nothing of ours and no compute process runs, two samples agree,
-    and it is more than when this boot began. ``suspected``: one of the last three is missing. ``not judged``: the account cannot be made, or
-    is not evidence while our own engine may hold memory that the driver does not count.
+    ``none``: less than ``threshold_mb`` is unexplained. ``proven``: more is, no container of this collection and no compute process runs, two samples
+    agree, and it is more than when this boot began. ``suspected``: one of the last three is missing. ``not judged``: the account cannot be made, or
+    is not evidence while this collection's own engine may have memory that the driver does not count.
     """
-    if table["unified"] is None:
-        return "not judged", ["there is no GPU"]
-    if not table["unified"]:
-        return "not judged", ["the GPU has memory of its own: what it leaks is not missing here"]
-    if table["unexplained_mb"] is None:
-        return "not judged", ["the driver does not report what its processes hold"]
-    if table["unexplained_mb"] < threshold_mb:
+    unexplained = table["unexplained_mb"]
+    if unexplained is not None and table["unified"] and unexplained < threshold_mb:
         return "none", []
-    if now.managed:
-        return "not judged", ["a container of this collection runs: what its processes pin cannot be separated"]
-    doubts = []
-    if now.managed is None:
-        doubts.append("it is unknown whether a container of this collection runs")
-    if now.live:
-        doubts.append(f"{now.live} GPU process(es) live: what they pin cannot be separated")
-    if now.movement != "settled":
-        doubts.append({"one sample": "only one sample was taken"}.get(now.movement, f"the available memory is {now.movement}"))
-    if now.baseline:
-        doubts.append(now.baseline)
+    unfit = (
+        (table["unified"] is None, "there is no GPU"),
+        (not table["unified"], "the GPU has memory of its own: what it leaks is not missing here"),
+        (unexplained is None, "the driver does not report what its processes hold"),
+        (now.managed, "a container of this collection runs: what its processes pin cannot be separated"),
+    )
+    if not_judged := [reason for applies, reason in unfit if applies]:
+        return "not judged", not_judged[:1]
+    possible = (
+        (now.managed is None, "it is unknown whether a container of this collection runs"),
+        (now.live, f"{now.live} GPU process(es) live: what they pin cannot be separated"),
+        (now.movement == "one sample", "only one sample was taken"),
+        (now.movement not in ("settled", "one sample"), f"the available memory is {now.movement}"),
+        (now.baseline, now.baseline),
+    )
+    doubts = [reason for applies, reason in possible if applies]
     return ("suspected" if doubts else "proven"), doubts
 
 
@@ -177,21 +157,16 @@ def baseline_path(state_dir: str) -> str:
     return os.path.join(state_dir, "baseline.json")
 
 
-def _is(value: t.Any, kind: type) -> bool:
-    """Return whether a value of JSON is of a kind; a truth value counts as a number otherwise."""
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
 def parse_baseline(text: str) -> dict[str, t.Any]:
     """Return a baseline. Raises :class:`UnknownState` with the raw text for anything else."""
     try:
         content = json.loads(text)
+        complete = isinstance(content, dict) and all(type(content.get(key)) is kind for key, kind in _BASELINE_KEYS.items())
+        wrong = "lacks required keys" if not complete else "" if content["schema"] == BASELINE_SCHEMA else f"has schema {content['schema']}"
     except (ValueError, RecursionError) as error:
-        raise UnknownState(f"the baseline is not JSON: {error}", raw=text[:2000], reason="baseline broken") from error
-    if not isinstance(content, dict) or any(not _is(content.get(key), kind) for key, kind in _BASELINE_KEYS.items()):
-        raise UnknownState("the baseline lacks required keys", raw=text[:2000], reason="baseline broken")
-    if content["schema"] != BASELINE_SCHEMA:
-        raise UnknownState(f"the baseline has schema {content['schema']}, expected {BASELINE_SCHEMA}", raw=text[:2000], reason="baseline broken")
+        wrong = f"is not JSON: {error}"
+    if wrong:
+        raise UnknownState(f"the baseline {wrong}; expected schema {BASELINE_SCHEMA}", raw=text[:2000], reason="baseline broken")
     return content
 
 
@@ -214,31 +189,28 @@ def baseline_of(path: str, boot: str) -> tuple[dict[str, t.Any] | None, str]:
         return None, str(error)
     if found is None:
         return None, "no baseline of this boot was recorded"
-    if found["boot_id"] != boot:
-        return None, f"the baseline is of another boot ({found['recorded_at']})"
-    return found, ""
+    return (found, "") if found["boot_id"] == boot else (None, f"the baseline is of another boot ({found['recorded_at']})")
 
 
 # -- what was stopped ------------------------------------------------------------------------------------------------
 
 
 def last_stop(state_dir: str) -> tuple[float | None, int | None]:
-    """Return (seconds since the last engine of ours ended, MiB available before it was started), None for what was not recorded.
+    """Return (seconds since this collection's last engine ended, MiB available before it was started), None for what was not recorded.
 
     A clock that was set back makes the seconds 0. Records that cannot be read count as missing: they only decide whether memory is watched.
     """
-    latest, noted = None, None
     try:
         clusters = sorted(os.listdir(state_dir))
     except OSError:
         return None, None
-    for cluster in clusters:
-        ended = read_side(os.path.join(state_dir, cluster, "run", "exit.json")).get("ended_at")
-        if isinstance(ended, (int, float)) and not isinstance(ended, bool) and (latest is None or ended > latest):
-            latest = ended
-            before = read_side(note.path_of(state_dir, cluster)).get("available_mb")
-            noted = before if isinstance(before, int) and not isinstance(before, bool) else None
-    return (None, None) if latest is None else (max(0.0, time.time() - latest), noted)
+    ends = [(read_side(os.path.join(state_dir, cluster, "run", "exit.json")).get("ended_at"), cluster) for cluster in clusters]
+    known = [end for end in ends if type(end[0]) in (int, float)]
+    if not known:
+        return None, None
+    ended, cluster = max(known, key=lambda end: end[0])
+    before = read_side(note.path_of(state_dir, cluster)).get("available_mb")
+    return max(0.0, time.time() - ended), before if type(before) is int else None
 
 
 def write_baseline(path: str, content: t.Mapping[str, t.Any]) -> None:

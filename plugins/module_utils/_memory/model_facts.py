@@ -38,6 +38,11 @@ NAMES: dict[str, str] = {
     "source": "str",
 }
 
+#: The Python types of each type of fact, and its name in a message.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"), "float": ((int, float), "a number"), "bool": ((bool,), "true or false"), "list": ((list,), "a list"),
+    "str": ((str,), "a text"),
+}  # fmt: skip
 #: Least value of a number; a state or a table may be absent, a width may not.
 _LEAST = {"num_hidden_layers": 1, "hidden_size": 1, "num_key_value_heads": 1, "head_dim": 1, "num_attention_heads": 1}
 #: Values of the rotary part that DeepSeek's MLA keeps beside its latent row, where nothing is said (config.json of DeepSeek-V2 and V3).
@@ -47,18 +52,15 @@ _STATE, _CONV = 4, 2
 
 
 def faults(facts: t.Mapping[str, t.Any]) -> list[str]:
-    """Return what is wrong with facts: a value of another type, a negative number. Names that no plan reads are let pass, since older profiles have some."""
-    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "list": (list,), "str": (str,)}
-    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "str": "a text"}
+    """Return what is wrong with facts: a value of another type, a negative number. Names that no plan reads are accepted, since older profiles have some."""
     found = []
-    for name, value in facts.items():
-        kind = NAMES.get(name)
-        if kind is None or value is None:
-            continue
-        if not isinstance(value, kinds[kind]) or (isinstance(value, bool) and kind != "bool"):
-            found.append(f"{name} is {value!r}, expected {words[kind]}")
-        elif kind in ("int", "float") and value < _LEAST.get(name, 0):
-            found.append(f"{name} is {value!r}, expected {_LEAST.get(name, 0)} or more")
+    for name, value in ((name, value) for name, value in facts.items() if name in NAMES and value is not None):
+        kinds, words = _KINDS[NAMES[name]]
+        least = _LEAST.get(name, 0)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            found.append(f"{name} is {value!r}, expected {words}")
+        elif isinstance(value, (int, float)) and value < least:
+            found.append(f"{name} is {value!r}, expected {least} or more")
     for index, row in enumerate(facts["latent_layers"] if isinstance(facts.get("latent_layers"), list) else []):
         whole = isinstance(row, dict) and all(isinstance(row.get(name), int) and row[name] > 0 for name in ("layers", "width"))
         if not whole or any(not isinstance(row.get(name, 1), int) or row.get(name, 1) < 1 for name in ("ratio", "window")):
@@ -95,21 +97,14 @@ def plain_layers(facts: t.Mapping[str, t.Any]) -> int:
 
 
 def missing(facts: t.Mapping[str, t.Any], weights_known: bool) -> list[str]:
-    """Return the facts without which there is no plan, in the words of a profile. ``weights_known``: the profile says what a node loads."""
-    found = []
-    if not (weights_known or weights_bytes(facts)):
-        found.append("memory.weights_gb, or memory.config with checkpoint_gb, or with parameters and weights_bits")
-    if facts.get("num_hidden_layers") is None:
-        found.append("memory.config.num_hidden_layers")
-    if facts.get("hidden_size") is None:
-        found.append("memory.config.hidden_size")
-    if (plain_layers(facts) or facts.get("sliding_layers")) and not facts.get("kv_bytes_per_token"):
-        found += [f"memory.config.{name}" for name in ("num_key_value_heads", "head_dim") if facts.get(name) is None]
-    if facts.get("sliding_layers") and facts.get("sliding_window") is None:
-        found.append("memory.config.sliding_window")
-    if state_bytes(facts) is None:
-        found.append("memory.config.recurrent_state_bytes_per_sequence")
-    return found
+    """Return the facts without which there is no plan, in the words of a profile. ``weights_known``: the profile says how much a node loads."""
+    lacks = {name for name in ("num_hidden_layers", "hidden_size", "num_key_value_heads", "head_dim", "sliding_window") if facts.get(name) is None}
+    has_heads = (plain_layers(facts) or facts.get("sliding_layers")) and not facts.get("kv_bytes_per_token")
+    needed = ["num_hidden_layers", "hidden_size", *(["num_key_value_heads", "head_dim"] if has_heads else [])]
+    needed += ["sliding_window"] if facts.get("sliding_layers") else []
+    weights = [] if weights_known or weights_bytes(facts) else ["memory.weights_gb, or memory.config with checkpoint_gb, or with parameters and weights_bits"]
+    state = ["memory.config.recurrent_state_bytes_per_sequence"] if state_bytes(facts) is None else []
+    return [*weights, *(f"memory.config.{name}" for name in needed if name in lacks), *state]
 
 
 def weights_bytes(facts: t.Mapping[str, t.Any]) -> tuple[float, str] | None:
@@ -135,19 +130,15 @@ def weights_bytes(facts: t.Mapping[str, t.Any]) -> tuple[float, str] | None:
 
 def parameters_of(facts: t.Mapping[str, t.Any]) -> int | None:
     """Return the parameters of a model whose layers are attention and a gated MLP or experts, None for others: their rest is not in the facts."""
-    names = ("num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    inner = "moe_intermediate_size" if facts.get("num_experts") else "intermediate_size"
+    names = ("num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", inner)
     if any(facts.get(name) is None for name in names) or any(facts.get(name) for name in ("mamba_layers", "linear_layers", "kv_lora_rank", "latent_layers")):
         return None
     layers, width = facts["num_hidden_layers"], facts["hidden_size"]
     attention = 2 * width * facts["head_dim"] * (facts["num_attention_heads"] + facts["num_key_value_heads"])
+    mlp = 3 * width * facts[inner]
     if facts.get("num_experts"):
-        if facts.get("moe_intermediate_size") is None:
-            return None
-        mlp = facts["num_experts"] * (3 * width * facts["moe_intermediate_size"] + width)
-    elif facts.get("intermediate_size") is None:
-        return None
-    else:
-        mlp = 3 * width * facts["intermediate_size"]
+        mlp = facts["num_experts"] * (mlp + width)
     return int(layers * (attention + mlp + 2 * width) + 2 * facts["vocab_size"] * width)
 
 
@@ -175,18 +166,13 @@ def from_config(config: t.Mapping[str, t.Any]) -> Facts:
     """
     inner = next((config[name] for name in ("text_config", "llm_config", "language_config") if isinstance(config.get(name), dict)), config)
     text = {**{key: value for key, value in config.items() if not isinstance(value, dict)}, **inner}
-    facts: Facts = {}
-    for name in (*_WHOLE, "multimodal"):
-        if _is_whole(text.get(name)):
-            facts[name] = text[name]
-    for name, others in _ALIASES.items():
-        value = next((text[other] for other in others if _is_whole(text.get(other))), None)
-        if name not in facts and value is not None:
-            facts[name] = value
-    if "head_dim" not in facts and facts.get("hidden_size") and facts.get("num_attention_heads"):
-        facts["head_dim"] = facts["hidden_size"] // facts["num_attention_heads"]
-    if "num_key_value_heads" not in facts and facts.get("num_attention_heads"):
-        facts["num_key_value_heads"] = facts["num_attention_heads"]
+    spelled = {name: (name, *_ALIASES.get(name, ())) for name in (*_WHOLE, "multimodal")}
+    known = {name: [text[other] for other in others if _is_whole(text.get(other))] for name, others in spelled.items()}
+    facts: Facts = {name: values[0] for name, values in known.items() if values}
+    if heads := facts.get("num_attention_heads"):
+        facts.setdefault("num_key_value_heads", heads)
+        if facts.get("hidden_size"):
+            facts.setdefault("head_dim", facts["hidden_size"] // heads)
     facts.update(_layers(text))
     facts.update(_state(text, facts))
     facts.update(_quantization(config.get("quantization_config") or text.get("quantization_config") or text.get("compression_config"), text))
@@ -225,12 +211,10 @@ def _layers(text: t.Mapping[str, t.Any]) -> Facts:
         # "moe" and "mlp" keep nothing; a kind that is not known counts as attention.
         nothing = sum(kind in ("moe", "mlp", "ffn") for kind in kinds)
         return {"attention_layers": len(kinds) - linear - sliding - nothing, "sliding_layers": sliding, name: linear}
-    every = text.get("full_attention_interval")
-    if _is_whole(total) and _is_whole(every) and every:
-        return {"attention_layers": total // every, "linear_layers": total - total // every}
-    every = text.get("sliding_window_pattern")
-    if _is_whole(total) and _is_whole(every) and every and text.get("sliding_window"):
-        return {"attention_layers": total // every, "sliding_layers": total - total // every}
+    intervals = {"linear_layers": text.get("full_attention_interval"), "sliding_layers": text.get("sliding_window") and text.get("sliding_window_pattern")}
+    for name, every in intervals.items():
+        if _is_whole(total) and _is_whole(every) and every:
+            return {"attention_layers": total // every, name: total - total // every}
     if _is_whole(total) and text.get("kv_lora_rank") is None:
         # `sliding_window` without a list of layers and with use_sliding_window (Qwen) false means nothing; else it is of every layer (Mistral 7B).
         every_layer = _is_whole(text.get("sliding_window")) and text.get("use_sliding_window", True) is True
@@ -259,8 +243,7 @@ def _state(text: t.Mapping[str, t.Any], facts: Facts) -> Facts:
 def _quantization(config: t.Any, text: t.Mapping[str, t.Any]) -> Facts:
     """Return bits and group of the quantised weights, and bits of the KV cache where the checkpoint brings its scales."""
     if not isinstance(config, dict):
-        widths = {"bfloat16": 16, "float16": 16, "float32": 32}
-        bits = widths.get(str(text.get("torch_dtype") or text.get("dtype")))
+        bits = {"bfloat16": 16, "float16": 16, "float32": 32}.get(str(text.get("torch_dtype") or text.get("dtype")))
         return {"weights_bits": bits} if bits else {}
     method, facts = str(config.get("quant_method") or "").lower(), Facts()
     scheme = config.get("kv_cache_scheme")

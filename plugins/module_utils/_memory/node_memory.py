@@ -60,17 +60,30 @@ _BUDDY = re.compile(r"^Node (?P<node>\d+), zone +(?P<zone>\S+) +(?P<counts>[0-9]
 _REQUIRED = ("MemTotal", "MemAvailable", "Cached", "Buffers")
 
 
+def _lines(text: str, pattern: re.Pattern[str], source: str) -> list[re.Match[str]]:
+    """Return the match of each line that is not empty. Raises :class:`UnknownState` for a line of another shape."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    matches = [match for match in map(pattern.match, lines) if match]
+    if len(matches) < len(lines):
+        wrong = next(line for line in lines if not pattern.match(line))
+        raise UnknownState(f"{source} has a line that cannot be read: {wrong[:200]!r}", raw=text[:4000])
+    return matches
+
+
+def _read(path: str, parse: t.Callable[[str], t.Any]) -> t.Any:
+    """Return what ``parse`` makes of a file. Raises :class:`UnknownState` when it cannot be read."""
+    try:
+        return parse(required_text(path))
+    except OSError as error:
+        raise UnknownState(f"{path} cannot be read: {error.strerror}", raw=str(error)) from error
+
+
 def parse_meminfo(text: str) -> dict[str, int]:
     """Return the numbers of a meminfo text by name; sizes are KiB, as the kernel prints them.
 
-    Raises :class:`UnknownState` for a line of another shape, or when a field is missing that no judgement can do without.
+    Raises :class:`UnknownState` for a line of another shape, or when a required field is missing.
     """
-    found: dict[str, int] = {}
-    for line in filter(str.strip, text.splitlines()):
-        match = _LINE.match(line)
-        if not match:
-            raise UnknownState(f"meminfo has a line that cannot be read: {line!r}", raw=text)
-        found[match["name"]] = int(match["value"])
+    found = {match["name"]: int(match["value"]) for match in _lines(text, _LINE, "meminfo")}
     missing = [name for name in _REQUIRED if name not in found]
     if missing:
         raise UnknownState(f"meminfo does not report {', '.join(missing)}", raw=text)
@@ -79,17 +92,12 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 def read_meminfo(proc_root: str = "/proc", path: str | None = None) -> dict[str, int]:
     """Return the meminfo of this node, in KiB, from ``path`` where one is given. Raises :class:`UnknownState` when it cannot be read."""
-    path = path or os.path.join(proc_root, "meminfo")
-    try:
-        with open(path, encoding="ascii", errors="replace") as stream:
-            return parse_meminfo(stream.read())
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", raw=str(error)) from error
+    return _read(path or os.path.join(proc_root, "meminfo"), parse_meminfo)
 
 
-def figures(meminfo: dict[str, int]) -> dict[str, int]:
-    """Return the figures of :data:`FIGURES` in MiB (rounded down); a field this kernel does not have is 0."""
-    return {key: meminfo.get(name, 0) // KIB_PER_MIB for key, name in FIGURES.items()}
+def figures(meminfo: t.Mapping[str, int], fields: t.Mapping[str, str] = FIGURES) -> dict[str, int]:
+    """Return some of meminfo's figures in MiB (rounded down); a field that this kernel does not have is 0."""
+    return {key: meminfo.get(name, 0) // KIB_PER_MIB for key, name in fields.items()}
 
 
 def reclaimable_mb(meminfo: dict[str, int], level: int) -> int:
@@ -103,21 +111,15 @@ def reclaimable_mb(meminfo: dict[str, int], level: int) -> int:
     """
     stays = sum(meminfo.get(name, 0) for name in ("Shmem", "Dirty", "Writeback", "Mapped"))
     pages = meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - stays
-    slab = meminfo.get("SReclaimable", 0)
-    return (max(pages, 0) * (level & 1) + slab * (level >> 1 & 1)) // KIB_PER_MIB
+    return (max(pages, 0) * (level & 1) + meminfo.get("SReclaimable", 0) * (level >> 1 & 1)) // KIB_PER_MIB
 
 
 def parse_buddyinfo(text: str) -> list[list[int]]:
     """Return the free blocks of each zone by order: entry ``n`` counts blocks of ``2 ** n`` pages.
 
-    Raises :class:`UnknownState` for a line of another shape, or when there is none.
+    Raises :class:`UnknownState` for a line of another shape, or without any.
     """
-    zones = []
-    for line in filter(str.strip, text.splitlines()):
-        match = _BUDDY.match(line)
-        if not match:
-            raise UnknownState(f"buddyinfo has a line that cannot be read: {line!r}", raw=text)
-        zones.append([int(count) for count in match["counts"].split()])
+    zones = [[int(count) for count in match["counts"].split()] for match in _lines(text, _BUDDY, "buddyinfo")]
     if not zones:
         raise UnknownState("buddyinfo names no zone", raw=text)
     return zones
@@ -125,29 +127,18 @@ def parse_buddyinfo(text: str) -> list[list[int]]:
 
 def read_buddyinfo(proc_root: str = "/proc") -> list[list[int]]:
     """Return the buddyinfo of this node. Raises :class:`UnknownState` when it cannot be read."""
-    path = os.path.join(proc_root, "buddyinfo")
-    try:
-        with open(path, encoding="ascii", errors="replace") as stream:
-            return parse_buddyinfo(stream.read())
-    except OSError as error:
-        raise UnknownState(f"{path} cannot be read: {error.strerror}", raw=str(error)) from error
+    return _read(os.path.join(proc_root, "buddyinfo"), parse_buddyinfo)
 
 
 def huge_free_mb(zones: list[list[int]], huge_kib: int, page_kib: int) -> int:
     """Return how many MiB are free in blocks that hold at least one huge page of ``huge_kib`` KiB; pages have ``page_kib``."""
     order = max(huge_kib // page_kib, 1).bit_length() - 1
-    pages = sum(count << n for counts in zones for n, count in enumerate(counts) if n >= order)
-    return pages * page_kib // KIB_PER_MIB
+    return page_kib * sum(count << n for counts in zones for n, count in enumerate(counts) if n >= order) // KIB_PER_MIB
 
 
 def parse_vmstat(text: str) -> dict[str, int]:
-    """Return the counters of a ``/proc/vmstat`` text by name. Raises :class:`UnknownState` for a line of another shape, or when there is none."""
-    found = {}
-    for line in filter(str.strip, text.splitlines()):
-        match = _VMSTAT.match(line)
-        if not match:
-            raise UnknownState(f"vmstat has a line that cannot be read: {line[:200]!r}", raw=text[:4000])
-        found[match["name"]] = int(match["value"])
+    """Return the counters of a ``/proc/vmstat`` text by name. Raises :class:`UnknownState` for a line of another shape, or without any."""
+    found = {match["name"]: int(match["value"]) for match in _lines(text, _VMSTAT, "vmstat")}
     if not found:
         raise UnknownState("vmstat counts nothing", raw=text[:4000])
     return found
@@ -158,12 +149,10 @@ def parse_pressure(text: str) -> dict[str, dict[str, float | int]]:
 
     Raises :class:`UnknownState` for a line of another shape, or when ``some`` is missing. Not every resource has ``full``.
     """
-    found: dict[str, dict[str, float | int]] = {}
-    for line in filter(str.strip, text.splitlines()):
-        match = _PRESSURE.match(line)
-        if not match:
-            raise UnknownState(f"the kernel shows pressure in a shape that cannot be read: {line[:200]!r}", raw=text[:4000])
-        found[match["kind"]] = {**{name: float(match[name]) for name in ("avg10", "avg60", "avg300")}, "total_us": int(match["total_us"])}
+    found: dict[str, dict[str, float | int]] = {
+        match["kind"]: {**{name: float(match[name]) for name in ("avg10", "avg60", "avg300")}, "total_us": int(match["total_us"])}
+        for match in _lines(text, _PRESSURE, "the kernel's pressure file")
+    }
     if "some" not in found:
         raise UnknownState("the kernel shows no pressure", raw=text[:4000])
     return found
@@ -188,11 +177,10 @@ def memory(proc_root: str = "/proc", meminfo: str | None = None, section: Sectio
     PSI. Raises :class:`UnknownState` when meminfo cannot be read; what else cannot be read is None and noted by ``section``.
     """
     known = read_meminfo(proc_root, meminfo)
-    more = {key: known.get(name, 0) // KIB_PER_MIB for key, name in MORE_FIGURES.items()}
     swap = section(lambda: _swap_activity(proc_root), {"swap_in_pages": None, "swap_out_pages": None})
     return {
         **figures(known),
-        **more,
+        **figures(known, MORE_FIGURES),
         "cma_total_mb": known["CmaTotal"] // KIB_PER_MIB if "CmaTotal" in known else None,
         **swap,
         "swappiness": section(lambda: optional_number(os.path.join(proc_root, "sys", "vm", "swappiness"))),

@@ -102,16 +102,14 @@ def _answer(work: t.Callable[[], t.Any], write_end: int) -> t.NoReturn:
 
 
 def _read_all(descriptor: int, deadline: float) -> bytes | None:
-    """Return what comes until the other end is closed, None when ``deadline`` (monotonic) passes first."""
-    parts = []
-    while True:
+    """Return the bytes that come until the other end is closed, None when ``deadline`` (monotonic) passes first."""
+    parts = [b"-"]
+    while parts[-1]:
         ready, _w, _x = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
-        part = os.read(descriptor, 65536)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
+        parts.append(os.read(descriptor, 65536))
+    return b"".join(parts[1:])
 
 
 def _leave(child: int) -> None:
@@ -231,6 +229,13 @@ class Survey:
     refused: list[str] = dataclasses.field(default_factory=list)
     ended_by: str = ""
 
+    def count(self, size: int, found: Residency | None) -> None:
+        self.files += 1
+        self.size += size
+        self.unmeasured += 0 if found else size
+        self.cached += found.cached if found else 0
+        self.dirty += (found.dirty or 0) if found else 0
+
 
 def regular_files(paths: t.Sequence[str], survey: Survey) -> t.Iterator[str]:
     """Yield the files that ``paths`` name and all below those that are directories.
@@ -276,7 +281,7 @@ def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act |
                 break
             seen.add((status.st_dev, status.st_ino))
             found = residency(libc, descriptor, path, status)
-            _count(survey, status.st_size, found)
+            survey.count(status.st_size, found)
             if to_each:
                 to_each(descriptor, found)
         finally:
@@ -308,14 +313,6 @@ def special_kind(path: str) -> str:
     except OSError:
         return ""
     return next((text for matches, text in SPECIAL if matches(mode)), "")
-
-
-def _count(survey: Survey, size: int, found: Residency | None) -> None:
-    survey.files += 1
-    survey.size += size
-    survey.unmeasured += size if found is None else 0
-    survey.cached += found.cached if found else 0
-    survey.dirty += (found.dirty or 0) if found else 0
 
 
 def write_back(descriptor: int, found: Residency | None) -> None:

@@ -22,6 +22,7 @@ start is on record, be it the node's own or a recipe that was reported to run an
 
 from __future__ import annotations
 
+import collections
 import math
 import typing as t
 
@@ -87,10 +88,10 @@ def node_plan(
     verdict, reasons = _judged(facts, use, node, of, result)
     title = f"KV cache of {concurrency} x {use.context} tokens"
     if concurrency > 1 and pool < concurrency * (one + state):
-        verdict = _worse(verdict, TIGHT)
-        held = max(0.0, pool / (one + state))
+        verdict = max(verdict, TIGHT, key=ORDER.index)
         title = f"KV cache, part of {concurrency} x {use.context} tokens"
-        reasons.append(f"the cache holds {held:.1f} of {concurrency} sequences of {use.context} tokens at once; others wait or are computed again")
+        held = f"{max(0.0, pool / (one + state)):.1f} of {concurrency} sequences of {use.context} tokens"
+        reasons.append(f"the cache holds {held} at once; others wait or are computed again")
     kept = min(max(taken, 0.0), concurrency * one)
     states = min(max(taken - kept, 0.0), seqs * state)
     words = "; ".join(arithmetic for _kind, _size, arithmetic in components.kv_parts(facts, use))
@@ -105,8 +106,7 @@ def node_plan(
     loader = components.Component("staging", "loader", staging.value, staging.within, components.LOADING, True, f"{staging.value:g}", staging.source)
     title, arithmetic = "page cache, given back when it is needed", "the files, as far as there is room"
     seen = components.Component("page_cache", title, cache, 0.0, components.LOADING, False, arithmetic, "Linux")
-    parts = [*beside, *own, *cache_parts, *recorded, loader, seen]
-    result["components"] = [_shown(part) for part in parts if part.gib > 0]
+    result["components"] = [_shown(part) for part in (*beside, *own, *cache_parts, *recorded, loader, seen) if part.gib > 0]
     room = node.total - components.CONSTANTS["reserve"].value - components.root_of_squares(out_within, inner_within) - out - inner
     room -= 0 if use.kv_bytes is not None else components.CONSTANTS["unprofiled"].value
     # Up to the next quarter of a GiB, and what a cache in bytes may be short of by: a smaller one would be tight by this very plan.
@@ -132,21 +132,8 @@ def _more(took: float, more: float, name: str, when: tuple[str, ...]) -> compone
     return components.Component(name, "more than planned, by the record", more, source.within, when, False, f"a start on record took {took:.2f}", source.source)
 
 
-class _Parts(t.NamedTuple):
-    """What a verdict is made of; see :func:`node_plan`."""
-
-    weights: float
-    out: float
-    out_within: float
-    inner: float
-    pool: float
-    pool_within: float
-    least: float
-    easy: float
-    one: float
-    state: float
-    load: float
-    load_within: float
+#: The figures that a verdict follows from; see :func:`node_plan`.
+_Parts = collections.namedtuple("_Parts", "weights out out_within inner pool pool_within least easy one state load load_within")
 
 
 def _figure(node: components.Node, used: float, within: float, **more: float) -> dict[str, float]:
@@ -155,10 +142,6 @@ def _figure(node: components.Node, used: float, within: float, **more: float) ->
 
 def _shown(part: components.Component) -> dict[str, t.Any]:
     return {**part._asdict(), "gib": round(part.gib, 3), "within": round(part.within, 3), "when": list(part.when)}
-
-
-def _worse(first: str, second: str) -> str:
-    return max(first, second, key=ORDER.index)
 
 
 def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components.Node, of: _Parts, result: t.Mapping[str, t.Any]) -> tuple[str, list[str]]:
@@ -202,15 +185,22 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
     if of.pool + of.pool_within < of.least:
         noes.append(f"the engine would refuse: {what} and the KV cache has {of.pool:.2f} +/- {of.pool_within:.2f}{_left(use, node, of)}")
     elif of.pool - of.pool_within < of.easy:
-        text = what if of.pool - of.pool_within < of.least else f"one sequence and the state of {_seqs(use)} take {of.easy:.2f} GiB"
+        left = "" if use.seqs else " (max_num_seqs is left to the engine)"
+        text = what if of.pool - of.pool_within < of.least else f"one sequence and the state of {use.sequences} sequences{left} take {of.easy:.2f} GiB"
         doubts.append(f"{text} and the KV cache has {of.pool:.2f} +/- {of.pool_within:.2f} GiB")
     mapped = facts.get("file_backed_gib") or 0
-    if mapped and serving["available_gib"] < mapped:
-        doubts.append(f"{mapped:g} GiB of tables are read from a mapped file, and only {serving['available_gib']:.1f} GiB are left for its pages")
-    if use.kv_bytes is not None and not use.recorded:
-        doubts.append("kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver")
-    if use.unsized_draft and not use.recorded:
-        doubts.append("how large the drafter is is not known: give its repository a size_gb")
+    more = (
+        (
+            mapped and serving["available_gib"] < mapped,
+            f"{mapped:g} GiB of tables are read from a mapped file, and only {serving['available_gib']:.1f} GiB are left for its pages",
+        ),
+        (
+            use.kv_bytes is not None and not use.recorded,
+            "kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver",
+        ),
+        (use.unsized_draft and not use.recorded, "the size of the drafter is not known: give its repository a size_gb"),
+    )
+    doubts += [text for applies, text in more if applies]
     shared = f"gpu_memory_utilization is left to the engine, and its {use.default_share:g} is made for memory that the system does not share"
     unbounded = [shared] if use.left_to_engine else []
     if noes or ((risks or unbounded) and not (use.recorded or result["reported"])):
@@ -224,10 +214,6 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
     if doubts and result["reported"]:
         doubts.append(f"it is reported to run: {result['reported']}")
     return (TIGHT, doubts) if doubts else (FITS, [])
-
-
-def _seqs(use: recipe.Settings) -> str:
-    return f"{use.seqs} sequences" if use.seqs else f"{use.sequences} sequences (max_num_seqs is left to the engine)"
 
 
 def _left(use: recipe.Settings, node: components.Node, of: _Parts) -> str:
@@ -270,24 +256,19 @@ def reported(use: recipe.Settings, loads: float, node: components.Node, reports:
     idle = components.CONSTANTS["os"]
     if node.free_at_start is not None or (node.available is not None and node.total - node.available > idle.value + idle.within):
         return ""
-    for one in reports:
-        fits = node.total >= ALIKE * one.total and node.tenants <= one.tenants and loads <= one.weights / ALIKE
-        if fits and _takes_no_more(use, one.use):
-            return one.source
-    return ""
+    fits = (one for one in reports if node.total >= ALIKE * one.total and node.tenants <= one.tenants and loads <= one.weights / ALIKE)
+    return next((one.source for one in fits if _takes_no_more(use, one.use)), "")
 
 
 def _takes_no_more(use: recipe.Settings, than: recipe.Settings) -> bool:
-    """Return whether settings take no more of a node than others do, as far as every one of them tells by itself."""
+    """Return whether settings take no more of a node than others do, as far as each of them shows separately."""
     same = ("tensor", "pipeline", "data", "context_ranks", "own_draft", "draft_split")
     most = ("context", "sequences", "batched", "kv_value", "drafts", "graphs", "vision", "ray", "online_fp8", "pinned_gib", "unsized_draft")
     if any(getattr(use, name) != getattr(than, name) for name in same) or any(getattr(use, name) > getattr(than, name) for name in most):
         return False
-    if use.loader == "fastsafetensors" != than.loader:
+    if use.loader == "fastsafetensors" != than.loader or (use.kv_bytes is None) != (than.kv_bytes is None):
         return False
-    if use.kv_bytes is None or than.kv_bytes is None:
-        return use.kv_bytes is than.kv_bytes and use.share <= than.share
-    return use.kv_bytes <= than.kv_bytes
+    return use.share <= than.share if use.kv_bytes is None else use.kv_bytes <= than.kv_bytes
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -354,8 +335,7 @@ def would_fit(
     changes: list[tuple[str, t.Any, recipe.Settings, float | None]] = []
     lengths = [use.context // 2**power // 1024 * 1024 for power in range(1, 8)]
     changes += [("max_model_len", one, use._replace(context=one), declared) for one in lengths if one >= 4096]
-    seqs = [one for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < use.sequences]
-    changes += [("max_num_seqs", one, use._replace(seqs=one), declared) for one in seqs]
+    changes += [("max_num_seqs", one, use._replace(seqs=one), declared) for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < use.sequences]
     if use.kv_bytes is None:
         shares = [one / 100 for one in (90, 87, 85, 82, 80, 78, 75, 70, 65, 60, 50, 40) if one / 100 < use.share]
         changes += [("gpu_memory_utilization", one, use._replace(utilization=one), declared) for one in shares]
@@ -366,15 +346,13 @@ def would_fit(
         wider = use.tensor * factor
         if heads and heads % wider == 0 and wider <= 16:
             changes.append(("nodes", wider * use.pipeline * use.data, use._replace(tensor=wider), declared and declared / factor))
-    found: list[dict[str, t.Any]] = []
+    found: dict[tuple[str, str], t.Any] = {}
     for name, value, changed, loaded in changes:
-        if any(one["change"] == name and one["verdict"] == FITS for one in found):
-            continue
-        verdict = verdict_of(changed, loaded)
-        better = ORDER.index(verdict) < ORDER.index(now) and not any(one["change"] == name and one["verdict"] == verdict for one in found)
-        if better:
-            found.append({"change": name, "to": value, "verdict": verdict})
-    return sorted(found, key=lambda one: ORDER.index(one["verdict"]))
+        verdict = FITS if (name, FITS) in found else verdict_of(changed, loaded)
+        if ORDER.index(verdict) < ORDER.index(now):
+            found.setdefault((name, verdict), value)
+    rows = [{"change": name, "to": value, "verdict": verdict} for (name, verdict), value in found.items()]
+    return sorted(rows, key=lambda row: ORDER.index(row["verdict"]))
 
 
 # -- advice ------------------------------------------------------------------------------------------------------------

@@ -24,9 +24,10 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import CHALLENGE, ENDED, LEAST_SECONDS, MOST_CONNECTIONS, MOST_SECONDS
-from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import RESERVE, TRANSFER_SECONDS, Deadline, RdmaServers, Transfer, connect
+from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import RESERVE, TRANSFER_SECONDS, Deadline, Transfer, connect
 from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import each_seconds, exchange, figures_by_link, parse_ping, ping_argv
-from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import rdma_clients, receive_answer, receive_exactly, receive_message
+from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import rdma_clients, rdma_servers, receive_answer, receive_exactly
+from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import receive_message
 from ansible_collections.gb10.cluster.plugins.module_utils._network.fabric_transfer import send_message, token_proof, transfers
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
@@ -122,8 +123,7 @@ class Listener:
             self._tcp(control, links, ways, min(seconds, TRANSFER_SECONDS), streams)
 
     def _tcp(self, control: socket.socket, links: t.Sequence[int], ways: t.Sequence[str], seconds: float, streams: int) -> None:
-        wanted = {(link, way): streams for link in links for way in ways}
-        sockets: dict[tuple[int, str], list[socket.socket]] = {key: [] for key in wanted}
+        sockets: dict[tuple[int, str], list[socket.socket]] = {(link, way): [] for link in links for way in ways}
         with contextlib.ExitStack() as stack:
             for link in links:
                 while any(len(sockets[link, way]) < streams for way in ways):
@@ -141,9 +141,7 @@ class Listener:
         with contextlib.ExitStack() as stack:
             ports = {}
             if "out" in ways:
-                servers = stack.enter_context(RdmaServers(self._program, ends, self._deadline))
-                servers.wait()
-                ports = servers.ports
+                ports = stack.enter_context(rdma_servers(self._program, ends, self._deadline))
             send_message(control, {"ready": True, "ports": ports})
             order = receive_message(control)
             sends = "in" in ways and order.get("ports")
@@ -288,9 +286,7 @@ class Prober:
             # Whatever fails here, finish the exchange: the other node waits for the ports and sends its figures.
             try:
                 if "in" in transfer.directions:
-                    servers = stack.enter_context(RdmaServers(self._program, ends, self._deadline))
-                    servers.wait()
-                    ports = servers.ports
+                    ports = stack.enter_context(rdma_servers(self._program, ends, self._deadline))
             except UnknownState as error:
                 failed = error
             send_message(control, {"ports": ports})

@@ -170,15 +170,13 @@ def send_message(sock: socket.socket, message: t.Mapping[str, t.Any]) -> None:
 def receive_message(sock: socket.socket) -> dict[str, t.Any]:
     """Return the next message. Raises :class:`UnknownState` for anything else, ConnectionError or OSError like any socket."""
     (length,) = struct.unpack("!I", receive_exactly(sock, 4))
-    if length > LINE_LIMIT:
-        raise UnknownState("the other node sent something that is not a message", reason="message not understood", raw=str(length))
-    text = receive_exactly(sock, length)
+    text = receive_exactly(sock, length) if length <= LINE_LIMIT else b""
     try:
         message = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnknownState("the other node sent something that is not a message", reason="message not understood", raw=repr(text[:200])) from error
+    except (ValueError, RecursionError):
+        message = None
     if not isinstance(message, dict):
-        raise UnknownState("the other node sent something that is not a message", reason="message not understood", raw=repr(text[:200]))
+        raise UnknownState("the other node sent something that is not a message", reason="message not understood", raw=f"{length} bytes: {text[:200]!r}")
     return message
 
 
@@ -253,33 +251,29 @@ def free_port(address: str) -> int:
         return sock.getsockname()[1]
 
 
-class RdmaServers:
-    """Servers of ``ib_write_bw`` on this node, one a link. A ``with`` block waits for their end, at the latest their timeout."""
+@contextlib.contextmanager
+def rdma_servers(program: str, ends: t.Mapping[int, t.Mapping[str, t.Any]], deadline: Deadline) -> t.Iterator[dict[int, int]]:
+    """Run servers of ``ib_write_bw`` on this node, one a link, and yield their ports once all listen. Waits for their end, at the latest their timeout.
 
-    def __init__(self, program: str, ends: t.Mapping[int, t.Mapping[str, t.Any]], deadline: Deadline) -> None:
-        self.ports = {link: free_port(end["address"]) for link, end in ends.items()}
-        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(ends)))
-        limit = min(deadline.left(), TRANSFER_SECONDS + 2.0)
-        self._runs = {link: self._pool.submit(run_tool, ib_argv(program, end, self.ports[link]), limit) for link, end in ends.items()}
-        self._limit = limit
+    Raises :class:`UnknownState` when one ended too early, or never listens.
+    """
+    ports = {link: free_port(end["address"]) for link, end in ends.items()}
+    limit = min(deadline.left(), TRANSFER_SECONDS + 2.0)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(ends))) as pool:
+        runs = [pool.submit(run_tool, ib_argv(program, end, ports[link]), limit) for link, end in ends.items()]
+        _await_servers(runs, ports.values(), limit / 2)
+        yield ports
 
-    def __enter__(self) -> RdmaServers:
-        return self
 
-    def __exit__(self, *_error: t.Any) -> None:
-        self._pool.shutdown(wait=True)
-
-    def wait(self) -> None:
-        """Wait until all listen. Raises :class:`UnknownState` when one ended before that, or never listens."""
-        for _waited in clock(self._limit / 2, 0.02):
-            for run in self._runs.values():
-                if run.done():
-                    ib_result(run.result())
-            with open("/proc/net/tcp", encoding="ascii", errors="replace") as stream:
-                table = stream.read()
-            if all(listens(table, port) for port in self.ports.values()):
-                return
-        raise UnknownState("ib_write_bw does not listen", reason="tool hangs")
+def _await_servers(runs: t.Collection[concurrent.futures.Future[ToolResult]], ports: t.Collection[int], seconds: float) -> None:
+    for _waited in clock(seconds, 0.02):
+        for run in (run for run in runs if run.done()):
+            ib_result(run.result())
+        with open("/proc/net/tcp", encoding="ascii", errors="replace") as stream:
+            table = stream.read()
+        if all(listens(table, port) for port in ports):
+            return
+    raise UnknownState("ib_write_bw does not listen", reason="tool hangs")
 
 
 def rdma_clients(

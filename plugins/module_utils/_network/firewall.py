@@ -17,6 +17,7 @@ import shutil
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 Item = dict[str, t.Any]
@@ -84,17 +85,14 @@ def _accept(match: Item, found: dict[str, t.Any]) -> None:
     if left.get("meta", {}).get("key") in ("iifname", "iif"):
         found["interfaces"] += [value for value in values if isinstance(value, str)]
     elif left.get("payload", {}).get("field") == "saddr" and left["payload"].get("protocol") in ("ip", "ip6"):
-        networks = (_network(value) for value in values)
-        found["networks"] += [network for network in networks if network]
+        found["networks"] += filter(None, map(_network, values))
 
 
 def _network(value: t.Any) -> str | None:
     """``192.168.100.0/24`` for an address or a prefix; None for a range or the name of a set, which is not resolved here."""
     if isinstance(value, dict) and "prefix" in value:
         value = f"{value['prefix']['addr']}/{value['prefix']['len']}"
-    if not isinstance(value, str) or value.startswith("@"):
-        return None
-    return str(ipaddress.ip_network(value, strict=False))
+    return None if not isinstance(value, str) or value.startswith("@") else str(ipaddress.ip_network(value, strict=False))
 
 
 def parse_ufw(conf: str, defaults: str) -> bool:
@@ -113,7 +111,7 @@ def firewall(nft: str = "nft", timeout: float = 30, etc_root: str = "/etc") -> d
     Raises :class:`UnknownState` when nft may not be run, hangs or prints something else, and when ufw refuses by default but there is no
     nft to show what it accepts.
     """
-    ufw = parse_ufw(_text(os.path.join(etc_root, "ufw/ufw.conf")), _text(os.path.join(etc_root, "default/ufw")))
+    ufw = parse_ufw(*(optional_text(os.path.join(etc_root, name)) or "" for name in ("ufw/ufw.conf", "default/ufw")))
     if shutil.which(nft) is None:
         if ufw:
             raise UnknownState("ufw refuses by default, and without nft its rules are unknown", remedy="apt-get install nftables, or see: ufw status")
@@ -126,12 +124,3 @@ def firewall(nft: str = "nft", timeout: float = 30, etc_root: str = "/etc") -> d
     if ufw and not found["default_deny"]:
         raise UnknownState("ufw refuses by default, and nft does not show its rules (iptables-legacy?)", remedy="see: ufw status verbose")
     return {**found, "source": "ufw" if ufw else "nft"}
-
-
-def _text(path: str) -> str:
-    """Return the text of a file, empty when there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return ""

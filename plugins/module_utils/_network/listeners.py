@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -25,14 +26,6 @@ TCP_LISTEN = 0x0A
 _CONTAINER_ID = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?=\.scope|/|$)")
 
 _SOCKET = re.compile(r"socket:\[(\d{1,18})\]")
-
-
-class Socket(t.NamedTuple):
-    """One listening TCP socket as the kernel lists it."""
-
-    address: str
-    port: int
-    inode: int
 
 
 class Connection(t.NamedTuple):
@@ -67,14 +60,6 @@ def parse_connections(text: str) -> list[Connection]:
     return found
 
 
-def parse_tcp(text: str) -> list[Socket]:
-    """Return the listening sockets of a ``/proc/net/tcp`` or ``/proc/net/tcp6`` text.
-
-    Raises :class:`UnknownState` for a line of another shape.
-    """
-    return [Socket(entry.address, entry.port, entry.inode) for entry in parse_connections(text) if entry.state == TCP_LISTEN]
-
-
 def connections(root: str = "/proc") -> list[Connection]:
     """Return all TCP sockets of the node. Raises OSError, and :class:`UnknownState` for a list that cannot be read."""
     found = []
@@ -87,17 +72,18 @@ def connections(root: str = "/proc") -> list[Connection]:
     return found
 
 
+def _readable_connections(root: str) -> list[Connection]:
+    return [entry for name in ("tcp", "tcp6") for entry in parse_connections(_text(os.path.join(root, "net", name)))]
+
+
 def unanswered(address: str, root: str = "/proc") -> dict[str, int]:
     """Return the peers of an address of this node that owe an answer to an open connection: how often the same was sent there since the last one.
 
     A peer whose programs are busy answers all the same: that is its kernel's work.
     """
-    found: dict[str, int] = {}
-    for name in ("tcp", "tcp6"):
-        for entry in parse_connections(_text(os.path.join(root, "net", name))):
-            if entry.state == TCP_ESTABLISHED and entry.sent_again and entry.address == address:
-                found[entry.peer_address] = max(entry.sent_again, found.get(entry.peer_address, 0))
-    return found
+    open_here = (entry for entry in _readable_connections(root) if entry.state == TCP_ESTABLISHED and entry.address == address)
+    # Of several connections to one peer the largest count, which comes last, is kept.
+    return dict(sorted(((entry.peer_address, entry.sent_again) for entry in open_here if entry.sent_again), key=lambda row: row[1]))
 
 
 def _address(digits: str) -> str:
@@ -122,31 +108,24 @@ def _text(path: str) -> str:
         return ""
 
 
-def _pids(root: str) -> list[int]:
-    return sorted(int(name) for name in os.listdir(root) if name.isdigit())
-
-
 def socket_inodes(links: t.Iterable[str]) -> set[int]:
     """Return the inodes of the sockets among what a process has open."""
     return {int(match[1]) for match in map(_SOCKET.fullmatch, links) if match}
 
 
 def _inodes(root: str, pid: int) -> set[int]:
-    """Return the inodes of a process's sockets; none when it is gone or not ours to read."""
+    """Return the inodes of a process's sockets; none when it is gone or may not be read."""
     folder = os.path.join(root, str(pid), "fd")
-    links = []
-    try:
-        for name in os.listdir(folder):
-            links.append(os.readlink(os.path.join(folder, name)))
-    except OSError:
-        pass
+    links: list[str] = []
+    with contextlib.suppress(OSError):
+        links += (os.readlink(os.path.join(folder, name)) for name in os.listdir(folder))
     return socket_inodes(links)
 
 
 def holders(inodes: t.Collection[int], root: str = "/proc") -> dict[int, set[int]]:
     """Return the processes that have these sockets open, by the socket; one whose processes have gone, or may not be seen, is left out."""
     found: dict[int, set[int]] = {}
-    for pid in _pids(root) if inodes else []:
+    for pid in sorted(map(int, filter(str.isdigit, os.listdir(root)))) if inodes else []:
         for inode in _inodes(root, pid).intersection(inodes):
             found.setdefault(inode, set()).add(pid)
     return found
@@ -169,22 +148,22 @@ def started_at(pid: int, root: str = "/proc") -> str:
     fields = _text(os.path.join(root, str(pid), "stat")).rpartition(")")[2].split()
     if not boot or len(fields) < 20:
         return ""
-    seconds = int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return utc_text(seconds)
+    return utc_text(int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK"))
 
 
 def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t.Any]]:
-    """Return who listens on ``ports``, one entry a socket: ``{port, address, pid, process, cmdline, since, container}``.
+    """Return the listeners on ``ports``, one entry a socket: ``{port, address, pid, process, cmdline, since, container}``.
 
     ``container`` is the full id of the container the process runs in, empty for a process of the host. ``pid`` is None and
     the other fields are empty when the process cannot be seen, which takes root for processes of other users.
     """
-    sockets = [entry for name in ("tcp", "tcp6") for entry in parse_tcp(_text(os.path.join(root, "net", name))) if entry.port in ports]
+    found = (entry for entry in _readable_connections(root) if entry.state == TCP_LISTEN and entry.port in ports)
+    sockets = sorted(found, key=lambda entry: (entry.port, entry.address))
     owners = holders({entry.inode for entry in sockets}, root)
-    return [_listener(entry, min(owners.get(entry.inode, ()), default=None), root) for entry in sorted(sockets, key=lambda entry: (entry.port, entry.address))]
+    return [_listener(entry, min(owners.get(entry.inode, ()), default=None), root) for entry in sockets]
 
 
-def _listener(entry: Socket, pid: int | None, root: str) -> dict[str, t.Any]:
+def _listener(entry: Connection, pid: int | None, root: str) -> dict[str, t.Any]:
     socket_of = {"port": entry.port, "address": entry.address}
     if pid is None:
         return {**socket_of, "pid": None, "process": "", "cmdline": "", "since": "", "container": ""}

@@ -20,6 +20,7 @@ import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names
 
 SIOCGIFCONF = 0x8912
 SIOCGIFNETMASK = 0x891B
@@ -49,13 +50,6 @@ def _number(path: str) -> int | None:
     return int(text) if text is not None and _NUMBER.match(text) else None
 
 
-def _names(path: str) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except FileNotFoundError:
-        return []
-
-
 def parse_ifconf(raw: bytes) -> list[tuple[str, str]]:
     """Return (name, IPv4 address) for every entry of a SIOCGIFCONF answer; the name may be a label such as ``eth0:1``."""
     if len(raw) % _IFREQ_SIZE:
@@ -73,15 +67,13 @@ def parse_ifconf(raw: bytes) -> list[tuple[str, str]]:
 def ipv4_addresses() -> list[dict[str, t.Any]]:
     """Ask the kernel for every IPv4 address of this network namespace: ``{interface, address, prefix, network}``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        entries = parse_ifconf(_ifconf(sock))
-        return [_ipv4_entry(name, address, _netmask(sock, name, address)) for name, address in entries]
+        return [_ipv4_entry(name, address, _netmask(sock, name, address)) for name, address in parse_ifconf(_ifconf(sock))]
 
 
 def _ifconf(sock: socket.socket) -> bytes:
     buffer = array.array("B", bytes(_IFREQ_SIZE * _IFCONF_ENTRIES))
     address, size = buffer.buffer_info()
-    answer = fcntl.ioctl(sock, SIOCGIFCONF, struct.pack("@iP", size, address))
-    (used, _address) = struct.unpack("@iP", answer)
+    (used, _address) = struct.unpack("@iP", fcntl.ioctl(sock, SIOCGIFCONF, struct.pack("@iP", size, address)))
     return buffer.tobytes()[:used]
 
 
@@ -155,14 +147,12 @@ def link(name: str, sysfs_root: str = "/sys") -> dict[str, t.Any]:
 
 def interfaces(sysfs_root: str = "/sys", proc_root: str = "/proc") -> list[dict[str, t.Any]]:
     """Return every interface with its link state and its ``networks`` (addresses and what belongs to them), by name."""
-    addresses = ipv4_addresses() + ipv6_addresses(proc_root)
     root = os.path.join(sysfs_root, "class", "net")
-    names = {name for name in _names(root) if os.path.isdir(os.path.join(root, name))}  # bonding_masters is a file
-    found = []
-    for name in sorted(names | {entry["interface"] for entry in addresses}):
-        mine = [{key: value for key, value in entry.items() if key != "interface"} for entry in addresses if entry["interface"] == name]
-        found.append({**link(name, sysfs_root), "networks": mine})
-    return found
+    # bonding_masters is a file.
+    networks: dict[str, list[dict[str, t.Any]]] = {name: [] for name in names(root) if os.path.isdir(os.path.join(root, name))}
+    for entry in ipv4_addresses() + ipv6_addresses(proc_root):
+        networks.setdefault(entry["interface"], []).append({key: value for key, value in entry.items() if key != "interface"})
+    return [{**link(name, sysfs_root), "networks": networks[name]} for name in sorted(networks)]
 
 
 def interface_of(address: str, sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, t.Any]:
@@ -171,11 +161,9 @@ def interface_of(address: str, sysfs_root: str = "/sys", proc_root: str = "/proc
     ``interface`` is empty when none has the address. An interface without a carrier is not up, whatever its addresses.
     """
     wanted = str(ipaddress.ip_address(address))
-    names = [entry["interface"] for entry in ipv4_addresses() + ipv6_addresses(proc_root) if entry["address"] == wanted]
-    if not names:
-        return {"interface": "", "operstate": "", "up": False}
-    found = link(names[0], sysfs_root)
-    return {"interface": names[0], "operstate": found["operstate"] or "", "up": bool(found["carrier"])}
+    found = next((entry["interface"] for entry in ipv4_addresses() + ipv6_addresses(proc_root) if entry["address"] == wanted), "")
+    state = link(found, sysfs_root) if found else {"operstate": "", "carrier": None}
+    return {"interface": found, "operstate": state["operstate"] or "", "up": bool(state["carrier"])}
 
 
 def _state_word(text: str | None) -> str | None:
@@ -196,20 +184,20 @@ def _rdma_port(base: str, number: str) -> dict[str, t.Any]:
 
 def _rdma_netdevs(base: str) -> list[str]:
     """Return the interfaces on top of an RDMA device: those named by its GIDs, and those of the same PCI function."""
-    named = {
-        _text(os.path.join(base, "ports", port, "gid_attrs", "ndevs", index))
-        for port in _names(os.path.join(base, "ports"))
-        for index in _names(os.path.join(base, "ports", port, "gid_attrs", "ndevs"))
-    }
-    return sorted(filter(None, named | set(_names(os.path.join(base, "device", "net")))))
+    tables = [os.path.join(base, "ports", port, "gid_attrs", "ndevs") for port in names(os.path.join(base, "ports"))]
+    named = {_text(os.path.join(table, index)) for table in tables for index in names(table)}
+    return sorted(filter(None, named | set(names(os.path.join(base, "device", "net")))))
 
 
 def rdma_devices(sysfs_root: str = "/sys") -> list[dict[str, t.Any]]:
     """Return every RDMA device with its ports' states and the interfaces on top of it; none where there is no RDMA."""
     root = os.path.join(sysfs_root, "class", "infiniband")
-    devices = []
-    for name in _names(root):
-        base = os.path.join(root, name)
-        ports = [_rdma_port(base, number) for number in _names(os.path.join(base, "ports")) if number.isdigit()]
-        devices.append({"name": name, "netdevs": _rdma_netdevs(base), "ports": ports})
-    return devices
+    bases = {name: os.path.join(root, name) for name in names(root)}
+    return [
+        {
+            "name": name,
+            "netdevs": _rdma_netdevs(base),
+            "ports": [_rdma_port(base, number) for number in names(os.path.join(base, "ports")) if number.isdigit()],
+        }
+        for name, base in bases.items()
+    ]

@@ -52,14 +52,12 @@ def parse_link_speed(text: str) -> float | None:
     return float(match["gts"])
 
 
-def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict[str, t.Any] | None:
-    """Return one entry of a GID table, None for an empty one.
+def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict[str, t.Any]:
+    """Return one entry of a GID table.
 
     ``family`` is ``ipv4`` for an IPv4-mapped address, else ``ipv6``; ``type`` is the kernel's word, ``RoCE v2`` or
     ``IB/RoCE v1``. Raises :class:`UnknownState` for another shape.
     """
-    if text == _EMPTY_GID:
-        return None
     if not _GID.fullmatch(text):
         raise UnknownState(f"the kernel lists a GID that cannot be read: {text[:80]!r}", raw=text[:2000])
     address = ipaddress.IPv6Address(text)
@@ -69,18 +67,15 @@ def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict
 
 def read_gids(port: str) -> list[dict[str, t.Any]]:
     """Return the GIDs of an RDMA device's port (its sysfs directory), by index. Raises OSError or :class:`UnknownState`."""
-    found = []
-    for index in sorted(int(name) for name in names(os.path.join(port, "gids")) if name.isdecimal()):
-        text = optional_text(os.path.join(port, "gids", str(index)))
-        if not text or text == _EMPTY_GID:  # an empty entry has neither type nor interface, and there are hundreds
-            continue
-        attributes = os.path.join(port, "gid_attrs")
-        entry = parse_gid(
-            index, text, optional_text(os.path.join(attributes, "types", str(index))), optional_text(os.path.join(attributes, "ndevs", str(index))) or None
-        )
-        if entry:
-            found.append(entry)
-    return found
+    indexes = sorted(int(name) for name in names(os.path.join(port, "gids")) if name.isdecimal())
+    texts = ((index, optional_text(os.path.join(port, "gids", str(index)))) for index in indexes)
+    types, ndevs = (os.path.join(port, "gid_attrs", kind) for kind in ("types", "ndevs"))
+    # An empty entry has neither type nor interface, and there are hundreds.
+    return [
+        parse_gid(index, text, optional_text(os.path.join(types, str(index))), optional_text(os.path.join(ndevs, str(index))) or None)
+        for index, text in texts
+        if text and text != _EMPTY_GID
+    ]
 
 
 def read_counters(base: str, port: str) -> dict[str, int]:
@@ -144,13 +139,8 @@ def _bond(base: str) -> str | None:
 
 def _cage(name: str, port_name: str | None, address: str | None) -> str | None:
     """Return the cage an interface belongs to, by its port's name: ``p0``, ``p1``."""
-    if port_name:
-        return port_name
-    named = _NAME.match(name)
-    if named and named["port"]:
-        return named["port"]
-    pci = _ADDRESS.match(address or "")
-    return f"p{pci['function']}" if pci else None
+    named, pci = _NAME.match(name), _ADDRESS.match(address or "")
+    return port_name or (named and named["port"]) or (f"p{pci['function']}" if pci else None)
 
 
 def twin_of(netdev: dict[str, t.Any], others: t.Iterable[dict[str, t.Any]]) -> str | None:

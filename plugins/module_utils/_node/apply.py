@@ -251,7 +251,10 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
         "changed_fields": sorted(changed) if current and current.running else [],
         "engine_live": work.live,
         "engine_requests_running": work.requests.count,
-        "diff": {"before": before(current), "after": after(params["state"], current, wanted)},
+        "diff": {
+            "before": container.snapshot(current.status if current else "absent", current.fields if current else {}),
+            "after": after(params["state"], current, wanted),
+        },
     }
     stale: list[StaleHead] = []
     try:
@@ -282,10 +285,6 @@ def apply(module: AnsibleModule, executor: str) -> dict[str, t.Any]:
         error.details = {**common, **error.details}
         raise
     return {**common, **outcome(docker, params, wanted, steps, module.check_mode, waited)}
-
-
-def before(current: ExistingContainer | None) -> dict[str, t.Any]:
-    return container.snapshot(current.status, current.fields) if current else container.snapshot("absent", {})
 
 
 def after(state: str, current: ExistingContainer | None, wanted: WantedContainer | None) -> dict[str, t.Any]:

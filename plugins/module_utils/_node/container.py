@@ -209,35 +209,31 @@ def waiting_protections(current: ExistingContainer, wanted: WantedContainer) -> 
 
 
 def replacement_reason(current: ExistingContainer, changed: t.Collection[str]) -> str:
-    """Return why a container has to be replaced, empty when it can stay as it is."""
-    if current.status == "created":
-        return "container of ours was created but never started"
-    if current.status == "exited":
-        memory = ", out of memory" if current.oom_killed else ""
-        return f"container of ours had exited with code {current.exit_code}{memory}"
-    if not current.running:
-        return f"container of ours was {current.status}"
-    if not current.readable:
-        return "container of ours has labels that do not say how it was created"
-    return f"changed: {', '.join(sorted(changed))}" if changed else ""
+    """Return why a container has to be replaced, empty when it can stay as it is. The first reason that applies counts."""
+    memory = ", out of memory" if current.oom_killed else ""
+    reasons = (
+        (current.status == "created", "container of this collection was created but never started"),
+        (current.status == "exited", f"container of this collection had exited with code {current.exit_code}{memory}"),
+        (not current.running, f"container of this collection was {current.status}"),
+        (not current.readable, "container of this collection has labels that do not say how it was created"),
+        (changed, f"changed: {', '.join(sorted(changed))}"),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
 
 
 def plan(state: str, name: str, current: ExistingContainer | None, changed: t.Collection[str] = ()) -> list[Action]:
-    """Return what leads from ``current`` to ``state`` (started, stopped or absent); nothing when it is there already.
+    """Return the steps from ``current`` to ``state`` (started, stopped or absent); none when it has that state already.
 
-    ``changed`` names the fields in which a running container differs from what is wanted. A container is never started a second
-    time: what ran in it (a Ray session, an engine) cannot be taken up again.
+    ``changed`` names the fields in which a running container differs from the wanted one. A container is never started a second
+    time: what ran in it (a Ray session, an engine) cannot be continued.
     """
     if state == "started":
         reason = replacement_reason(current, changed) if current else "no container"
-        if not reason:
-            return []
-        return [*(_removal(current, reason) if current else []), Action("create", name, reason), Action("start", name, "")]
-    if current is None:
-        return []
-    if state == "absent":
+        steps = [*(_removal(current, reason) if current else []), Action("create", name, reason), Action("start", name, "")]
+        return steps if reason else []
+    if current and state == "absent":
         return _removal(current, "state absent")
-    return [Action("stop", current.name, "state stopped")] if current.holds_processes else []
+    return [Action("stop", current.name, "state stopped")] if current and current.holds_processes else []
 
 
 def _removal(current: ExistingContainer, reason: str) -> list[Action]:
@@ -403,14 +399,10 @@ def died(current: ExistingContainer, node: str, image: str, log: str) -> Cluster
 
 
 def end_of_log(log: str, lines: int = 8, length: int = 400) -> str:
-    """Return the last lines of a log that say something: without the frames of Python's tracebacks, cut to ``length`` characters."""
-    telling, in_frames = [], False
-    for line in log.splitlines():
-        # Outside of frames indented lines tell something: Ray sets the versions that differ below its complaint.
-        in_frames = line.startswith("Traceback ") or (in_frames and line[:1].isspace())
-        if line.strip() and not in_frames:
-            telling.append(line[:length])
-    return "\n".join(telling[-lines:])
+    """Return the last lines of a log that are not empty: without the frames of Python's tracebacks, cut to ``length`` characters."""
+    # Outside of frames indented lines matter: Ray sets the versions that differ below its complaint.
+    without_frames = re.sub(r"^Traceback .*(?:\n[^\S\n].*)*", "", "\n".join(log.splitlines()), flags=re.MULTILINE)
+    return "\n".join([line[:length] for line in without_frames.splitlines() if line.strip()][-lines:])
 
 
 def surplus_logs(names: list[tuple[float, str]], keep: int = KEPT_LOGS) -> list[str]:

@@ -54,8 +54,7 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
     Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
     """
     for _elapsed in clock(params["wait_timeout"], params["wait_sleep"]):
-        current = container.running(docker, node, wanted)
-        if HOLDS in docker.logs(current.id):
+        if HOLDS in docker.logs(container.running(docker, node, wanted).id):
             return {}
     raise WaitTimeout(
         f"the launcher in container {wanted.name} on {node} said nothing within {params['wait_timeout']} s",

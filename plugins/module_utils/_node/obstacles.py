@@ -125,15 +125,14 @@ def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
         os.close(held)
 
 
-def _is_disk(status: os.stat_result, sysfs_root: str) -> bool:
-    """Return whether a device is a disk, be it by a second way in, past the kernel's own of blocks."""
-    number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-    kind = os.path.basename(os.path.realpath(os.path.join(sysfs_root, "dev", "char", number, "subsystem")))
-    return stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and kind in DISKS)
-
-
-def _is_memory(status: os.stat_result) -> bool:
-    return stat.S_ISCHR(status.st_mode) and (os.major(status.st_rdev), os.minor(status.st_rdev)) in MEMORY
+def _danger(status: os.stat_result, sysfs_root: str) -> str:
+    """Return ``a disk`` (also one that is reached past the kernel's block layer) or ``the memory`` for such a device, empty for others."""
+    major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
+    kind = os.path.basename(os.path.realpath(os.path.join(sysfs_root, "dev", "char", f"{major}:{minor}", "subsystem")))
+    is_char = stat.S_ISCHR(status.st_mode)
+    if stat.S_ISBLK(status.st_mode) or (is_char and kind in DISKS):
+        return "a disk"
+    return "the memory" if is_char and (major, minor) in MEMORY else ""
 
 
 def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
@@ -142,9 +141,7 @@ def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
         path = pathlib.Path(device.partition(":")[0])
         for one in (path, *path.rglob("*")):
             with contextlib.suppress(OSError):
-                status = one.stat()
-                what = "a disk" if _is_disk(status, sysfs_root) else "the memory" if _is_memory(status) else ""
-                if what:
+                if what := _danger(one.stat(), sysfs_root):
                     raise ClusterError(
                         f"{one} is {what} of this node: root of a container that has it reads and writes whatever lies there",
                         remedy="Leave it out of gb10_container_devices.",
@@ -158,12 +155,6 @@ def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
                 reason="device missing",
                 device=device,
             )
-
-
-def check_image(docker: Docker, image: str, node: str) -> None:
-    """Raise :class:`ClusterError` unless the node has the image."""
-    if not docker.image(image):
-        raise ClusterError(f"image {image} is not on {node}", remedy="Bring it there: run the play with --tags image.", reason="image missing")
 
 
 def container_by_name(docker: Docker, name: str) -> dict[str, t.Any] | None:
@@ -200,8 +191,9 @@ def container_text(inspected: dict[str, t.Any]) -> str:
 
 def check_node(docker: Docker, params: Params, node: str, check_mode: bool) -> None:
     """Check what every new container needs, with Ray or without. In check mode the image may still be to come."""
-    if not check_mode:
-        check_image(docker, params["image"], node)
+    image = params["image"]
+    if not check_mode and not docker.image(image):
+        raise ClusterError(f"image {image} is not on {node}", remedy="Copy it there: run the play with --tags image.", reason="image missing")
     check_node_address(params["node_address"], node)
     check_devices(params["devices"])
     check_hub(params["hf_home"])

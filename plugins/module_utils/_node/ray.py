@@ -162,10 +162,9 @@ def wanted(params: Params, image_id: str, current: ExistingContainer | None) -> 
 
 
 def needed_ports(fields: Fields) -> list[int]:
-    """Return the ports of the node that nobody else may listen on: Ray's services', and on the head its own port."""
+    """Return the ports of the node that no other program may listen on: those of Ray's services, and on the head its own port."""
     services = parse_port_range(fields["port_range"], fields["port"]).services
-    head = fields["node_role"] == "head"
-    return [fields["port"], *services.values()] if head else [services[option] for option in SERVICE_OPTIONS]
+    return [fields["port"], *services.values()] if fields["node_role"] == "head" else [services[option] for option in SERVICE_OPTIONS]
 
 
 # -- asking Ray ------------------------------------------------------------------------------------------------------
@@ -310,14 +309,10 @@ def is_ray_head(inspected: dict[str, t.Any], listener: dict[str, t.Any]) -> bool
 
 def stale_heads(docker: Docker, foreign: list[dict[str, t.Any]]) -> list[StaleHead]:
     """Return the containers among the foreign listeners that run a Ray head."""
-    stale = {}
-    for listener in foreign:
-        if not listener["container"]:
-            continue
-        inspected = docker.inspect(listener["container"])
-        if is_ray_head(inspected, listener):
-            stale[listener["container"]] = StaleHead(listener["container"], listener["container_name"], obstacles.container_text(inspected))
-    return list(stale.values())
+    pairs = [(listener, docker.inspect(listener["container"])) for listener in foreign if listener["container"]]
+    heads = [(listener, inspected) for listener, inspected in pairs if is_ray_head(inspected, listener)]
+    found = {one["container"]: StaleHead(one["container"], one["container_name"], obstacles.container_text(inspected)) for one, inspected in heads}
+    return list(found.values())
 
 
 def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:

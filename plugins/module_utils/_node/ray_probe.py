@@ -103,8 +103,7 @@ def answer(address: str, seconds: float) -> dict[str, t.Any]:
     try:
         return {**document, "nodes": table(address, seconds), "without_token": read_answer(reader)}
     except (OSError, ray.exceptions.RayError) as error:
-        kind = "token" if type(error).__name__ == "AuthenticationError" else "head"
-        return {**document, "error": str(error), "kind": kind}
+        return {**document, "error": str(error), "kind": "token" if type(error).__name__ == "AuthenticationError" else "head"}
 
 
 if __name__ == "__main__":

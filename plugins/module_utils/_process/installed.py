@@ -10,6 +10,8 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names
+
 #: What names an installed package: a directory of its metadata, as pip writes it.
 _DISTRIBUTION = re.compile(
     r"^(?P<name>vllm|ray|torch|sglang|transformers|flashinfer_python|nvidia_nccl_cu\d+|tensorrt_llm)-(?P<version>[^-]+)\.(?:dist|egg)-info$", re.IGNORECASE
@@ -22,16 +24,10 @@ _IN_BIN = re.compile(r"^(?P<prefix>/.+)/bin/[^/]+$")
 
 
 def library_places(argvs: t.Iterable[t.Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return (directories of packages, prefixes) that command lines name, with what is usual last."""
-    libraries: dict[str, None] = {}
-    prefixes: dict[str, None] = {}
-    for argv in argvs:
-        for word in argv[:3]:
-            library, prefix = _IN_LIBRARY.match(word), _IN_BIN.match(word)
-            if library:
-                libraries[library["library"]] = None
-            elif prefix:
-                prefixes[prefix["prefix"]] = None
+    """Return (directories of packages, prefixes) that command lines name, with the usual ones last."""
+    found = [(_IN_LIBRARY.match(word), _IN_BIN.match(word)) for argv in argvs for word in argv[:3]]
+    libraries = dict.fromkeys(library["library"] for library, _prefix in found if library)
+    prefixes = dict.fromkeys(prefix["prefix"] for library, prefix in found if prefix and not library)
     return list(libraries), list({**prefixes, **dict.fromkeys(_PREFIXES)})
 
 
@@ -39,26 +35,15 @@ def versions(root: str, argvs: t.Iterable[t.Sequence[str]]) -> dict[str, str]:
     """Return version by package of what matters to an engine, as installed below ``root``, the file system that its processes see.
 
     The first place that has a package counts, those that the command lines name before the usual ones. Raises OSError when ``root`` may
-    not be looked at.
+    not be read.
     """
     libraries, prefixes = library_places(argvs)
     os.listdir(root)
-    for prefix in prefixes:
-        base = f"{prefix}/lib"
-        for name in sorted(_listed(root + base), reverse=True):
-            if name.startswith("python3"):
-                libraries += [f"{base}/{name}/{library}" for library in _LIBRARIES]
+    for base in (f"{prefix}/lib" for prefix in prefixes):
+        pythons = [name for name in reversed(names(root + base)) if name.startswith("python3")]
+        libraries += [f"{base}/{python}/{library}" for python in pythons for library in _LIBRARIES]
+    matches = (_DISTRIBUTION.match(name) for library in dict.fromkeys(libraries) for name in names(root + library))
     found: dict[str, str] = {}
-    for library in dict.fromkeys(libraries):
-        for name in sorted(_listed(root + library)):
-            match = _DISTRIBUTION.match(name)
-            if match:
-                found.setdefault(match["name"].lower().replace("_", "-"), match["version"])
+    for match in filter(None, matches):
+        found.setdefault(match["name"].lower().replace("_", "-"), match["version"])
     return found
-
-
-def _listed(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -107,20 +107,16 @@ def _unpack(layout: str, data: bytes, offset: int = 0) -> tuple[t.Any, ...]:
 def find_symbol(stream: t.BinaryIO, names: t.Collection[bytes] = SYMBOLS) -> tuple[int | None, list[Segment]]:
     """Return (address, loaded segments) of the first dynamic symbol of ``names`` that an ELF file defines; None when it defines none.
 
-    The address is the file's own, before loading. Raises :class:`NotElf` for what is no 64-bit little-endian ELF file.
+    The address is the file's own, before loading. Raises :class:`NotElf` for anything but a 64-bit little-endian ELF file.
     """
     header = _read_at(stream, 0, 64)
     if header[:6] != b"\x7fELF\x02\x01":
-        raise NotElf("no 64-bit little-endian ELF file")
+        raise NotElf("not a 64-bit little-endian ELF file")
     program_offset, section_offset = _unpack("<QQ", header, 32)
     program_size, program_count, section_size, section_count = _unpack("<HHHH", header, 54)
-
-    segments = []
     programs = _read_at(stream, program_offset, program_size * program_count)
-    for index in range(program_count):
-        kind, _flags, offset, address, _physical, file_size = _unpack("<IIQQQQ", programs, index * program_size)
-        if kind == PT_LOAD:
-            segments.append(Segment(offset, address, file_size))
+    rows = (_unpack("<IIQQQQ", programs, index * program_size) for index in range(program_count))
+    segments = [Segment(offset, address, file_size) for kind, _flags, offset, address, _physical, file_size in rows if kind == PT_LOAD]
 
     sections = _read_at(stream, section_offset, section_size * section_count)
     for index in range(section_count):
@@ -215,13 +211,9 @@ def walk(memory: Memory, variable: int) -> dict[str, str]:
 
 
 def parse_exec(raw: bytes) -> dict[str, str]:
-    """Return the environment of a ``/proc/PID/environ`` content: that of the moment the program was started."""
-    found: dict[str, str] = {}
-    for entry in raw.decode("utf-8", "replace").split("\0"):
-        name, equals, value = entry.partition("=")
-        if equals and name:
-            found.setdefault(name, value)
-    return found
+    """Return the environment of a ``/proc/PID/environ`` content: that of the moment the program was started. Of two entries with one name the first counts."""
+    parts = (entry.partition("=") for entry in reversed(raw.decode("utf-8", "replace").split("\0")))
+    return {name: value for name, equals, value in parts if equals and name}
 
 
 def started_with(pid: int, proc_root: str = "/proc") -> dict[str, str]:
@@ -245,12 +237,11 @@ def candidates(mappings: t.Iterable[Mapping], program: str) -> list[list[Mapping
 
     A program that uses the variable by name gets its own copy, and the C library uses that copy as well; so the program comes first.
     """
-    by_path: dict[str, list[Mapping]] = {}
+    by_path: dict[str, list[Mapping]] = {program: []}
     for mapping in mappings:
-        by_path.setdefault(mapping.path, []).append(mapping)
-    chosen = [path for path in by_path if path == program]
-    chosen += [path for path in by_path if path != program and _LIBC.search(path.removesuffix(" (deleted)"))]
-    return [by_path[path] for path in chosen]
+        if mapping.path == program or _LIBC.search(mapping.path.removesuffix(" (deleted)")):
+            by_path.setdefault(mapping.path, []).append(mapping)
+    return [group for group in by_path.values() if group]
 
 
 def variable_address(pid: int, proc_root: str = "/proc") -> int | None:
@@ -289,9 +280,7 @@ def environment(pid: int, proc_root: str = "/proc") -> tuple[dict[str, str], str
     """
     try:
         live = live_environment(pid, proc_root)
-        if live is not None:
-            return live, "live"
-        return started_with(pid, proc_root), "exec"
+        return (started_with(pid, proc_root), "exec") if live is None else (live, "live")
     except (FileNotFoundError, ProcessLookupError) as error:
         raise UnknownState(f"process {pid} ended while its environment was read", reason="process gone", raw=str(error)) from error
     except OSError as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import pwd
+import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
@@ -84,11 +85,6 @@ class Process(t.NamedTuple):
         return self.state in "ZX"
 
     @property
-    def halted(self) -> bool:
-        """Whether a signal (SIGSTOP, SIGTSTP) or a debugger stopped it: it is there and does nothing."""
-        return self.state in "Tt"
-
-    @property
     def condition(self) -> str:
         """What the kernel says of it in a word: ``stopped``, ``uninterruptible`` (it waits in the kernel, and no signal reaches it), ``ended``, ``alive``."""
         return next((word for letters, word in _CONDITIONS if self.state in letters), "alive")
@@ -125,15 +121,6 @@ def parse_stat(text: str) -> dict[str, t.Any]:
 
 def read_bytes(path: str, limit: int = READ_LIMIT) -> bytes:
     """Return at most ``limit`` bytes of a file of ``/proc``. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, limit)
-    finally:
-        os.close(descriptor)
-
-
-def read_whole(path: str, limit: int) -> bytes:
-    """Return a file of ``/proc`` that the kernel gives page by page, at most ``limit`` bytes of it. Raises OSError."""
     with open(path, "rb") as stream:
         return stream.read(limit)
 
@@ -165,13 +152,11 @@ def read_stat(pid: int, root: str = "/proc") -> Stat | None:
 def namespace_pid(pid: int, root: str) -> int | None:
     """Return the pid that the innermost pid namespace gives to the host's process ``pid``."""
     try:
-        with open(f"{root}/{pid}/status", encoding="utf-8", errors="replace") as handle:
-            for line in handle:
-                if line.startswith("NSpid:"):
-                    return int(line.split()[-1])
+        status = read_bytes(f"{root}/{pid}/status").decode("utf-8", "replace")
     except GONE:
-        pass
-    return None
+        return None
+    match = re.search(r"^NSpid:.*\s(\d+)$", status, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def read_process(pid: int, root: str) -> Process:

@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
     Process,
     Scan,
     open_files,
-    read_whole,
+    read_bytes,
     user_name,
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
@@ -52,7 +52,7 @@ def holds_cuda(pid: int, root: str) -> bool | None:
     except PermissionError:
         pass
     try:
-        return CUDA_DEVICE.encode() + b"\n" in read_whole(f"{root}/{pid}/maps", MAPS_LIMIT)
+        return CUDA_DEVICE.encode() + b"\n" in read_bytes(f"{root}/{pid}/maps", MAPS_LIMIT)
     except PermissionError:
         return None
 
@@ -138,7 +138,7 @@ def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None,
 def anonymous_kib(pid: int, root: str) -> int:
     """Return what a process has in memory that no file holds, in KiB; 0 when it is gone. Raises :class:`UnknownState` when the kernel does not say it."""
     try:
-        text = read_whole(f"{root}/{pid}/status", READ_LIMIT).decode("utf-8", "replace")
+        text = read_bytes(f"{root}/{pid}/status", READ_LIMIT).decode("utf-8", "replace")
     except GONE:
         return 0
     except OSError as error:

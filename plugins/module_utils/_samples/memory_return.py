@@ -18,6 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._host import kernel
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import read_note
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, ending, node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
@@ -31,10 +32,8 @@ def available_mb(roots: dict[str, t.Any]) -> int:
 
 
 def noted_mb(found: dict[str, t.Any] | None, boot: str) -> int | None:
-    """Return the MiB in a note of this boot, None when there is none."""
-    if found is None or found.get("boot_id") != boot:
-        return None
-    return int(found["available_mb"])
+    """Return the MiB in a note of this boot, None without one."""
+    return int(found["available_mb"]) if found and found.get("boot_id") == boot else None
 
 
 def level(params: dict[str, t.Any], available: int) -> note.Level:
@@ -61,8 +60,7 @@ def is_back(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
 
 def rise_is_over(samples: list[int], noted: int | None, settle_mb: int) -> bool:
     """Return whether the rise is over. While memory is still missing, a pause does not count as the end: the rest may come late."""
-    rose = samples[-1] - samples[0] >= settle_mb
-    return accounting.settled(samples, settle_mb) and (rose or noted is None)
+    return accounting.settled(samples, settle_mb) and (noted is None or samples[-1] - samples[0] >= settle_mb)
 
 
 def judged(node: str, samples: list[int], noted: int | None, tolerance_mb: int) -> dict[str, t.Any]:
@@ -119,7 +117,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         now = available_mb(params["roots"])
         above = level(params, now)
         if not module.check_mode:
-            write_note(path, now, boot, accounting.uptime(params["roots"]["proc_root"]), above)
+            write_note(path, now, boot, int(kernel.uptime(params["roots"]["proc_root"])), above)
         stays = f"the start stays above {above.mb} MiB" if above.mb is not None else "up to where the start goes as expected is not known"
         levels = {"level_mb": above.mb, "level_why": above.why}
         return {"msg": f"{now} MiB available; {stays}: {above.why}", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0, **levels}

@@ -362,7 +362,7 @@ def test_an_exited_container_is_replaced(node):
     entry["State"].update(Status="exited", Running=False, ExitCode=1)
     node(Engine([entry]))
     result = ray_cluster.work(Module(check_mode=True))
-    assert result["reason"] == "container of ours had exited with code 1"
+    assert result["reason"] == "container of this collection had exited with code 1"
     assert result["changed_fields"] == []
 
 
@@ -727,10 +727,10 @@ ANEW = [("create", "gb10-gb10-head"), ("start", "new")]
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        ("created", "container of ours was created but never started"),
-        ("exited", "container of ours had exited with code 137"),
-        ("dead", "container of ours was dead"),
-        ("removing", "container of ours was removing"),
+        ("created", "container of this collection was created but never started"),
+        ("exited", "container of this collection had exited with code 137"),
+        ("dead", "container of this collection was dead"),
+        ("removing", "container of this collection was removing"),
     ],
 )
 def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, reason):
@@ -746,7 +746,7 @@ def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, 
 def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
     node(Engine([container(labels=labels)]))
     result = ray_cluster.work(Module(**places(tmp_path), wait=False))
-    assert result["reason"] == "container of ours has labels that do not say how it was created"
+    assert result["reason"] == "container of this collection has labels that do not say how it was created"
     assert sdk.calls == [("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
 
 
@@ -822,7 +822,7 @@ def test_a_paused_container_goes_on_before_it_is_stopped(node, sdk, monkeypatch,
     entry = running(**places(tmp_path))
     entry["State"].update(Status="paused", Paused=True)
     node(executing(Engine([entry]), sdk))
-    with pytest.raises(ClusterError, match="container of ours was paused.*holds live work") as caught:
+    with pytest.raises(ClusterError, match="container of this collection was paused.*holds live work") as caught:
         ray_cluster.work(Module(**places(tmp_path)))
     assert "docker unpause gb10-gb10-head" in caught.value.remedy
     assert sdk.calls == []

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import random
 import types
 
 import pytest
@@ -75,9 +74,9 @@ def test_an_engine_that_serves_another_length_is_another_one(engine):
 
 def test_an_engine_that_does_not_count_is_unknown(engine):
     with scripted_engine.serving(scripted_engine.sound, 4096) as (port, _asked):
-        count = long_prompt.counter(f"http://127.0.0.1:{port}", "", "lab/tiny")
+        asked = questions.Engine(f"http://127.0.0.1:{port}", "lab/tiny", "", 4096, 90, 64, 1)
         with pytest.raises(UnknownState, match="does not count"):
-            count("some words")
+            long_prompt.count(asked, "some words")
 
 
 def test_no_engine_is_no_answer(engine):
@@ -108,8 +107,6 @@ def test_counts_that_make_no_sense_end():
 
 
 def test_a_read_prompt_that_was_cut_is_a_bad_sign():
-    asked = long_prompt.Asked("", "", "", 4096, 90, 64, 1, False)
-    question = questions.code_question(*questions.store_log(random.Random(1), 100))
     message = questions.Message("x", "", [], "stop", 1000, 5)
-    assert long_prompt.judged(asked, message, question, 3686) == ("block", "the engine read 1000 tokens of a prompt of 3686")
-    assert long_prompt.judged(asked, message._replace(prompt_tokens=3686, tokens=0), question, 3686)[0] == "block"
+    assert long_prompt.judged(message, None, 3686) == ("block", "the engine read 1000 tokens of a prompt of 3686")
+    assert long_prompt.judged(message._replace(prompt_tokens=3686, tokens=0), None, 3686)[0] == "block"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils import _redact
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log, engine_state
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_log, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes import NOTE_LIMIT
@@ -432,15 +432,6 @@ def test_the_stage_is_read_from_the_logs_end(tmp_path):
 # -- memory, metrics -------------------------------------------------------------------------------------------------
 
 
-def test_memory(tmp_path):
-    path = tmp_path / "meminfo"
-    path.write_text("MemTotal:       127600128 kB\nMemFree:  1 kB\nMemAvailable:   43200512 kB\n")
-    assert (engine_state.memory_mb("MemAvailable", str(path)), engine_state.memory_mb("MemTotal", str(path))) == (42188, 124609)
-    path.write_text("MemTotal: 1 kB\n")
-    with pytest.raises(UnknownState):
-        engine_state.memory_mb("MemAvailable", str(path))
-
-
 METRICS = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="tiny"} 2.0
@@ -452,12 +443,12 @@ process_start_time_seconds 1.7e+09
 
 @pytest.mark.parametrize(("name", "value"), [("vllm:num_requests_running", 3), ("process_start_time_seconds", 1.7e9), ("vllm:no", None)])
 def test_metric(name, value):
-    assert engine_state.metric(METRICS, name) == value
+    assert api_probe.metric(METRICS, name) == value
 
 
 def test_a_metric_that_is_no_number_is_unknown():
     with pytest.raises(UnknownState):
-        engine_state.metric("a b\n", "a")
+        api_probe.metric("a b\n", "a")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ WAITED = Probe("answers", False, False, 15.0)
             # Recorded in the lab: a rank that does nothing in a worker of Ray's.
             {**BOTH, "spark-2": [rank(8, cpu=2.0)]},
             "unknown",
-            {"spark-2": ["ray::RayWorkerProc.run (pid 8) uses next to no processor time while the others wait in a loop"]},
+            {"spark-2": ["ray::RayWorkerProc.run (pid 8) uses almost no processor time while the others wait in a loop"]},
         ),
         (WAITED, {"spark-1": [rank(7, cpu=0.0)], "spark-2": [rank(8, cpu=0.5)]}, "unknown", {}),
     ],

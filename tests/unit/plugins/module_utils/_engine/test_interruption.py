@@ -150,10 +150,10 @@ def test_waiting_requests_are_work(served, running, waiting, count):
         (http(metrics(waiting="-1.0")), "the value of vllm:num_requests_waiting is '-1.0'"),
         (http(b"", "401 Unauthorized"), "refuses the question (HTTP 401)"),
         (http(b"", "403 Forbidden"), "refuses the question (HTTP 403)"),
-        (http(b"", "404 Not Found"), "answers HTTP 404"),
-        (http(b"", "503 Service Unavailable"), "answers HTTP 503"),
+        (http(b"", "404 Not Found"), ": HTTP 404"),
+        (http(b"", "503 Service Unavailable"), ": HTTP 503"),
         # An alert of TLS, which is what a server that speaks it says to a question without it.
-        (b"\x15\x03\x01\x00\x02\x02\x46", "does it speak TLS?"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "does it use TLS?"),
         (b"", "the connection was closed without an answer"),
         (http(metrics())[:-4], "the answer was cut off"),
     ],

@@ -112,7 +112,7 @@ def test_what_became_of_a_listed_process(tmp_path, monkeypatch):
     def denied(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "open", denied)
+    monkeypatch.setattr(driver, "read_process", denied)
     assert driver.state_of(10, str(tmp_path)) == "unknown"
 
 

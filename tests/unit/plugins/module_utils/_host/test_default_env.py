@@ -161,7 +161,6 @@ def test_an_empty_assignment_takes_back_what_the_file_set():
         ("a\\ b", ["a b"]),
         ("A='x'y", ["A=xy"]),
         ('""', [""]),
-        ("a\\", ["a"]),
     ],
 )
 def test_words_of_systemd(text, words):

@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pathlib
-import struct
 
 import hypothesis
 import hypothesis.strategies as st
@@ -28,24 +26,14 @@ updates/dkms/nvidia-uvm.ko: kernel/nvidia-580-open/nvidia.ko
 FUZZ = hypothesis.settings(deadline=None, derandomize=True, database=None)
 
 
-def module(*entries: str) -> bytes:
-    """Build the ELF file of a kernel module that holds nothing but its .modinfo."""
-    names = b"\0.shstrtab\0.modinfo\0"
-    modinfo = b"".join(entry.encode() + b"\0" for entry in entries)
-    start = 64
-    sections = [
-        (0, 0, 0, 0, 0, 0),
-        (1, 3, 0, 0, start, len(names)),
-        (11, 1, 0, 0, start + len(names), len(modinfo)),
-    ]
-    table = b"".join(struct.pack("<IIQQQQIIQQ", *section, 0, 0, 1, 0) for section in sections)
-    header = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 1, 183, 1, 0, 0, start + len(names) + len(modinfo), 0, 64, 0, 0, 64, 3, 1)
-    return header + names + modinfo + table
-
-
-NVIDIA = module(
-    "license=Dual MIT/GPL", "version=580.95.05", "srcversion=ABC", f"vermagic={RELEASE} SMP preempt mod_unload modversions aarch64", "alias=pci:*", "alias=x"
-)
+#: What modinfo prints of the driver's modules, and of mlx5_core.
+NVIDIA = f"""license:        Dual MIT/GPL
+version:        580.95.05
+srcversion:     ABC
+vermagic:       {RELEASE} SMP preempt mod_unload modversions aarch64
+alias:          pci:*
+alias:          x
+"""
 
 
 def tree(root: pathlib.Path, **files: str | bytes) -> dict[str, str]:
@@ -63,9 +51,9 @@ def tree(root: pathlib.Path, **files: str | bytes) -> dict[str, str]:
         "sys/module/mlx5_core/srcversion": "0123456789ABCDEF\n",
         f"modules/{RELEASE}/modules.dep": MODULES_DEP,
         f"modules/{RELEASE}/modules.builtin": "kernel/drivers/infiniband/core/ib_uverbs.ko\n",
-        f"modules/{RELEASE}/kernel/nvidia-580-open/nvidia.ko": NVIDIA,
-        f"modules/{RELEASE}/updates/dkms/nvidia-uvm.ko": NVIDIA,
-        f"modules/{RELEASE}/kernel/drivers/net/ethernet/mellanox/mlx5/core/mlx5_core.ko.zst": b"\x28\xb5\x2f\xfd",
+        f"modules/{RELEASE}/kernel/nvidia-580-open/nvidia.ko": b"",
+        f"modules/{RELEASE}/updates/dkms/nvidia-uvm.ko": b"",
+        f"modules/{RELEASE}/kernel/drivers/net/ethernet/mellanox/mlx5/core/mlx5_core.ko.zst": b"",
         f"modules/{NEWER}/modules.dep": "kernel/fs/ext4.ko:\n",
         f"boot/vmlinuz-{RELEASE}": "",
         f"boot/vmlinuz-{NEWER}": "",
@@ -89,7 +77,7 @@ parm:           a:b (int)
 @pytest.fixture
 def modinfo(monkeypatch):
     def modinfo(result=ToolResult(0, MODINFO, "")):
-        monkeypatch.setattr(kernel, "run_tool", lambda argv, timeout: result)
+        monkeypatch.setattr(kernel, "run_tool", lambda argv, timeout: ToolResult(0, NVIDIA, "") if "nvidia" in pathlib.Path(argv[-1]).name else result)
 
     modinfo()
     return modinfo
@@ -150,8 +138,6 @@ def test_a_module_that_modinfo_cannot_read_is_noted(tmp_path, modinfo, result):
     ("name", "content"),
     [
         ("proc/uptime", "rubbish"),
-        (f"modules/{RELEASE}/kernel/nvidia-580-open/nvidia.ko", b"rubbish"),
-        (f"modules/{RELEASE}/kernel/nvidia-580-open/nvidia.ko", NVIDIA[:100]),
         (f"modules/{NEWER}/modules.dep", "rubbish"),
     ],
 )
@@ -253,19 +239,10 @@ def test_a_recorded_modinfo():
 
 
 @FUZZ
-@hypothesis.given(st.integers(0, len(NVIDIA) - 1), st.binary(max_size=16), st.integers(0, len(NVIDIA)))
-def test_mutated_modules_are_read_or_unknown(start, piece, end):
-    try:
-        kernel.read_modinfo(io.BytesIO((NVIDIA[:start] + piece + NVIDIA[start + len(piece):])[:end or None]), "x.ko")
-    except UnknownState:
-        pass
-
-
-@FUZZ
-@hypothesis.given(st.sampled_from(["", MODULES_DEP, MODINFO, "8462.83 16000.01"]), st.integers(0, 300), st.text(max_size=40))
+@hypothesis.given(st.sampled_from(["", MODULES_DEP, MODINFO]), st.integers(0, 300), st.text(max_size=40))
 def test_mutated_texts_are_read_or_unknown(text, start, piece):
     text = text[:start] + piece + text[start:]
-    for parse in (kernel.parse_modules_dep, kernel.parse_modinfo, kernel.uptime):
+    for parse in (kernel.parse_modules_dep, kernel.parse_modinfo):
         try:
             parse(text)
         except UnknownState:
@@ -316,3 +293,11 @@ def test_a_machines_id_is_hashed(tmp_path):
     assert len(first) == 16 and "94aab" not in first
     (tmp_path / "machine-id").write_text("b65e11b9d08a44009d0156d58d792998\n")
     assert kernel.machine(str(tmp_path)) != first
+
+
+def test_uptime(tmp_path):
+    assert kernel.uptime("/proc") > 0
+    for text in ("", "soon 1", "nan 1", "inf 2"):
+        (tmp_path / "uptime").write_text(text)
+        with pytest.raises(UnknownState):
+            kernel.uptime(str(tmp_path))

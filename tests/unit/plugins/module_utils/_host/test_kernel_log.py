@@ -323,9 +323,10 @@ def test_a_fifo_nobody_writes_to_does_not_hang(tmp_path, proc, monkeypatch):
 
 
 @pytest.mark.parametrize("stat", ["", "btime x\n", "xbtime 12\n"])
-def test_no_time_of_the_boot_is_unknown(stat):
+def test_no_time_of_the_boot_is_unknown(tmp_path, stat):
+    (tmp_path / "stat").write_text(stat)
     with pytest.raises(UnknownState):
-        kernel_log.parse_boot_time(stat)
+        kernel_log.read_boot_time(str(tmp_path))
 
 
 @st.composite

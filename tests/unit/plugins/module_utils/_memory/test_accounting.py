@@ -152,14 +152,6 @@ def test_memory_after_a_real_process_ended_settles():
     assert accounting.movement(samples, 256) == "settled" and samples[-1] - samples[0] > 100
 
 
-def test_uptime(tmp_path):
-    assert accounting.uptime("/proc") > 0
-    for text in ("", "soon 1", "nan 1", "inf 2"):
-        (tmp_path / "uptime").write_text(text)
-        with pytest.raises(UnknownState):
-            accounting.uptime(str(tmp_path))
-
-
 # -- baseline --------------------------------------------------------------------------------------------------------
 
 

@@ -524,7 +524,7 @@ def test_a_mapped_table_and_an_unsized_drafter_are_doubted():
     assert planned({**mapped, "file_backed_gib": 30.0}, **FOUND, gpu_memory_utilization=0.6)["verdict"] == plan.FITS
     spec = {"speculative_config": {"method": "dflash", "model": "a/b", "num_speculative_tokens": 2}}
     found = planned(**FOUND, **spec, gpu_memory_utilization=0.6)
-    assert found["reasons"] == ["a: how large the drafter is is not known: give its repository a size_gb"]
+    assert found["reasons"] == ["a: the size of the drafter is not known: give its repository a size_gb"]
     assert planned(settings=use(**FOUND, **spec, gpu_memory_utilization=0.6)._replace(recorded=True))["verdict"] == plan.FITS
 
 

@@ -22,26 +22,30 @@ OUTER = "72901a9e0c18d3b1c0a5f2f6c9b4e1d05a1b2c3d4e5f60718293a4b5c6d7e8f9"
 INNER = "3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c"
 
 
-def test_parse_tcp_lists_listening_sockets_alone():
-    text = (RECORDED / "proc_net_tcp").read_text()
-    assert listeners.parse_tcp(text)[:3] == [
-        listeners.Socket("0.0.0.0", 44227, 182279),
-        listeners.Socket("0.0.0.0", 44217, 180152),
-        listeners.Socket("172.17.0.4", 34393, 182060),
+def listening(name):
+    found = listeners.parse_connections((RECORDED / name).read_text())
+    return [entry for entry in found if entry.state == listeners.TCP_LISTEN]
+
+
+def test_the_recorded_sockets():
+    assert [(entry.address, entry.port, entry.inode) for entry in listening("proc_net_tcp")[:3]] == [
+        ("0.0.0.0", 44227, 182279),
+        ("0.0.0.0", 44217, 180152),
+        ("172.17.0.4", 34393, 182060),
     ]
 
 
-def test_parse_tcp6_writes_mapped_addresses_as_ipv4():
-    found = listeners.parse_tcp((RECORDED / "proc_net_tcp6").read_text())
+def test_mapped_addresses_are_written_as_ipv4():
+    found = listening("proc_net_tcp6")
     assert len(found) == 7
     assert ("::1", 18555) in [(entry.address, entry.port) for entry in found]
     assert ("172.17.0.1", 20106) in [(entry.address, entry.port) for entry in found]
 
 
 @pytest.mark.parametrize("line", ["0: nonsense", "0: 0100007F:18EB x 0A", "0: 0100007F:zz 0:0 0A 0:0 0:0 0 0 0 1"])
-def test_parse_tcp_refuses_another_shape(line):
+def test_sockets_in_another_shape_are_refused(line):
     with pytest.raises(UnknownState) as caught:
-        listeners.parse_tcp(f"header\n{line}\n")
+        listeners.parse_connections(f"header\n{line}\n")
     assert caught.value.details["raw"] == line
 
 

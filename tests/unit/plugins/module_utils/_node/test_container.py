@@ -152,7 +152,7 @@ def test_a_container_with_labels_that_tell_nothing_is_replaced(labels):
     found = nc.existing(inspected(labels))
     assert (found.readable, found.fields, found.digest) == (False, {}, "")
     running = dataclasses.replace(found, status="running", exit_code=0)
-    assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of ours has labels that do not say how it was created"
+    assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of this collection has labels that do not say how it was created"
     assert [step.verb for step in nc.plan("started", running.name, running)] == ["stop", "remove", "create", "start"]
 
 
@@ -184,11 +184,14 @@ REPLACE = ["remove", "create", "start"]
         ("started", None, (), ["create", "start"], "no container"),
         ("started", current(), (), [], ""),
         ("started", current(), ("env.VLLM_X", "env.A"), ["stop", *REPLACE], "changed: env.A, env.VLLM_X"),
-        ("started", current("paused"), (), ["stop", *REPLACE], "container of ours was paused"),
-        ("started", current("exited", exit_code=1), (), REPLACE, "container of ours had exited with code 1"),
-        ("started", current("exited", exit_code=137, oom_killed=True), ("gpus",), REPLACE, "container of ours had exited with code 137, out of memory"),
-        ("started", current("created"), (), REPLACE, "container of ours was created but never started"),
-        ("started", current("dead"), (), REPLACE, "container of ours was dead"),
+        ("started", current("paused"), (), ["stop", *REPLACE], "container of this collection was paused"),
+        ("started", current("exited", exit_code=1), (), REPLACE, "container of this collection had exited with code 1"),
+        (
+            *("started", current("exited", exit_code=137, oom_killed=True), ("gpus",), REPLACE),
+            "container of this collection had exited with code 137, out of memory",
+        ),
+        ("started", current("created"), (), REPLACE, "container of this collection was created but never started"),
+        ("started", current("dead"), (), REPLACE, "container of this collection was dead"),
         ("stopped", None, (), [], ""),
         ("stopped", current(), (), ["stop"], "state stopped"),
         ("stopped", current("exited"), (), [], ""),

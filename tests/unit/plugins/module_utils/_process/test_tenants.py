@@ -183,7 +183,7 @@ def test_processes_that_may_not_be_asked_are_reported(tmp_path, monkeypatch):
     for entry in processes:
         opened(tmp_path, entry.pid)
     monkeypatch.setattr(tenants, "open_files", lambda _pid, root: denied(root))
-    monkeypatch.setattr(tenants, "read_whole", lambda path, _limit: denied(path))
+    monkeypatch.setattr(tenants, "read_bytes", lambda path, _limit: denied(path))
     found, (error,) = look(tmp_path, processes, listed)
     assert [(tenant["pid"], tenant["cuda"]) for tenant in found] == [(20, True), (10, None)]
     assert "2 processes" in error["error"] and "init (1)" in error["error"] and "become" in error["remedy"]

@@ -185,12 +185,12 @@ NONE = "gave no token in 15 s, 0 request(s) running or waiting: "
 @pytest.mark.parametrize(
     ("answer", "line", "endpoint", "word"),
     [
-        ({"progress": WAITED}, NONE + "unknown: no token and no progress for 15 s, which counts as stalled from 600 s on, log /l", False, "unknown"),
+        ({"progress": WAITED}, NONE + "unknown: no token and no progress for 15 s, which counts as stalled after 600 s, log /l", False, "unknown"),
         ({"progress": {**WAITED, "still_s": 601.0}}, NONE + "stalled: no progress for 601 s, log /l", False, "stalled"),
-        ({"progress": {**WAITED, "grew": None}, "requests_running": None}, "its metrics do not say whether it works, log /l", False, "unknown"),
-        ({"progress": {**WAITED, "grew": True}, "requests_running": 3}, "others' tokens flow or a prompt is being read, log /l", True, "busy"),
+        ({"progress": {**WAITED, "grew": None}, "requests_running": None}, "its metrics do not show whether it works, log /l", False, "unknown"),
+        ({"progress": {**WAITED, "grew": True}, "requests_running": 3}, "tokens of other requests flow or a prompt is being read, log /l", True, "busy"),
         ({"api": "starting", "stage": "loading weights", "shards": "1/2"}, "does not answer yet (loading weights 1/2), log /l", True, "starting"),
-        ({"api": "refused"}, NONE + "dead: its API was up, and its port refuses now, log /l", False, "dead"),
+        ({"api": "refused"}, NONE + "dead: its API was up, and its port refuses connections now, log /l", False, "dead"),
     ],
 )
 def test_an_engine_that_gives_no_token_is_not_said_to_run(answer: dict[str, t.Any], line: str, endpoint: bool, word: str) -> None:
