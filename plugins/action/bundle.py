@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.collection import collection_version
 
@@ -28,4 +29,4 @@ class ActionModule(NodeJob):
         return int(self._task.args.get("timeout") or content.TIMEOUT)
 
     def note(self) -> str:
-        return content.note_path(self._task.args.get("state_dir") or content.STATE_DIR, self._task.args.get("cluster_name") or "gb10")
+        return copy_job.note_path(self._task.args.get("state_dir") or content.STATE_DIR, content.KIND, self._task.args.get("cluster_name") or "gb10")

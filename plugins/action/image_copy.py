@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, pulling
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
@@ -38,4 +39,4 @@ class ActionModule(NodeJob):
         state_dir = self._task.args.get("state_dir") or image_copying.STATE_DIR
         if self._pulls:
             return pulling.note_path(state_dir, self._task.args["image"])
-        return image_copying.note_path(state_dir, self._task.args.get("cluster_name") or "gb10")
+        return copy_job.note_path(state_dir, image_copying.KIND, self._task.args.get("cluster_name") or "gb10")

@@ -36,7 +36,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.files import r
 from ansible_collections.gb10.cluster.plugins.module_utils._lease.record import OVER
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
-from ansible_collections.gb10.cluster.plugins.module_utils._systemd.transient import write_private
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import command
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit import time_limit
@@ -222,7 +222,7 @@ class ActionModule(ActionBase):
             key = self._key(one["cluster"]) if options["has_key"] else ""
             path = os.path.join(place, f"{one['cluster']}.key") if key else ""
             if key:
-                write_private(path, f"{key}\n")
+                write_whole(path, f"{key}\n".encode())
             service = command.Service(one["cluster"], reached_at(one["endpoint"], options["address"]), one["model"], path)
             check_answers(service, key)
             found.append(service)
@@ -268,7 +268,7 @@ class ActionModule(ActionBase):
             raise UnknownState(f"no unit says that {', '.join(missing)} serves, so where is not known", remedy=remedy, reason="no unit")
         listed = os.path.join(place, "services.json")
         told = {one.cluster: {"endpoint": one.endpoint, "model": one.model, "api_key_file": one.key_file} for one in services}
-        write_private(listed, f"{json.dumps(told, indent=1)}\n")
+        write_whole(listed, f"{json.dumps(told, indent=1)}\n".encode())
         keys = {f"key of {one.cluster}": required_text(one.key_file) for one in services if one.key_file}
         log = command.log_path(options["beside"], options["cluster_name"], time.gmtime())
         display.display(f"  (what {os.path.basename(options['command'][0])} prints is kept in {log})")

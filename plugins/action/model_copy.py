@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
@@ -24,4 +25,4 @@ class ActionModule(NodeJob):
         return int(self._task.args.get("timeout") or copying.TIMEOUT)
 
     def note(self) -> str:
-        return copying.note_path(self._task.args.get("state_dir") or copying.STATE_DIR, self._task.args.get("cluster_name") or "gb10")
+        return copy_job.note_path(self._task.args.get("state_dir") or copying.STATE_DIR, copying.KIND, self._task.args.get("cluster_name") or "gb10")

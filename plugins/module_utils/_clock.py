@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What time it is, and how records and people read it. This module util is PRIVATE to the collection."""
+"""The time, as records and people read it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def utc_text(seconds: float | None = None) -> str:
 
 
 def boot_seconds() -> float:
-    """Return the seconds since the boot, those of a suspended machine included: the clock of the kernel's clock ticks, which nobody can set."""
+    """Return the seconds since the boot, those of a suspended machine included: the clock of the kernel's clock ticks, which cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

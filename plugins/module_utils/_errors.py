@@ -14,7 +14,7 @@ import errno
 import os
 import typing as t
 
-#: How the kernel says that there is no room for what is written: on the disk, or for this account.
+#: The kernel's errors for a full disk or a full quota.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -26,7 +26,7 @@ def sentence(where: str, what: str, expected: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with what a person wrote, before it is shown anywhere.
+    """One problem in a person's input, before it is shown.
 
     ``where`` is the setting or the field. ``needed`` is ``expected`` as data, where it is more than a text; ``node`` is whom it
     concerns, where its maker knows.
@@ -47,9 +47,9 @@ class Problem:
 
 
 class ClusterError(Exception):
-    """Something stands in the way of what was asked.
+    """The request cannot be carried out.
 
-    The message says what, where, and measured against needed; ``where`` and ``expected`` are given apart where somebody else may have to
+    The message says what, where, and measured against needed; ``where`` and ``expected`` are separate where another layer may have to
     say them in other words. The remedy is the next thing to type or to do. ``details`` become keys of the failed result as they are.
     """
 
@@ -57,26 +57,22 @@ class ClusterError(Exception):
 
     def __init__(self, what: str, *, where: str = "", expected: str = "", remedy: str = "", reason: str = "", **details: t.Any) -> None:
         super().__init__(sentence(where, what, expected))
-        self.what = what
-        self.where = where
-        self.expected = expected
-        self.remedy = remedy
-        self.reason = reason
-        self.details = details
+        self.what, self.where, self.expected = what, where, expected
+        self.remedy, self.reason, self.details = remedy, reason, details
 
     def with_remedy(self) -> str:
-        """Return the message and what to do, for where only one text can be shown."""
+        """Return message and remedy as one text."""
         return f"{str(self).rstrip('.')}. Remedy: {self.remedy}" if self.remedy else str(self)
 
 
 class UnknownState(ClusterError):
-    """A tool is missing, hangs, or answers what nobody can parse: never a pass. Put the raw output in ``raw``."""
+    """A tool is missing, hangs, or prints output that cannot be parsed: never a pass. Put the raw output in ``raw``."""
 
     verdict = "unknown"
 
 
 class WaitTimeout(ClusterError):
-    """What was waited for did not happen in time; the message says for what, how long, and what was last seen."""
+    """An awaited event did not happen in time; the message names it, the seconds, and the last state."""
 
 
 def file_error(error: OSError, place: str, remedy: str, reason: str = "", what: str = "") -> ClusterError:

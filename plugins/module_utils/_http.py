@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 
 #: Most bytes of an answer, its headers included; metrics of a busy engine are some hundred KiB.
 ANSWER_LIMIT = 4 * 1024 * 1024
-#: Most characters of what is no HTTP that a message shows.
+#: Most characters that a message shows of an answer that is not HTTP.
 SHOWN = 200
 
 
@@ -33,16 +33,16 @@ class AnswerTooLarge(http.client.HTTPException):
 
 
 class Key(t.Protocol):
-    """A secret that not everybody may get who answers."""
+    """A secret that only some servers may get."""
 
     def headers(self, connected: socket.socket) -> t.Mapping[str, str]:
         """Return the headers with which it goes over a connection. Raises :class:`ClusterError` where it must not."""
 
 
 class Answer(t.NamedTuple):
-    """What came back: ``status`` is None when nobody answered or it was no HTTP. ``error`` says why, or why the body is not complete.
+    """An answer: ``status`` is None when no answer came or it was not HTTP. ``error`` is the reason, or why the body is not complete.
 
-    ``silent``: nobody answered at all, rather than something that could not be understood.
+    ``silent``: no answer came at all, rather than one that could not be understood.
     """
 
     status: int | None
@@ -57,11 +57,10 @@ class Answer(t.NamedTuple):
 
 
 class _Stream(io.RawIOBase):
-    """What is received on a connection, up to its limit and deadline."""
+    """The bytes received on a connection, up to its limit and deadline."""
 
     def __init__(self, connection: Connection, sock: socket.socket) -> None:
-        self._connection = connection
-        self._sock = sock
+        self._connection, self._sock = connection, sock
         # Keeps the socket open when the connection is closed before its answer is read, as the standard library does.
         self._received = sock.makefile("rb", buffering=0)
 
@@ -85,8 +84,7 @@ class _Socket:
     """A socket as :mod:`http.client` uses one."""
 
     def __init__(self, connection: Connection, sock: socket.socket) -> None:
-        self._connection = connection
-        self._sock = sock
+        self._connection, self._sock = connection, sock
 
     def sendall(self, content: t.Any) -> None:
         self._sock.settimeout(self._connection.seconds_left())
@@ -111,8 +109,7 @@ class Connection(http.client.HTTPConnection):
         self._connect = connect
         self._connected: socket.socket | None = None
         self._deadline = time.monotonic() + timeout
-        self.limit = limit
-        self.received = 0
+        self.limit, self.received = limit, 0
 
     def connect(self) -> None:
         self._connected = self._connect(self.seconds_left())
@@ -123,7 +120,7 @@ class Connection(http.client.HTTPConnection):
         if not key:
             return {}
         self.connect()
-        # What was looked at is what is used: no other connection is made in its place.
+        # The checked connection is the one in use: no other is made in its place.
         self.auto_open = 0
         return key.headers(self._connected)
 
@@ -141,7 +138,7 @@ def base_url(address: str, port: int) -> str:
 
 
 def trusting(ca_file: str = "") -> ssl.SSLContext:
-    """Return what certificates are verified by: what the system trusts, and the authorities in a file. Raises OSError when that cannot be read."""
+    """Return the context that verifies certificates: the system's authorities, and those in a file. Raises OSError when that cannot be read."""
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(cafile=ca_file)
@@ -149,7 +146,7 @@ def trusting(ca_file: str = "") -> ssl.SSLContext:
 
 
 def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT, tls: ssl.SSLContext | None = None) -> Connection:
-    """Return a connection to the server of ``url``. With https its certificate is verified, by ``tls`` or else by what the system trusts."""
+    """Return a connection to the server of ``url``. With https its certificate is verified, by ``tls`` or else by the system's authorities."""
     parts = urllib.parse.urlsplit(url)
     host, is_https = parts.hostname or "", parts.scheme == "https"
     where = host, parts.port or (443 if is_https else 80)
@@ -191,7 +188,7 @@ def ask(
     tls: ssl.SSLContext | None = None,
     key: Key | None = None,
 ) -> Answer:
-    """Ask ``url`` and return what came back within ``timeout`` seconds, all in all. Never raises. Without its ``key`` nothing is asked."""
+    """Ask ``url`` and return the answer within ``timeout`` seconds in total. Never raises. Without its ``key`` nothing is asked."""
     content = bytearray()
     status: int | None = None
     error, silent = "", False

@@ -54,7 +54,7 @@ def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any
 
 
 def _worked(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return the result of ``work``. A disk that is full is no crash, whatever was to be written."""
+    """Return the result of ``work``. A full disk is not a crash, whatever was to be written."""
     try:
         return work(module)
     except OSError as error:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Removes secrets from what leaves a node. This module util is PRIVATE to the collection.
+"""Removes secrets from all data that leaves a node. This module util is PRIVATE to the collection.
 
-Every pattern takes time in proportion to the text: no repetition stands within another, and one at a pattern's beginning starts only where a name starts.
+Every pattern takes time in proportion to the text: no repetition is within another, and one at a pattern's beginning starts only where a name starts.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ HIDDEN = "<secret>"
 #: How every such text begins; the ones of known secrets have a name.
 HIDDEN_START = "<secret"
 
-#: How the name of a variable, an option or a key ends that holds a secret, or several. Several tokens are mostly a number, so those of one kind count.
+#: The end of the name of a variable, an option or a key with a secret, or several. Several tokens are mostly a number, so those of one kind count.
 #: The first look is for speed alone.
 _SECRET_END = (
     r"(?=[abcekpst])(?:(?:token(?:s(?:(?<=hf[_-]tokens)|(?<=(?:api|bot)[_-]tokens)|(?<=auth[_-]tokens)|(?<=(?:access|bearer|secret|github|gitlab)[_-]tokens)"
     r"|(?<=refresh[_-]tokens)))?|api[_-]?keys?|secrets?"
     r"|(?:secret|access|private|account|signing|encryption|auth)[_-]?keys?|passw(?:or)?ds?|passphrases?|credentials?)"
-    # One of several, or what says again that it is the secret itself.
+    # One of several, or a word for the secret itself.
     r"(?:[_-](?:value|text|string|plain|raw|b64|base64|old|new|\d{1,2})|\d{1,2})?"
     r"|(?<=[_-])pass|(?<=SSH)(?-i:PASS)|(?<=DB)(?-i:PASS)|(?<=_)pwd|(?<=[_-])pat|cookies?|(?<=_)(?-i:KEY)|(?<=--)(?:key|auth|bearer)|(?<=2-)bearer)"
 )
@@ -56,27 +56,27 @@ _PASSWORD = re.compile(r"(?i)pass(?:w(?:or)?d|phrase)s?$")
 #: A word with letters and digits that is neither a path nor a number with its unit.
 _LOOKS_SECRET = re.compile(r"(?=[^\d\s]*\d)(?=[^A-Za-z\s]*[A-Za-z])(?!\d+(?:\.\d+)?[A-Za-z%/]*$)[\w+=][\w.+/=~:-]{7,}")
 
-#: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password, and sudo's word that nobody is asked.
+#: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password, and sudo's word for no password.
 _HARMLESS_NAME = re.compile(
     r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think(?:_start|_end)?|stop|first|output|next|per)_token"
     r"(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-|^nopasswd$)"
 )
 
-#: Values that say that there is none, or none here.
+#: Values that mean no secret.
 _NO_VALUE = ("none", "null", "true", "false", "[", "{")
-#: How values begin that say where a secret comes from.
+#: The beginnings of values that refer to a secret elsewhere.
 _ELSEWHERE = ("{{", "${", "$(")
-#: Where containers have the files with their secrets. A path there is no secret.
+#: Where containers have the files with their secrets. A path there is not a secret.
 _MOUNTED = "/run/secrets/"
 
 #: A slash of an address, also where that is within JSON or within another address, and the rest of its path.
 _SLASH = r"(?:\\{0,3}/|%2F)"
 _PATH = r"(?:[\w%.~@+-]|\\{0,3}/)+"
 
-#: How a header says what kind of secret follows.
+#: The words of a header for the kind of secret that follows.
 _SCHEME = r"(?:basic|bearer|digest|negotiate|token|api-?key|key|ntlm)"
 
-#: Secrets that show what they are, whatever stands around them. What stands before a secret is kept.
+#: Secrets that show what they are, whatever surrounds them. The text before a secret is kept.
 _SHAPES = (
     re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
     # In JSON, a line's beginning follows the letter of an escaped line break.
@@ -89,9 +89,9 @@ _SHAPES = (
     # A token of three parts in base64, the first of which begins with {".
     re.compile(r"(?P<kept>(?:(?<![\w-])|(?<=\\[nrt]))eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
     re.compile(r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)(?:(?!-----)[^\"'<>])+"),
-    # User and password within an address; a token may stand in place of either.
+    # User and password within an address; a token may replace either.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>]+(?=@)"),
-    # The same with a password that nobody encoded, so that it holds what ends a host: behind a colon that no port follows, up to the last @.
+    # The same with a password that was not encoded, so that it contains signs that end a host: behind a colon that no port follows, up to the last @.
     # A password that begins as a port does, and a token with a slash, cannot be distinguished from a port or a path with an @.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>@:\[]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s\"'<>])+(?=@)"),
     re.compile(
@@ -111,7 +111,7 @@ _SHAPES = (
 #: The port of an address.
 _PORT = r"(?:(?::|%3A)\d{1,5})?"
 
-#: Addresses of webhooks, which are a secret themselves: whoever has one writes there. Each has the word.
+#: Addresses of webhooks, which are a secret themselves: its owner may write there. Each has the word.
 _HOOK = "hook"
 _WEBHOOK = re.compile(
     rf"(?i)(?P<kept>hooks\.slack(?:-gov)?\.com{_PORT}{_SLASH}(?:services|workflows|triggers){_SLASH}"
@@ -120,7 +120,7 @@ _WEBHOOK = re.compile(
     rf"|{_SLASH}hooks{_SLASH}(?=[a-z0-9]{{26}}(?![a-z0-9]))){_PATH}"
 )
 
-#: A name, and what stands between it and its value: an assignment, the end of a quoted key or option, a colon, or the blank after an option.
+#: A name, and the text between it and its value: an assignment, the end of a quoted key or option, a colon, or the blank after an option.
 _NAMED = re.compile(
     rf"(?im)(?<![\w.-])(?P<name>[\w.-]*{_SECRET_END})"
     r"(?:(?P<assigned>[ \t]{0,8}=(?!=)[ \t]{0,8}|%3D)|\\{0,3}[\"'](?:(?P<key>\s{0,8}:\s{0,8})|(?P<listed>,\s{0,8}))"
@@ -128,7 +128,7 @@ _NAMED = re.compile(
 )
 #: What follows the last word of a part of a sentence.
 _PART_END = re.compile(r"[ \t]{0,64}(?:[,;.]|$)", re.MULTILINE)
-#: What stands before a name at the beginning of a line, and behind a value of one word; how many characters are looked at before a name, and of a value
+#: The text before a name at the beginning of a line, and behind a value of one word; how many characters are looked at before a name, and of a value
 #: that may be none.
 _INDENT, _LINE_END, _BEFORE, _LONGEST = " \t-", re.compile(r"\S*[ \t]{0,64}(?:#[^\n]*)?$", re.MULTILINE), 64, 512
 #: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word. Several may be a mapping.
@@ -145,7 +145,7 @@ _TAKES_SEVERAL = re.compile(r"(?i)^--api[_-]key$")
 
 
 class _Option(t.NamedTuple):
-    """Options of a program whose value is a secret: how they begin, and whether a user and a colon stand before it. ``glued``: it is the same word."""
+    """Options of a program whose value is a secret: how they begin, and whether a user and a colon precede it. ``glued``: it is the same word."""
 
     begins: re.Pattern[str]
     login: bool = False
@@ -166,11 +166,11 @@ _PROGRAMS = {
     "login": _Option(re.compile(r"-p")),
     **dict.fromkeys(("ssh", "scp", "sftp", "rsync"), None),
 }
-#: A command's end, one of these programs, and the beginning of an option. A command goes on behind a backslash, and a printed list behind a comma.
+#: A command's end, one of these programs, and the beginning of an option. A command continues after a backslash, and a printed list behind a comma.
 _COMMAND = re.compile(
     rf"(?P<end>(?<![\\,])\n|[;|]|&&)|(?<![\w-])(?P<program>{'|'.join(sorted(_PROGRAMS, key=len, reverse=True))})(?![\w-])|(?<![^\s\"'])(?P<option>-)(?=[\w-])"
 )
-#: What stands between an option and its value, and the value: to the end of its quotes, or one word.
+#: The text between an option and its value, and the value: to the end of its quotes, or one word.
 _BETWEEN = re.compile(r"=?\\{0,3}[\"']?,?\s{0,40}\\{0,3}(?P<quote>[\"'])?")
 _GLUED = re.compile(r"=?(?P<quote>[\"'])?")
 _TO_QUOTE = re.compile(r"(?:(?!\\{0,3}[\"'])[^\n])+")
@@ -183,8 +183,7 @@ _TO_BLANK = re.compile(r"[^\s\"'\\;|]+")
 def check_readable(directory: str) -> None:
     """Raise :class:`ClusterError` when a directory with secrets exists and not all in it can be read: then no log may leave the node."""
     try:
-        for name in os.listdir(directory):
-            path = os.path.join(directory, name)
+        for path in (os.path.join(directory, name) for name in os.listdir(directory)):
             if os.path.isfile(path):
                 read_secret(path)
     except FileNotFoundError:
@@ -224,7 +223,7 @@ def secrets_of(params: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def spellings(value: str) -> set[str]:
-    """Return a known secret as it may stand in a text: plain, in JSON (once and twice), in Python, in an address."""
+    """Return a known secret as it may appear in a text: plain, in JSON (once and twice), in Python, in an address."""
     escaped = json.dumps(value)[1:-1]
     in_address = {urllib.parse.quote(value), urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
     return {value, escaped, json.dumps(escaped)[1:-1], repr(value)[1:-1], *in_address}
@@ -273,7 +272,7 @@ def _secret_part(option: _Option, value: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """Return a text without the values that stand after the name of a secret."""
+    """Return a text without the values after the name of a secret."""
     parts: list[str] = []
     done = 0
     for match in _NAMED.finditer(text):
@@ -322,13 +321,13 @@ def _fits(name: str, value: str) -> bool:
 
 
 def _before(text: str, match: re.Match[str]) -> str:
-    """Return what stands before a name in its line, as far as it is looked at."""
+    """Return the text before a name in its line, as far as it is read."""
     since = max(0, match.start() - _BEFORE)
     return text[max(since, text.rfind("\n", since, match.start()) + 1):match.start()]
 
 
 def _stands_behind(text: str, before: str, name: str, value: re.Match[str], secret: str) -> bool:
-    """Return whether what stands behind a name and a colon is a secret: in YAML, in a mapping in braces, or in words, where it has to look like one."""
+    """Return whether the text after a name and a colon is a secret: in YAML, in a mapping in braces, or in words, where it has to look like one."""
     is_quoted = value["quote"] is not None
     if not secret or secret.startswith(_ELSEWHERE):
         return False

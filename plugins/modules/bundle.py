@@ -322,7 +322,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_tex
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone, no_space
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone, lock_path, note_path, require_space
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk, nearest_existing
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_identity, image_loading, images
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
@@ -375,10 +375,9 @@ def require_room(parts: t.Sequence[tuple[str, int, int]]) -> None:
         needed.setdefault(os.stat(nearest_existing(one[0])).st_dev, []).append(one)
     for each in needed.values():
         path, size, floor = each[0][0], sum(one[1] for one in each), max(one[2] for one in each)
-        free = disk(path)["free_bytes"]
-        if size and free - size < floor:
+        if size:
             remedy = "Take a larger disk, or see what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
-            raise no_space(path, free, size, round(floor / GIB), "for the bundle, or what comes from it,", remedy)
+            require_space(path, disk(path)["free_bytes"], size, round(floor / GIB), "for the bundle, or what comes from it,", remedy)
 
 
 def result(module: AnsibleModule, began: float, written: t.Sequence[str], size: int, **more: t.Any) -> Result:
@@ -596,7 +595,7 @@ def imported(module: AnsibleModule, note: Note) -> Result:
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
         hub = os.path.join(params["hf_home"], "hub")
         with contextlib.ExitStack() as stack:
-            stack.enter_context(alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note, "this cache", ""))
+            stack.enter_context(alone(lock_path(params["state_dir"], copying.KIND, hub), params["timeout"], note, "this cache", ""))
             stack.enter_context(alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""))
             # Another copy may have brought some of it meanwhile.
             lacks = lacks_of(params, about, seen)
@@ -669,12 +668,13 @@ def work(module: AnsibleModule) -> Result:
     wrong = [one["repo"] for one in params["repositories"] if not model_files.is_directory(one["repo"]) and one["repo"].count("/") != 1]
     if wrong:
         raise ClusterError(f"repositories: {wrong[0]!r} is neither ORG/NAME nor a directory", remedy="Correct the profile.", reason="input")
-    note = Note(content.note_path(params["state_dir"], params["cluster_name"]))
+    note = Note(note_path(params["state_dir"], content.KIND, params["cluster_name"]))
     act_of = {"exported": exported, "imported": imported, "verified": verified}[params["state"]]
     try:
         if module.check_mode or params["state"] == "verified":
             return act_of(module, note)
-        with alone(content.lock_path(params["state_dir"], params["path"]), params["timeout"], note, "this bundle", ": it goes on with what is whole"):
+        lock = lock_path(params["state_dir"], content.KIND, params["path"])
+        with alone(lock, params["timeout"], note, "this bundle", ": it continues with the remaining files"):
             return act_of(module, note)
     except OSError as error:
         raise programs.failed("The module", str(error), str(error.filename or params["path"])) from error

@@ -295,8 +295,8 @@ def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
     why = "left by a copy that was interrupted, or one that runs now"
     found = [prune.Candidate("copy", unit, (unit, place), 0, 0, why) for unit, place in units.items() if transient.left(unit, place)]
     hub = os.path.join(params["hf_home"] or "", "hub")
-    for path, size in copy_target.left(hub).items() if params["hf_home"] else ():
-        age = prune.age_of(copy_target.written(hub, path), now)
+    for path, (size, written) in copy_target.left(hub).items() if params["hf_home"] else ():
+        age = prune.age_of(written, now)
         if age >= prune.SECONDS_PER_DAY:
             found.append(prune.Candidate("partial", path, (path,), age, size, "fetched by a copy that did not end"))
     return found

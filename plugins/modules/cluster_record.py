@@ -277,7 +277,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._records import climb
 Params = dict[str, t.Any]
 Result = dict[str, t.Any]
 
-#: The options of each record, by the option of the module that chooses it. A climb's are judged by :func:`climbs.wrong`.
+#: The options of each record, by the option of the module that chooses it. A climb's are judged by :func:`climbs.problem_of`.
 OPTIONS: dict[str, dict[str, t.Any]] = {
     "start": {
         "profile": {"type": "str", "required": True},
@@ -348,7 +348,7 @@ def record_start(params: Params, check_mode: bool) -> Result:
     if earlier := next((start for start in known if start["run_id"] == record["run_id"]), None):
         return {"msg": "this start is recorded already", "reason": "recorded already", "path": path, "record": earlier}
     if not check_mode:
-        starts.FILE.write(path, starts.with_start(known, record))
+        starts.FILE.write(path, starts.FILE.with_new(known, record))
     took = record["before_mb"] - record["steady_mb"]
     return {"msg": f"the start took {took} MiB, {record['before_mb'] - record['lowest_mb']} at its peak", "path": path, "record": record}
 
@@ -359,7 +359,7 @@ def record_proof(params: Params, check_mode: bool) -> Result:
     known = proofs.FILE.read(path)
     record = {"run_id": params["run_id"], "failed": failed, "recorded_at": utc_text()}
     if not check_mode:
-        proofs.FILE.write(path, proofs.with_proof(known, record))
+        proofs.FILE.write(path, proofs.FILE.with_new(known, record))
     what = f"failed {', '.join(failed)}" if failed else "passed its proof"
     return {"msg": f"run {params['run_id']} {what}", "path": path, "record": record}
 
@@ -367,7 +367,7 @@ def record_proof(params: Params, check_mode: bool) -> Result:
 def record_climb(params: Params, check_mode: bool) -> Result:
     """Record a climb of the ladder. Raises :class:`ClusterError` for one that lacks something."""
     climb = params["climb"]
-    if problem := climbs.wrong(climb):
+    if problem := climbs.problem_of(climb):
         raise ClusterError(f"climb: {problem}", remedy="Pass the climb as bench --tags ladder makes it.", reason="input")
     path = climbs.FILE.path_of(params["state_dir"], params["cluster_name"])
     known = climbs.FILE.read(path)

@@ -436,7 +436,7 @@ findings:
       message: GPU process 4711 (VLLM::EngineCore) is gone, and the driver still counts 52310 MiB as its own
       measured: ghost
       needed: live
-      remedy: Reboot this node when nobody uses it.
+      remedy: Reboot this node when it is idle.
       source: nvidia-smi and /proc
 raw:
   description: The output of the driver's tool if it was not usable.

@@ -89,7 +89,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi, NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, Rate
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note, Rate, note_path
 from ansible_collections.gb10.cluster.plugins.module_utils._model import downloading
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
@@ -151,7 +151,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     require_least(params, {"timeout": 1})
     api, container = EngineApi(params["docker_socket"], params["docker_timeout"]), params["container"]
     what = " and ".join(params["repositories"])
-    note = Note(downloading.note_path(params["state_dir"], params["cluster_name"]))
+    note = Note(note_path(params["state_dir"], downloading.KIND, params["cluster_name"]))
     try:
         state = wait(api, container, params["timeout"], note)
         answer = outcome(state, api.logs(container, tail=50))

@@ -269,12 +269,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import EngineApi
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import FULL, ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Note, alone, note_path
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, image_loading, registry_pull
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
-from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
+from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Route
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
@@ -287,7 +287,7 @@ Result = dict[str, t.Any]
 
 
 def engine_of(params: dict[str, t.Any]) -> EngineApi:
-    """Return the way to this node's engine."""
+    """Return a client of this node's engine."""
     return EngineApi(params["docker_socket"], params["docker_timeout"])
 
 
@@ -329,14 +329,14 @@ def copied(module: AnsibleModule) -> Result:
         return result_of(offer, lacking.layers, lacking.size, 0.0, before, "would be copied")
     if not params["source"] or not (params["secret"] or "").strip():
         raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that gives the image says them.", reason="input")
-    way = Way(params["address"], params["source"], params["port"], params["secret"].strip())
-    note = Note(image_copying.note_path(params["state_dir"], params["cluster_name"]))
+    route = Route(params["address"], params["source"], params["port"], params["secret"].strip())
+    note = Note(note_path(params["state_dir"], image_copying.KIND, params["cluster_name"]))
     try:
         with alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""):
             # Another copy may have brought some of it meanwhile.
             lacking = with_space(api, offer, params["disk_floor_gib"])
             began = time.monotonic()
-            came = image_copying.fetch(api, way, offer, lacking, params["timeout"], note) if lacking.images else 0
+            came = image_copying.fetch(api, route, offer, lacking, params["timeout"], note) if lacking.images else 0
             seconds = time.monotonic() - began
     finally:
         note.remove()
@@ -350,7 +350,7 @@ def with_space(api: EngineApi, offer: dict[str, t.Any], floor_gib: int) -> image
     image_copying.require_store(info, offer)
     free = disk(root)["free_bytes"]
     lacking = image_copying.lacks(api, offer, max(0, free - floor_gib * GIB))
-    image_loading.require_space(free, image_loading.TIMES[offer["store"]] * lacking.size, floor_gib, root)
+    image_loading.require_space(root, free, image_loading.TIMES[offer["store"]] * lacking.size, floor_gib)
     return lacking
 
 
@@ -405,7 +405,7 @@ def work(module: AnsibleModule) -> Result:
         said = {"verdict": "warn", "msg": str(error), "remedy": error.remedy, "reason": error.reason}
         return {**NOTHING, **said, "changed": False, "able": False, "offer": {}, "secret_file": "", "layers_sent": 0, "seconds": 0.0}
     except OSError as error:
-        full = image_copying.is_full(error)
+        full = error.errno in FULL
         remedy = "Free some, see docker system df, and run again." if full else "Run the task with become: true."
         raise ClusterError(f"{error.filename or params['state_dir']}: {error.strerror}", remedy=remedy, reason="disk full" if full else "permission") from error
 

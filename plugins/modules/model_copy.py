@@ -259,13 +259,15 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, owners
 from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_source, copy_stage, copy_target, copying, model_files
-from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Way
+from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Route
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
+from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
 Params = dict[str, t.Any]
 Result = dict[str, t.Any]
@@ -286,7 +288,7 @@ def listed(params: Params, repository: dict[str, t.Any]) -> dict[str, t.Any]:
         what = f"there is no {repository['repo']} (revision {repository['revision'] or 'main'}) in {params['hf_home']}, so nothing to copy"
         raise ClusterError(what, remedy="Run the play with --tags model, which downloads it on one node first.", reason="absent")
     asked = repository["revision"] or "main"
-    ref = "" if copying.is_commit(asked) else asked
+    ref = "" if model_files.is_commit(asked) else asked
     entries = copying.listing(place.repo_path, place.revision, ref)
     return {"repo": repository["repo"], "revision": place.revision, "ref": ref, "entries": copying.rows(entries)}
 
@@ -314,7 +316,7 @@ def served(module: AnsibleModule) -> Result:
     listing = [listed(params, repository) for repository in each.values()]
     total = sum(row["size"] for one in listing for row in one["entries"])
     result = {"changed": True, "listing": listing, "bytes": total, "secret_file": "", "able": True}
-    copy_source.require_address(params["address"])
+    transient.require_address(params["address"])
     if not module.check_mode:
         result["secret_file"] = copy_source.start(params["cluster_name"], order(params, listing), params["timeout"])
     unit = copying.unit_name(params["cluster_name"])
@@ -345,18 +347,18 @@ def wanted(params: Params) -> list[copy_stage.Repository]:
     return found
 
 
-def way_of(params: Params) -> Way:
+def route_of(params: Params) -> Route:
     """Return how the source is reached."""
     secret = (params["secret"] or "").strip()
     if not secret or not params["source"]:
         raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that serves says them.", reason="input")
-    return Way(params["address"], params["source"], params["port"], secret)
+    return Route(params["address"], params["source"], params["port"], secret)
 
 
-def act(params: Params, found: list[copy_stage.Repository], until: float, note: Note, given: copy_target.Given | None) -> float:
+def act(params: Params, found: list[copy_stage.Repository], until: float, note: Note, given: copy_target.Forward | None) -> float:
     """Fetch it, give the files their names, and return the seconds that fetching took."""
     began, owner = time.monotonic(), owners.owner_of(params["hf_home"])
-    copy_target.fetch(found, copying.numbered(params["listing"]), way_of(params), params["streams"], until, owner, note, given)
+    copy_target.fetch(found, copying.numbered(params["listing"]), route_of(params), params["streams"], until, owner, note, given)
     seconds = time.monotonic() - began
     with owners.acting_as(owner):
         for one in found:
@@ -378,13 +380,13 @@ def look(params: Params) -> tuple[list[copy_stage.Repository], int]:
 def copied(module: AnsibleModule) -> Result:
     params = module.params
     until = time.monotonic() + params["timeout"]
-    note = Note(copying.note_path(params["state_dir"], params["cluster_name"]))
+    note = Note(copy_job.note_path(params["state_dir"], copying.KIND, params["cluster_name"]))
     found, before = look(params)
     result = told(found, 0, 0.0, module.check_mode)
     clients = params["clients"] or []
     if not found and (module.check_mode or not clients):
         return result
-    copy_source.require_address(params["address"], params["port"] if clients and not module.check_mode else 0)
+    transient.require_address(params["address"], params["port"] if clients and not module.check_mode else 0, "gb10_copy_port")
     hub = hub_of(params)
     if module.check_mode:
         require_space(params, found, before)
@@ -394,9 +396,11 @@ def copied(module: AnsibleModule) -> Result:
         with contextlib.ExitStack() as stack:
             given, server = None, None
             if clients:
-                given = copy_target.Given(hub, params["listing"])
-                server = stack.enter_context(copy_target.giving_on(given, params["address"], params["port"], way_of(params).secret, clients, params["streams"]))
-            with copy_stage.alone(copying.lock_path(params["state_dir"], hub), params["timeout"], note):
+                given = copy_target.Forward(hub, params["listing"])
+                where = (params["address"], params["port"], route_of(params).secret, clients, params["streams"])
+                server = stack.enter_context(copy_target.forwarding(given, *where))
+            lock = copy_job.lock_path(params["state_dir"], copying.KIND, hub)
+            with copy_job.alone(lock, params["timeout"], note, "this cache", ": it continues with the remaining blocks"):
                 # Another copy may have done it meanwhile.
                 found, before = look(params)
                 require_space(params, found, before)
@@ -405,7 +409,7 @@ def copied(module: AnsibleModule) -> Result:
                 elif given:
                     given.begin([])
             if server:
-                copy_target.see_off(server, until, note)
+                copy_target.wait_for_clients(server, until, note)
     finally:
         note.remove()
     files = [os.path.join(one.path, entry.path) for one in found for entry in one.lack.files]
@@ -416,7 +420,8 @@ def copied(module: AnsibleModule) -> Result:
 def require_space(params: Params, found: list[copy_stage.Repository], before: int) -> None:
     """Raise :class:`ClusterError` when the disk has not room for what is missing."""
     hub = hub_of(params)
-    copying.require_space(copy_stage.free_bytes(hub), sum(one.lack.size for one in found) - before, params["disk_floor_gib"], hub)
+    remedy = "See what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
+    copy_job.require_space(hub, disk(hub)["free_bytes"], sum(one.lack.size for one in found) - before, params["disk_floor_gib"], "for the copy", remedy)
 
 
 def told(found: list[copy_stage.Repository], before: int, seconds: float, would: bool) -> Result:
@@ -425,7 +430,7 @@ def told(found: list[copy_stage.Repository], before: int, seconds: float, would:
     rate = f" in {seconds:.1f} s, {(total - before) / 1e6 / seconds:.0f} MB/s" if seconds else ""
     done = "would be copied" if would else "copied and compared"
     names = [f"copy {one.repo}: {len(one.lack.files)} file(s), {one.lack.size} bytes" for one in found]
-    listing = {one.repo: [entry.path for entry in [*one.lack.files, *one.lack.links, *one.lack.refs]] for one in found}
+    listing = {one.repo: [entry.path for entry in one.lack.entries] for one in found}
     return {
         "changed": bool(found),
         "able": True,
@@ -435,7 +440,7 @@ def told(found: list[copy_stage.Repository], before: int, seconds: float, would:
         "seconds": round(seconds, 1),
         "cached_bytes": 0,
         "left_bytes": 0,
-        "msg": f"{total / copying.GIB:.1f} GiB {done}{rate}" if found else "all of it is here",
+        "msg": f"{total / copy_job.GIB:.1f} GiB {done}{rate}" if found else "all of it is here",
         "reason": "this node lacks it" if found else "names and sizes are those of the source",
         "actions": names,
         "diff": {"before": {}, "after": listing},
@@ -447,11 +452,12 @@ def told(found: list[copy_stage.Repository], before: int, seconds: float, would:
 
 def stopped(module: AnsibleModule) -> Result:
     params = module.params
-    running, partial = copy_source.left(params["cluster_name"]), copy_target.left(hub_of(params))
+    unit, place = copying.unit_name(params["cluster_name"]), copy_source.run_dir(params["cluster_name"])
+    running, partial = transient.left(unit, place), {path: size for path, (size, _written) in copy_target.left(hub_of(params)).items()}
     cached = {"cached_bytes": 0, "left_bytes": 0}
     if not module.check_mode:
         if running:
-            copy_source.stop(params["cluster_name"])
+            transient.stop(unit, place)
         given = [(model_files.repo_directory(one["repo"]), row["path"]) for one in params["listing"] or [] for row in one["entries"]]
         files = [os.path.join(hub_of(params), *names) for names in given]
         with owners.acting_as(owners.owner_of(params["hf_home"])):

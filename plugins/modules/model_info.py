@@ -421,7 +421,7 @@ def look(module: AnsibleModule, repository: Repository) -> Seen:
         findings.append(finding("model.private", platform.node(), "warn", message, remedy=remedy, source=private))
     seen = Seen(repository, place, problems, shards, facts, incomplete, findings)
     unchanged = not incomplete and not any(problem.id == "model.code_changed" for problem in code)
-    if note and (noted is None or not noted.all) and seen.complete and unchanged and not module.check_mode:
+    if note and noted is None and seen.complete and unchanged and not module.check_mode:
         try:
             model_code.write_note(note, model_code.code_ids(hub_path or "", repository["side_files"]))
         except OSError as error:
@@ -467,7 +467,7 @@ def compare(module: AnsibleModule, all_seen: list[Seen]) -> tuple[digests.Read, 
     noted = {root: manifest.read(note) for root, note in notes.items()}
     if params["verify"] == "full":
         read = digests.verify(roots, noted)
-        found = [(problem, read.names[problem]) for problem in read.problems]
+        found = list(read.problems.items())
     else:
         read = digests.Read()
         found = [(problem, roots[root]) for root, files in noted.items() for problem in digests.rewritten(root, files)]

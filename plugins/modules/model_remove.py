@@ -110,7 +110,7 @@ findings:
       message: "org/name@0123456789abcdef0123456789abcdef01234567 is in use: vllm serve org/name (pid 4711)"
       measured: null
       needed: null
-      remedy: End what uses it, or have another profile served, then ask again.
+      remedy: Stop its user, or serve another profile, then ask again.
       source: /home/spark/.cache/huggingface/hub/models--org--name
 """
 

@@ -431,7 +431,7 @@ def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
 KEPT: dict[str, t.Callable[[str, str], dict[str, t.Any]]] = {
     "protection": lambda state_dir, _cluster: protection.summary(state_dir),
     "last_start": starts.last,
-    "last_proof": proofs.last,
+    "last_proof": proofs.FILE.last,
     "ladder": climbs_of,
 }
 #: Units that a result has by a name of their own, too.

@@ -191,14 +191,6 @@ def engine(one: glance.Glance, boot: str) -> dict[str, t.Any]:
     return shown
 
 
-def hidden(params: Params) -> list[str]:
-    """Return why engines are not seen that have a unit."""
-    return [
-        f"the unit of cluster {cluster} is of an older version, and shows what it does to root alone until a bring-up of {cluster} renews it"
-        for cluster in glance.hidden(params["state_dir"], params["roots"]["etc_root"])
-    ]
-
-
 def sweep(params: Params) -> dict[str, t.Any]:
     state = sweep_files.read_state(sweep_files.folder_of(params["state_dir"]))
     return sweep_files.shown(state) if state else {}
@@ -255,7 +247,6 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
     boot = seen(lambda: boot_id(params["roots"]["proc_root"]), "")
     found = {want: seen(lambda read=read: read(params, boot), otherwise) for want, (read, otherwise) in WANTS.items() if want in params["want"]}
-    errors += seen(lambda: hidden(params), []) if "engines" in found else []
     return {**found, "errors": errors, "msg": "; ".join(errors) or f"read: {', '.join(found)}"}
 
 

@@ -126,7 +126,7 @@ def test_an_engine_with_somebody_elses_request_is_left_alone(lab: Lab, live_clus
         finally:
             somebody.communicate(timeout=60)
     assert refused.rc != 0 and ("bench", "Measure case by case") not in refused.tasks()
-    assert re.search(r"it has 1 request\(s\), running or waiting", refused.said) and "repeat when nobody uses the engine" in refused.said
+    assert re.search(r"it has 1 request\(s\), running or waiting", refused.said) and "repeat while the engine is idle" in refused.said
 
 
 def test_workloads_are_measured_by_a_client_on_another_host(lab: Lab, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_copy_that_is_killed_goes_on_and_a_flipped_byte_is_found(lab: Lab, big
     assert f"{WORKER}: copying " in cut.said
     assert not lab.run(WORKER, "ls", f"{BASE}/snapshots", check=False) and leavings(lab, HEAD) == ""
     status = lab.play("status")
-    assert f"of a copy that did not end in {STAGE}" in status.said
+    assert f"of an unfinished copy in {STAGE}" in status.said
 
     done = model(lab, big)
     assert done.rc == 0, done.failures
@@ -170,7 +170,7 @@ def test_what_stands_in_the_way_is_named_and_stays(lab: Lab, big: dict[str, t.An
     lab.run(HEAD, "mv", "/usr/bin/systemd-run", "/usr/bin/systemd-run.away")
     try:
         without = model(lab, big, gb10_model_copy="required")
-        assert without.rc != 0 and "there is no systemd-run on this node" in without.said and "download by itself" in without.said
+        assert without.rc != 0 and "there is no systemd-run on this node" in without.said and "each node downloads the model" in without.said
         preferred = model(lab, big, gb10_model_copy="preferred")
         assert preferred.rc != 0 and "downloads by itself" in preferred.said and "model.absent" in preferred.said
     finally:

@@ -150,7 +150,7 @@ def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> N
     gone = lab.play("protect", tags="guard", gb10_guard="absent")
     assert gone.rc == 0 and set(gone.changed) == {HEAD, WORKER}, gone.failures
     assert records(lab, HEAD)[-1]["e"] == "stop"
-    assert "its ring is left" in lab.play("status").said
+    assert "its ring remains" in lab.play("status").said
     assert lab.play("protect", tags="guard", gb10_guard="absent").changed == {}
     forgotten = lab.play("protect", tags="guard", gb10_guard="absent", gb10_guard_forget=True)
     assert forgotten.rc == 0 and set(forgotten.changed) == {HEAD, WORKER}
@@ -203,10 +203,10 @@ def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster
     try:
         with ranks(lab, HEAD) as names:
             began = time.time()
-            await_record(lab, HEAD, lambda one: one.get("e") == "level" and "no level is known" in one["text"], began - 30)
+            await_record(lab, HEAD, lambda one: one.get("e") == "level" and "without a level" in one["text"], began - 30)
             play_memory(lab, HEAD, COLLAPSE)
             would = await_record(lab, HEAD, lambda one: one.get("e") == "would", began)
-            assert "nothing is done: no level is known, no facts of this model" in would["text"]
+            assert "no action: the level is unknown, no facts of this model" in would["text"]
             assert running(lab, HEAD, names) == {"ours", "deaf", "foreign"}
             assert would["text"] in lab.run(HEAD, "journalctl", "--unit=gb10-guard.service", "--no-pager", "--since=-2min")
             assert lab.run(HEAD, "stat", "--format=%a %U %G", RING).split() == ["2750", "root", "adm"]

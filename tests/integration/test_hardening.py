@@ -152,7 +152,7 @@ def test_launcher_killed_then_the_engine(lab: Lab, live_cluster: None, fault: Fa
 def test_note_of_the_engine_broken(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(HEAD, "sh", "-c", f"head -c 100 {STATE}/run/run.json > {STATE}/run/half && mv {STATE}/run/half {STATE}/run/run.json")
     played = lab.play()
-    fault.answered(played, "run.json is no JSON", where=HEAD)
+    fault.answered(played, "run.json is not JSON", where=HEAD)
     assert "teardown" in played.stdout
     assert status(lab)["live"]
     fault.row.left = "engine serves on"

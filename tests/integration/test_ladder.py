@@ -81,7 +81,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
     for options in ({"check": True, "gb10_ladder": True}, {}):
         said = lab.play("bench", tags="ladder", gb10_ladder_rungs=RUNGS, **options)
         assert said.rc == 0 and said.changed == {}, said.failures
-        for text in ("512, 2048 tokens", "Starts: 3 at most", "Risk: a rung that does not fit can wedge a node", "a prompt of 1843 tokens"):
+        for text in ("512, 2048 tokens", "Starts: 3 at most", "Risk: a context that does not fit can hang a node", "a prompt of 1843 tokens"):
             assert text in said.said, said.said
         assert lab.containers(HEAD) == {} and lab.run(HEAD, "cat", LADDER, check=False) == "", "nothing is touched"
 
@@ -111,7 +111,7 @@ def test_the_ladder_climbs_meets_a_collapse_and_returns(lab: Lab, no_cluster: No
     assert "ladder: lab_tiny_tp2 is good for 512" in lab.play("status").said
 
     down = lab.play("teardown")
-    assert down.rc == 0 and "What the ladder recorded stays" in down.said, down.failures
+    assert down.rc == 0 and "The ladder record remains" in down.said, down.failures
     up = lab.play("nemotron_tp2")
     assert up.rc == 0 and context_served(lab) == 512, up.failures
     assert lab.play("nemotron_tp2").changed == {}

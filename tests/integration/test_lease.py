@@ -158,7 +158,7 @@ def test_when_the_caller_is_killed_the_nodes_end_the_lease_and_start_the_service
     assert "Mode: cluster, leased since" in seen.said and "for sh, since" in seen.said, seen.said[-2000:]
     over = leases.ended_by_nodes("singles")
     for host, lease in over.items():
-        assert "nobody renewed it for" in lease["reason"] and "back to singles" in lease["reason"], (host, lease)
+        assert "it was not renewed for" in lease["reason"] and "back to singles" in lease["reason"], (host, lease)
     assert leases.clusters(HEAD) == {HEAD} and leases.clusters(WORKER) == set()
     assert "the cluster works" in says(leases.lab, HEAD, HEAD, "tiny")
     assert "enabled" in leases.lab.run(HEAD, "systemctl", "is-enabled", f"gb10-engine-{HEAD}.service")

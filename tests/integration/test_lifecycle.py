@@ -121,8 +121,8 @@ def test_a_known_image_costs_no_container(lab, converged):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"swap_space": 4}, "knows no --swap-space; it is gone since 0.18.0"),
-        ({"mamba_cache_mode": "all"}, "does not take --mamba-cache-mode all; it is gone since 0.32.0"),
+        ({"swap_space": 4}, "knows no --swap-space; it was removed in 0.18.0"),
+        ({"mamba_cache_mode": "all"}, "does not take --mamba-cache-mode all; it was removed in 0.32.0"),
         ({"enable_sleep_mode": True}, "--enable-sleep-mode true is refused"),
     ],
 )

@@ -60,12 +60,12 @@ def argv(lab: Lab) -> list[str]:
 
 def test_a_size_of_the_cache_is_applied_once_a_start_is_on_record(lab: Lab, planned: dict[str, t.Any]) -> None:
     refused = lab.play(gb10_kv_cache="recorded", **planned)
-    assert refused.rc != 0 and "no start of this image, profile and driver with 2048 tokens is on record" in refused.said
+    assert refused.rc != 0 and "no start of this image, profile and driver with 2048 tokens is recorded" in refused.said
     assert "-e gb10_kv_cache=profile" in refused.said and not lab.containers(HEAD) and ("image", "Ask what the image holds") not in refused.tasks()
 
     first = lab.play(**planned)
     assert first.rc == 0, first.failures
-    assert FLAG not in argv(lab) and first.stat("gb10_report")["kv_cache"] == {"bytes": None, "told": ""}
+    assert FLAG not in argv(lab) and first.stat("gb10_report")["kv_cache"] == {"bytes": None, "why": ""}
     said = lab.play("status").said
     assert said.count("last proven start: lab_tiny_planned with 2048 tokens took") == 2
 
@@ -77,7 +77,7 @@ def test_a_size_of_the_cache_is_applied_once_a_start_is_on_record(lab: Lab, plan
     report = applied.stat("gb10_report")["kv_cache"]
     given = argv(lab)
     assert given[given.index(FLAG) + 1] == str(report["bytes"]) and report["bytes"] % 2**28 == 0
-    assert "borne out by starts on record" in report["told"] and f"KV cache: {report['bytes']} bytes" in applied.said
+    assert "confirmed by recorded starts" in report["why"] and f"KV cache: {report['bytes']} bytes" in applied.said
 
     for check in (False, True):
         again = lab.play(check=check, gb10_kv_cache="recorded", **planned)

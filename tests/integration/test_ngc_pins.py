@@ -41,7 +41,7 @@ def profile(lab: Lab, name: str = "lab_ngc_pins", requires: str = "") -> str:
 
 def test_what_the_profile_does_not_allow_is_refused_by_its_names(lab: Lab, no_cluster: None) -> None:
     played = lab.play(tags="image", gb10_profile=profile(lab, "lab_ngc_newer", '  ray: ">=2.55"\n'))
-    assert played.rc != 0 and all(word in played.said for word in (WHY, "ray>=2.52,<2.60.0,>=2.55", "choose another image.base")), played.failures
+    assert played.rc != 0 and all(word in played.said for word in (WHY, "ray>=2.52,<2.60.0,>=2.55", "Choose another image.base")), played.failures
     assert lab.run(HEAD, "docker", "images", "--quiet", IMAGE) == ""
 
 

@@ -403,7 +403,7 @@ def test_secrets_in_settings_are_refused_and_shown_nowhere(lab: Lab) -> None:
 def test_ray_refuses_a_question_without_the_token(lab: Lab) -> None:
     played = lab.play(tags="ray")
     assert played.rc == 0, played.failures
-    assert "a question without the token" in played.said
+    assert "requests without the token" in played.said
     # Nor does it take one of somebody's own.
     head = f"{ADDRESSES[HEAD]['fabric']}:6379"
     program = (

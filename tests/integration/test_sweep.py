@@ -140,7 +140,7 @@ def test_it_is_set_up_once_tested_and_taken_away(swept: Swept) -> None:
     swept.forget()
     lab.write(WORKER, f"{PLACE}/status", "503")
     refused = swept.play(gb10_sweep_test=True)
-    assert refused.rc != 0 and "1 of 1 channel(s) did not take the test: webhook: status 503" in refused.said
+    assert refused.rc != 0 and "the test was not delivered to 1 of 1 channel(s): webhook: status 503" in refused.said
     swept.forget()
 
     swept.sweep(HEAD)

@@ -85,7 +85,7 @@ Preflight (as JSON in ~/.cache/gb10/gb10-preflight.json): 3 block, 3 warn, 6 sil
   env.left            warn      warn
 
   block     cuda_zombie.ghost   spark-2           GPU process 4194000 (VLLM::EngineCore) is gone, and the driver still counts 70000 MiB as its own.
-                                                  → Reboot this node when nobody uses it: nothing else gives this memory back.
+                                                  → Reboot this node when it is idle: nothing else frees this memory.
   block     fabric.mtu_same     cluster           the MTU differs between nodes: spark-1 9000, spark-2 1500; large transfers hang.
                                                   → ip link set NAME mtu 9000 for every link of every node, and make it last (netplan)
   block     gpu.driver_same     cluster           the NVIDIA driver differs between nodes: spark-1 580.159.03, spark-2 580.95.05.
@@ -192,7 +192,7 @@ Doctor (as JSON in /home/me/.cache/gb10/doctor.json): 6 unknown, 8 warn, 6 silen
                                                    → Run the task with become: true.
   warn      stack.image_same     cluster           whether the ranks of a stack run in the same image is unknown, since stack.containers is missing:
                                                    stack.containers: no permission to talk to the Docker engine at /var/run/docker.sock
-                                                   → Run the task with become: true, or put the user into the group docker.
+                                                   → Run the task with become: true, or add the user to the group docker.
   warn      stack.memlock        spark-1           ray::RayWorkerProc.run (pid 5894) in container 7e77b25ea7de may lock 8388608 bytes of memory; RDMA registers
                                                    all that ranks exchange.
                                                    → start its container with --ulimit memlock=-1:-1

@@ -70,9 +70,9 @@ def test_a_refused_recipe_fails_with_the_whole_table_and_writes_nothing(tmp_path
     env = {"ANSIBLE_SHOW_CUSTOM_STATS": "true"}
     code, text = run(RECIPES / "eugr" / "glm-5.3-flash-mods.yaml", cwd=tmp_path, env=env, gb10_import_to="profiles")
     assert code != 0, text
-    why = "it holds a script or what only one can put in its place (run.sh), and none is executed"
+    why = "it holds a script, or files that only a script can install (run.sh), and no script of a recipe is executed"
     assert f"block import.refused controller mods: mods/fix-clamp is refused: {why}" in text, text
-    assert "mods/absent is refused: it is a change to the image that does not lie beside the recipe" in text
+    assert "mods/absent is refused: it is a change to the image that is not next to the recipe" in text
     assert "Nothing was written." in text and not (tmp_path / "profiles").exists()
     assert "gb10_verdict: block" in text and "kind: gb10.cluster.import" in text
 

@@ -109,7 +109,7 @@ def test_nodes_are_asked_and_one_that_is_gone_hides_nothing(own, pair):
     settings = {"gb10_profile_dirs": ["mine"], "gb10_profiles_to": "profiles.json"}
     code, output, text = ansible("playbook", *pair, cwd=own.parent, env=SAME_USER, **settings)
     assert code == 0, output
-    assert "spark-2 was not looked at" in text, output
+    assert "spark-2 was not checked" in text, output
     record = json.loads((own.parent / "profiles.json").read_text(encoding="utf-8"))
     fits = {row["id"]: row["cluster"] for row in record["profiles"]}
     assert {id: fits[id]["fits"] for id in ("one", "huge", "small")} == {"one": "in part", "huge": "unknown", "small": "unknown"}

@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: What a length of -1 or ``auto`` is read as: the longest that the model has, or that memory holds.
+#: The value of a length of -1 or ``auto``: the longest that the model has, or that memory holds.
 AUTO = -1
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT])")
@@ -37,7 +37,7 @@ def length(text: str) -> int:
 
 
 class Kind(t.NamedTuple):
-    """What an argument takes: how it is read, whether a value is in range, and both in words."""
+    """The values of an argument: how they are read, which are in range, and both as text."""
 
     read: t.Callable[[str], float]
     accepts: t.Callable[[float], bool]

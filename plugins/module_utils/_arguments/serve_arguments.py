@@ -22,11 +22,11 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$", re.IGNORECASE)
 class Reserved(t.NamedTuple):
     """Where an argument comes from that the collection sets itself: two places for one value would drift apart."""
 
-    #: What of a profile or an inventory it is set from; empty where the module alone refuses it.
+    #: The field of a profile or the setting of an inventory that sets it; empty where only the module refuses it.
     setting: str
-    #: Why the module refuses it among the arguments, and what to do; empty where the roles give it there.
+    #: Why the module refuses it among the arguments, and what to do; empty where the roles pass it there.
     remedy: str = ""
-    #: Refused only of an engine that spreads its ranks by itself: there it says where a rank is.
+    #: Refused only for an engine that spreads its own ranks: there it says where a rank is.
     native: bool = False
 
 
@@ -41,7 +41,7 @@ RESERVED = {
     "hf_token": Reserved("", _SHOWN.format("HF_TOKEN")),
     "served_model_name": Reserved("model.served_names"),
     "revision": Reserved("model.revision"),
-    "code_revision": Reserved("model.revision (remote code of another commit than the weights is code that nobody pinned)"),
+    "code_revision": Reserved("model.revision (remote code of another commit than the weights is not pinned)"),
     "tokenizer_revision": Reserved("model.revision"),
     "tensor_parallel_size": Reserved("parallel.tensor"),
     "pipeline_parallel_size": Reserved("parallel.pipeline"),
@@ -55,14 +55,14 @@ RESERVED = {
     "headless": Reserved("executor", "It follows from the option node_rank.", native=True),
 }
 
-#: Arguments that nobody may give, and why: what the engine would do by them, nobody judged.
+#: Arguments that are never accepted, and why: their effect is not checked.
 REFUSED = {
-    "config": "reads more arguments from a file, which nobody compared: remote code, another revision or a key could be among them",
+    "config": "reads more arguments from a file, which is not checked: remote code, another revision or a key could be among them",
     "grpc": "has the engine serve gRPC in place of HTTP, where it asks for no key, and cannot be proven",
     "grpc_port": "has the engine serve gRPC as well, where it asks for no key",
 }
 
-#: What has the engine run code of a model.
+#: The argument that lets the engine run a model's code.
 TRUST = "trust_remote_code"
 #: Names that the engine knows and that are the beginning of one that is judged.
 _WHOLE = ("tokenizer",)
@@ -74,7 +74,7 @@ API_ONLY = {"api_server_count"}
 
 
 class Place(t.NamedTuple):
-    """Where one node's part of an engine stands that spreads its ranks over ``nodes`` nodes by itself; number 0 has the API."""
+    """The place of one node's part of an engine that spreads its own ranks over ``nodes`` nodes; number 0 has the API."""
 
     rank: int
     nodes: int
@@ -123,7 +123,7 @@ def option(name: str, value: t.Any) -> list[str]:
         return [word] if value else ["--no-" + word[2:]]
     if isinstance(value, list):
         if any(map(is_option, value)):
-            # It may hold a secret, so it is not shown.
+            # It may contain a secret, so it is not shown.
             raise ClusterError(f"serve argument {name}: a list cannot hold a word that begins with a dash", remedy="Write it as an argument of its own.")
         return [word, *(scalar(name, item) for item in value)]
     text = scalar(name, value)
@@ -131,12 +131,9 @@ def option(name: str, value: t.Any) -> list[str]:
 
 
 def place_words(place: Place) -> list[str]:
-    """Return the words of argv that tell a node's part of the engine from the others'."""
-    if place.nodes == 1:
-        return []
-    words = ["--nnodes", str(place.nodes), "--node-rank", str(place.rank)]
-    words += ["--master-addr", place.master_address, "--master-port", str(place.master_port)]
-    return [*words, "--headless"] if place.rank else words
+    """Return the words of argv that distinguish a node's part of the engine from the others'."""
+    where = ("--nnodes", str(place.nodes), "--node-rank", str(place.rank), "--master-addr", place.master_address, "--master-port", str(place.master_port))
+    return [] if place.nodes == 1 else [*where, *(["--headless"] if place.rank else [])]
 
 
 def short_for(name: str) -> str:
@@ -158,13 +155,13 @@ def is_refused(name: str, value: t.Any) -> bool:
 def serve_argv(command: list[str], model: str, address: str, port: int, arguments: dict[str, t.Any], place: Place | None = None) -> list[str]:
     """Return the whole argv of the engine, or with ``place`` of one node's part of it.
 
-    Arguments are sorted by name, so that the order in which a profile lists them is no difference between engines.
+    Arguments are sorted by name, so the order in which a profile lists them makes no difference.
     Raises :class:`ClusterError` for arguments that belong elsewhere and for names that are none.
     """
     refused = {name: row.remedy for name, row in RESERVED.items() if row.remedy and (place is not None or not row.native)}
     place = place or ALONE
     if is_option(model):
-        raise ClusterError("the model's name begins with a dash, so the engine would take it for an option", remedy="Correct the option model.")
+        raise ClusterError("the model's name begins with a dash, so the engine would read it as an option", remedy="Correct the option model.")
     words = [*command, model, *place_words(place)] if place.rank else [*command, model, "--host", address, "--port", str(port), *place_words(place)]
     for name in sorted(arguments):
         plain = name.replace("-", "_")
@@ -173,7 +170,7 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
         if is_refused(plain, arguments[name]):
             raise ClusterError(f"serve argument {name} {REFUSED[plain]}", remedy="Leave it out.")
         if full := short_for(plain):
-            raise ClusterError(f"serve argument {name} is the beginning of {full}, which the engine would take it for", remedy=f"Write {full}.")
+            raise ClusterError(f"serve argument {name} is the beginning of {full}, which the engine would read it as", remedy=f"Write {full}.")
         if not (place.rank and plain in API_ONLY):
             words += option(name, arguments[name])
     return words
@@ -182,9 +179,8 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
 def served_name(model: str, arguments: dict[str, t.Any]) -> str:
     """Return the name under which the API serves the model: the first served name, else the model itself."""
     names = arguments.get("served_model_name", arguments.get("served-model-name"))
-    if isinstance(names, list):
-        names = names[0] if names else None
-    return str(names) if names else model
+    first = [*names, None][0] if isinstance(names, list) else names
+    return str(first) if first else model
 
 
 def digest(argv: list[str], secret_env: dict[str, str], no_carry_env: list[str]) -> str:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What lies in a bundle, and what a directory is that is given as one. This module util is PRIVATE to the collection.
+"""The content of a bundle, and the state of a directory that may be one. This module util is PRIVATE to the collection.
 
-A bundle is a directory of plain files that ``sha256sum --check`` can check. :data:`SUMS` lists each of them, and comes last: a bundle without the marker
-:data:`UNFINISHED` is whole. Links are in none, so any file system may carry it.
+A bundle is a directory of plain files that ``sha256sum --check`` can check. :data:`SUMS` lists each of them, and is written last: a bundle without the
+marker :data:`UNFINISHED` is complete. It has no links, so any file system can store it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.files import w
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: The version of the format that is written, and the one that is read.
+#: The version of the format.
 FORMAT = 2
-#: What it is for, the list of its files, the signature of that list, and how to use it by hand.
+#: Its description, the list of its files, the signature of that list, and instructions for its use by hand.
 ABOUT, SUMS, SIGNATURE, README = "bundle.json", "SHA256SUMS", "SHA256SUMS.sig", "README.md"
-#: There until an export has ended: the marker, and the directory of files that are being written.
+#: Only during an export: the marker, and the directory of incomplete files.
 UNFINISHED, PARTS = "bundle.unfinished", "bundle.parts"
-#: Where what lies.
+#: The directories of its parts.
 IMAGE, HUB, DIRECTORIES, PROFILE, WHEELS = "image", "hub", "directories", "profile", "wheels"
 PLACES = (IMAGE, HUB, DIRECTORIES, PROFILE, WHEELS)
+#: In the names of the files of progress and locks.
+KIND = "bundle"
 #: Defaults of ``bundle`` that its action plugin needs, too.
 TIMEOUT = 14400
 STATE_DIR = "/var/lib/gb10"
-#: Most bytes of a list: some 250 for each file, and the disk may be anybody's.
+#: Most bytes of a list: about 250 for each file, and the disk is untrusted.
 LIST_LIMIT = 32 << 20
-#: What a signature is for, as ``ssh-keygen -Y`` calls it, and the seconds that it gets.
+#: The namespace of a signature for ``ssh-keygen -Y``, and the seconds for checking it.
 NAMESPACE, SIGNATURE_SECONDS = "file", 30
 
 README_TEXT = """# {profile}, a bundle of gb10.cluster
@@ -51,8 +53,8 @@ Check it:
     sha256sum --check --strict --quiet SHA256SUMS
     sha256sum SHA256SUMS
 
-The second command prints the digest of the bundle. Compare it with what the person who made the bundle says, by another way than this disk. A signed bundle
-has SHA256SUMS.sig:
+The second command prints the digest of the bundle. Compare it with the digest that the bundle's maker sent you, not with one from this disk. A signed
+bundle has SHA256SUMS.sig:
 
     ssh-keygen -Y verify -f ALLOWED_SIGNERS -I SIGNER -n file -s SHA256SUMS.sig < SHA256SUMS
 
@@ -65,10 +67,10 @@ Load it on a node by hand:
     sudo docker load --input {archive}
     rsync --recursive --times --ignore-existing --chmod=D755,F644 hub/ ~/.cache/huggingface/hub/
 
-Models that a profile names by their directory lie below directories/, in the order of bundle.json. wheels/ has the Python packages of the image's own layer.
+Models that a profile names by their directory are below directories/, in the order of bundle.json. wheels/ has the Python packages of the image's own layer.
 
-Whom you trust: whoever made this bundle, and whoever had the disk in hand. The image runs as root of a container, with the code of its models. The list shows
-that nothing changed since it was written. Who wrote it only a signature shows.
+Security: you trust the bundle's maker and everyone with access to the disk. The image runs as root of a container, with the code of its models. The list
+shows that nothing changed since it was written. Only a signature shows its author.
 """
 
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)\Z")
@@ -77,18 +79,8 @@ About = dict[str, t.Any]
 
 
 def is_path(path: t.Any) -> bool:
-    """Return whether a text is a path below a directory, and no other. ``sha256sum`` writes names with a backslash in another way."""
+    """Return whether a text is a path below a directory. ``sha256sum`` escapes names with a backslash, so they are refused."""
     return isinstance(path, str) and bool(path) and not {"", ".", ".."} & set(path.split("/")) and not any(letter in path for letter in "\0\n\\")
-
-
-def note_path(state_dir: str, cluster: str) -> str:
-    """Return where a node notes how far it is."""
-    return os.path.join(state_dir, f"bundle-{cluster}.json")
-
-
-def lock_path(state_dir: str, path: str) -> str:
-    """Return the file that keeps others out of a bundle's directory."""
-    return os.path.join(state_dir, f"bundle-{sha256_of(os.path.realpath(path).encode())[:12]}.lock")
 
 
 def sha256_of(text: bytes) -> str:
@@ -97,7 +89,7 @@ def sha256_of(text: bytes) -> str:
 
 
 def text_of(about: About) -> bytes:
-    """Return what a bundle is for as its file has it."""
+    """Return a bundle's description as the text of its file."""
     return json.dumps(about, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -107,7 +99,7 @@ def sums_text(sums: t.Mapping[str, str]) -> bytes:
 
 
 def sums_of(text: bytes, where: str) -> dict[str, str]:
-    """Return the sha256 of each file of a bundle. Raises :class:`ClusterError` for a list that no export writes."""
+    """Return the sha256 of each file of a bundle. Raises :class:`ClusterError` for a list that is not from an export."""
     found, wrong = {}, []
     for line in text.decode(errors="surrogateescape").split("\n")[:-1]:
         match = _LINE.match(line)
@@ -117,13 +109,13 @@ def sums_of(text: bytes, where: str) -> dict[str, str]:
             wrong.append(repr(line[:120]))
     if wrong or not found:
         raise ClusterError(
-            f"{where} lists what no bundle has: {named(wrong) or 'nothing'}", remedy="Take a bundle that this collection has written.", reason="foreign"
+            f"{where} lists files that are not part of a bundle: {named(wrong) or 'none'}", remedy="Use a bundle that this collection wrote.", reason="foreign"
         )
     return found
 
 
 class Seen(t.NamedTuple):
-    """What a directory is: ``absent``, ``empty``, ``unfinished`` or ``whole``; the files in it, the list that it has, and the text of that."""
+    """The state of a directory: ``absent``, ``empty``, ``unfinished`` or ``whole``; its files, its list, and the list's text."""
 
     what: str
     files: dict[str, os.stat_result]
@@ -132,24 +124,23 @@ class Seen(t.NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of the list: who exported a bundle can tell it to who imports."""
+        """Return the sha256 of the list, which the exporter can send to the importer."""
         return sha256_of(self.text) if self.text else ""
 
 
 def look(path: str) -> Seen:
-    """Say what lies in a directory that is given as a bundle. Raises :class:`ClusterError` for what is none, OSError."""
+    """Return the state of a directory that may be a bundle. Raises :class:`ClusterError` for another content, OSError."""
     try:
         entries = list(untrusted.walk(path))
     except FileNotFoundError:
         return Seen("absent", {}, {})
     except NotADirectoryError as error:
-        raise ClusterError(f"{path} is a file", expected="a directory", remedy="Give gb10_bundle_dir a directory.", reason="foreign") from error
-    wrong = [entry.path for entry in entries if not stat.S_ISREG(entry.status.st_mode) and not stat.S_ISDIR(entry.status.st_mode)]
-    if wrong:
+        raise ClusterError(f"{path} is a file", expected="a directory", remedy="Set gb10_bundle_dir to a directory.", reason="foreign") from error
+    if wrong := [entry.path for entry in entries if not stat.S_ISREG(entry.status.st_mode) and not stat.S_ISDIR(entry.status.st_mode)]:
         raise ClusterError(
             f"{path} has {len(wrong)} link(s) or special file(s): {named(wrong)}",
-            expected="files and directories alone, as an export writes them: no link leads out of a bundle",
-            remedy="Copy the bundle again, with what copies files and no links.",
+            expected="only files and directories, as an export writes them",
+            remedy="Copy the bundle again, with a tool that copies links as files.",
             reason="link",
             files=wrong,
         )
@@ -160,16 +151,15 @@ def look(path: str) -> Seen:
         return Seen("unfinished", files, sums, text)
     if entries and not sums:
         raise ClusterError(
-            f"{path} is no bundle: it has {named([entry.path for entry in entries if '/' not in entry.path])}, and no {SUMS}",
-            expected="a bundle, or for an export a directory that is empty or not there yet",
-            remedy="Name the directory of the bundle itself, or for an export a new one.",
+            f"{path} is not a bundle: it has {named([entry.path for entry in entries if '/' not in entry.path])}, and no {SUMS}",
+            expected="a bundle, or for an export an empty or absent directory",
+            remedy="Set gb10_bundle_dir to the bundle itself, or for an export to a new directory.",
             reason="foreign",
         )
-    extra = sorted(set(files) - set(sums) - {SUMS, SIGNATURE})
-    if extra:
+    if extra := sorted(set(files) - set(sums) - {SUMS, SIGNATURE}):
         raise ClusterError(
             f"{path} has {len(extra)} file(s) that {SUMS} does not list: {named(extra)}",
-            remedy="Move them away when they are yours. Else copy the bundle again.",
+            remedy="Move your own files away, or copy the bundle again.",
             reason="foreign",
             files=extra,
         )
@@ -184,11 +174,11 @@ def _read(path: str, name: str) -> bytes:
 
 
 def about_of(path: str, seen: Seen) -> About:
-    """Return what a bundle is for, once it is known to be one that this collection reads and to have all that it lists. Raises :class:`ClusterError`."""
+    """Return the description of a complete bundle in this collection's format. Raises :class:`ClusterError` for any other."""
     if seen.what == "unfinished":
         raise ClusterError(
-            f"the bundle {path} is not whole: its export did not end, or was copied before it had",
-            remedy="Run the export again, which goes on there, and copy the bundle again.",
+            f"the bundle {path} is incomplete: its export did not finish, or it was copied before that",
+            remedy="Run the export again, which continues there, and copy the bundle again.",
             reason="unfinished",
         )
     if seen.what != "whole":
@@ -197,18 +187,17 @@ def about_of(path: str, seen: Seen) -> About:
             remedy="Copy or mount the bundle there, and name its directory in gb10_bundle_dir.",
             reason="absent",
         )
-    lost = sorted({ABOUT, *seen.sums} - set(seen.files))
-    if lost:
+    if lost := sorted({ABOUT, *seen.sums} - set(seen.files)):
         raise ClusterError(
             f"the bundle {path} lacks {len(lost)} file(s) that it lists: {named(lost)}",
             remedy="Copy the bundle again; nothing was imported.",
             reason="incomplete",
             files=lost,
         )
-    text, where = _read(path, ABOUT), os.path.join(path, ABOUT)
+    text = _read(path, ABOUT)
     if sha256_of(text) != seen.sums.get(ABOUT):
         raise programs.damaged(path, [ABOUT])
-    found = parsed(text, where)
+    found = parsed(text, os.path.join(path, ABOUT))
     archive = found["image"]["archive"]
     if archive not in seen.sums:
         raise ClusterError(f"the bundle lists no {archive}, which is its image", remedy="Export the bundle again.", reason="foreign", files=[archive])
@@ -216,14 +205,14 @@ def about_of(path: str, seen: Seen) -> About:
 
 
 def parsed(text: bytes, where: str) -> About:
-    """Return what a bundle is for. Raises :class:`ClusterError` for what this collection does not read."""
+    """Return a bundle's description. Raises :class:`ClusterError` for another format."""
     try:
         found = json.loads(text)
         if found["format"] != FORMAT:
             raise ClusterError(
                 f"{where} has format {found['format']!r}, written by {found.get('made_by', 'an unknown collection')}",
                 expected=f"format {FORMAT}, which this collection reads",
-                remedy="Use the collection that wrote it also here, or export with this one.",
+                remedy="Use the collection that wrote it here, too, or export with this one.",
                 reason="newer",
             )
         image = found["image"]
@@ -232,13 +221,13 @@ def parsed(text: bytes, where: str) -> About:
             raise ValueError("image, models, wheels or profile")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ClusterError(
-            f"{where} does not describe a bundle: {error!r}", remedy="Take a bundle that this collection has written.", reason="foreign"
+            f"{where} does not describe a bundle: {error!r}", remedy="Use a bundle that this collection wrote.", reason="foreign"
         ) from error
     return found
 
 
 def signer(path: str, seen: Seen, signers: str) -> str:
-    """Return who of the allowed ``signers`` (a text for ssh-keygen) signed the list of a bundle; empty without any. Raises :class:`ClusterError`."""
+    """Return the one of the allowed ``signers`` (a text for ssh-keygen) who signed the list of a bundle; empty without any. Raises :class:`ClusterError`."""
     if not signers:
         return ""
     programs.require("ssh-keygen")
@@ -255,12 +244,11 @@ def signer(path: str, seen: Seen, signers: str) -> str:
         found = run_tool(["ssh-keygen", "-Y", "find-principals", "-s", signature, "-f", allowed], SIGNATURE_SECONDS)
         who = found.stdout.partition("\n")[0]
         if found.rc == 0:
-            argv = ["ssh-keygen", "-Y", "verify", "-f", allowed, "-I", who, "-n", NAMESPACE, "-s", signature]
-            found = run_tool(argv, SIGNATURE_SECONDS, seen.text)
+            found = run_tool(["ssh-keygen", "-Y", "verify", "-f", allowed, "-I", who, "-n", NAMESPACE, "-s", signature], SIGNATURE_SECONDS, seen.text)
     if found.rc != 0:
         raise ClusterError(
             f"the signature of the bundle {path} is not that of an allowed signer: {found.raw[:300]}",
-            remedy="Take a bundle that one of gb10_bundle_signers signed. Changed since: export, then sign SHA256SUMS again.",
+            remedy="Use a bundle that one of gb10_bundle_signers signed. After a change, export and sign SHA256SUMS again.",
             reason="signature",
         )
     return who

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The image of a bundle: an engine's own export, into an engine with either kind of image store. This module util is PRIVATE to the collection."""
+"""The image of a bundle: an engine's own export, which engines with either image store can load. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tarfile
@@ -18,17 +17,17 @@ from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
-from ansible_collections.gb10.cluster.plugins.module_utils._image.images import familiar, with_tag
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import familiar, named_image, with_tag
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
 
-#: What makes an image beside its layers.
+#: The parts of a configuration that identify an image together with its layers.
 FACE = ("Cmd", "Entrypoint", "Env", "Labels", "User", "WorkingDir")
 
 About = dict[str, t.Any]
 
 
 class Image(t.NamedTuple):
-    """An image of an export: the names that it gets, the digest of its configuration, its layers unpacked, and what else makes it."""
+    """An image of an export: its names, the digest of its configuration, its unpacked layers, and the identifying parts of its configuration."""
 
     names: list[str]
     config: str
@@ -36,17 +35,17 @@ class Image(t.NamedTuple):
     face: dict[str, t.Any]
 
     def is_one(self, answer: About) -> bool:
-        """Return whether an image of an engine is this one. An engine with the other kind of store has another id for it."""
+        """Return whether an image of an engine is this one. An engine with the other image store has a different id for it."""
         return answer["Id"] == self.config or (image_identity.layers_in(answer), face_of(answer.get("Config"))) == (self.layers, self.face)
 
 
 def face_of(config: t.Any) -> dict[str, t.Any]:
-    """Return what makes an image beside its layers."""
+    """Return the identifying parts of a configuration."""
     return {name: (config or {}).get(name) or None for name in FACE}
 
 
 def tagged(name: str) -> str:
-    """Return an image's name as an engine's export has it."""
+    """Return an image's name as in an engine's export."""
     return with_tag(familiar(name))
 
 
@@ -54,7 +53,7 @@ def tagged(name: str) -> str:
 
 
 class Export(t.NamedTuple):
-    """What a bundle says of an image, the names that are exported (the base first), and about how many bytes that are."""
+    """A bundle's description of an image, the names to export (the base first), and about their bytes."""
 
     about: About
     names: list[str]
@@ -62,40 +61,34 @@ class Export(t.NamedTuple):
 
 
 def exported(api: EngineApi, image: str, base: str) -> Export:
-    """Return what is to be exported of an image and the base below it. Raises :class:`ClusterError`."""
-    if "@" in image:
-        raise ClusterError(
-            f"{image} is named by its digest, and an engine gives no image a name by digest but one that it pulled",
-            remedy="Set image.tag in the profile.",
-            reason="no name",
-        )
-    found = api.image(image)
-    if found is None:
-        raise ClusterError(f"no image {image} is here, so nothing to export", remedy="Run the play with --tags image, which builds it.", reason="absent")
+    """Return the export of an image and the base below it. Raises :class:`ClusterError`."""
+    found = named_image(api, image, "export", "Set image.tag in the profile.")
     below = api.image(base) if base and base != image and "@" not in base else None
     layers = image_identity.layers_in(below) if below else []
     ids = {**({base: below["Id"]} if below and image_identity.layers_in(found)[:len(layers)] == layers else {}), image: found["Id"]}
-    about = {
+    return Export({
         "tag": image,
         "archive": f"{content.IMAGE}/{content.sha256_of(json.dumps(ids).encode())[:12]}.tar",
         "store": image_store.store_of(api.get("/info")),
         "id": found["Id"],
         "architecture": str(found.get("Architecture") or ""),
         "labels": (found.get("Config") or {}).get("Labels") or {},
-    }
-    return Export(about, list(ids), int(found.get("Size") or 0))
+    }, list(ids), int(found.get("Size") or 0))  # fmt: skip
 
 
 def save(watch: programs.Watch, api: EngineApi, export: Export, path: str, owner: owners.Owner) -> None:
-    """Write an engine's export into a bundle, whole or not at all. Raises :class:`ClusterError`, OSError."""
+    """Write an engine's export into a bundle, completely or not at all. Raises :class:`ClusterError`, OSError."""
     part, archive = os.path.join(path, content.PARTS, "image.tar"), export.about["archive"]
     with owners.acting_as(owner):
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     with open(descriptor, "r+b") as stream:
-        argv = ["docker", "--host", f"unix://{api.socket_path}", "save", *export.names]
-        done = watch.run(argv, stdout=descriptor, far=lambda: f"{os.fstat(descriptor).st_size / 1e9:.1f} of about {export.size / 1e9:.1f} GB")
-        if done.rc != 0:
-            raise programs.failed("docker save", done.words, path)
+        watch.checked(
+            "docker save",
+            path,
+            ["docker", "--host", f"unix://{api.socket_path}", "save", *export.names],
+            stdout=descriptor,
+            far=lambda: f"{os.fstat(descriptor).st_size / 1e9:.1f} of about {export.size / 1e9:.1f} GB",
+        )
         require_names(images_in(stream, archive), export.names, archive)
         base_first(stream, export.names)
         os.fsync(descriptor)
@@ -105,9 +98,9 @@ def save(watch: programs.Watch, api: EngineApi, export: Export, path: str, owner
 
 
 def base_first(stream: t.BinaryIO, names: t.Sequence[str]) -> None:
-    """Have the base come before what stands on it, in a list that the classic store writes in any order.
+    """Move the base before the image that was built on it, in a list that the classic store writes in any order.
 
-    containerd's store keeps what it has unpacked for the image that came first, and a base that came second would go with that image (seen with engine
+    containerd's store assigns unpacked layers to the first image, and a base in second place would be removed with that image (seen with engine
     26.1.5). Raises OSError.
     """
     stream.seek(0)
@@ -126,7 +119,7 @@ def base_first(stream: t.BinaryIO, names: t.Sequence[str]) -> None:
 
 
 def images_in(stream: t.BinaryIO, where: str) -> list[Image]:
-    """Return the images of an engine's export. Raises :class:`ClusterError` for something else."""
+    """Return the images of an engine's export. Raises :class:`ClusterError` for any other file."""
     found = []
     try:
         stream.seek(0)
@@ -134,13 +127,13 @@ def images_in(stream: t.BinaryIO, where: str) -> list[Image]:
             for one in json.loads(_member(tar, "manifest.json")):
                 text = _member(tar, one["Config"])
                 config, names = json.loads(text), [str(name) for name in one["RepoTags"] or []]
-                digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
-                found.append(Image(names, digest, [str(layer) for layer in config["rootfs"]["diff_ids"]], face_of(config.get("config"))))
+                layers = [str(layer) for layer in config["rootfs"]["diff_ids"]]
+                found.append(Image(names, f"sha256:{content.sha256_of(text)}", layers, face_of(config.get("config"))))
             index = json.loads(_member(tar, "index.json"))["manifests"] if "index.json" in tar.getnames() else []
-            named_there = {str((one.get("annotations") or {}).get("io.containerd.image.name") or "") for one in index} - {""}
+            indexed = {str((one.get("annotations") or {}).get("io.containerd.image.name") or "") for one in index} - {""}
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ClusterError(f"{where} is no export of an engine: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
-    other = sorted({tagged(name) for name in named_there} - {name for one in found for name in one.names})
+        raise ClusterError(f"{where} is not an export of an engine: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
+    other = sorted({tagged(name) for name in indexed} - {name for one in found for name in one.names})
     return [*found, *([Image(other, "", [], {})] if other else [])]
 
 
@@ -153,21 +146,21 @@ def _member(tar: tarfile.TarFile, name: str) -> bytes:
 
 
 def require_names(images: t.Sequence[Image], names: t.Sequence[str], where: str) -> None:
-    """Raise :class:`ClusterError` unless an export has the first of these names, and no other ones than these: no bundle decides what is replaced here."""
+    """Raise :class:`ClusterError` unless an export has the last of these names and no others: a bundle must not choose which images it replaces."""
     has, expected = sorted(name for one in images for name in one.names), [tagged(name) for name in names if name]
     if expected[-1] not in has or set(has) - set(expected):
         raise ClusterError(
             f"{where} has the image(s) {named(has) or 'without a name'}",
-            expected=f"{names[-1]}, as the profile of this controller says",
-            remedy="Use the profile that the bundle was made with: it lies in the bundle, below profile.",
+            expected=f"{names[-1]}, as in the profile of this controller",
+            remedy="Use the profile that the bundle was made with, from its directory profile.",
             reason="other profile",
         )
 
 
 class Wanted(t.NamedTuple):
-    """What an engine gets of a bundle: the images of its export, the names that it lacks, and what all of them have been here before.
+    """The images of a bundle's export, the names that an engine lacks, and the ids that all names had ``before``.
 
-    ``left_out`` are names that do not come, since nothing here would know them as what they are.
+    ``left_out`` are names that are not imported, because this engine could not recognize their images.
     """
 
     images: list[Image]
@@ -177,13 +170,13 @@ class Wanted(t.NamedTuple):
 
 
 def wanted(api: EngineApi, about: About, images: list[Image], replace: bool) -> Wanted:
-    """Return what this node's engine lacks of a bundle's images. Raises :class:`ClusterError` for a name that another image has here, or another processor."""
+    """Return the images that this node's engine lacks. Raises :class:`ClusterError` if another image has a name here, or for another processor."""
     info = api.get("/info")
     image, own = str(about.get("architecture") or ""), str(info.get("Architecture") or "")
     if image and own and {"x86_64": "amd64", "aarch64": "arm64"}.get(own, own) != image:
         raise ClusterError(
             f"the bundle's image is for {image}, and this node has {own}",
-            remedy="Export the bundle on a node of the same processor.",
+            remedy="Export the bundle on a node with the same processor.",
             reason="architecture",
         )
     left_out = []
@@ -196,14 +189,14 @@ def wanted(api: EngineApi, about: About, images: list[Image], replace: bool) -> 
     if other and not replace:
         raise ClusterError(
             f"the names of {len(other)} image(s) of the bundle are those of other images here: {named(other)}; nothing was imported",
-            remedy="To give the names to the bundle's images: -e gb10_bundle_replace=true. The other ones stay, without these names.",
+            remedy="Use -e gb10_bundle_replace=true, which gives the names to the bundle's images. The other images stay, without these names.",
             reason="other content",
         )
     return Wanted(images, lacking, {name: answer["Id"] if answer else None for name, (_one, answer) in here.items()}, left_out)
 
 
 def load(watch: programs.Watch, api: EngineApi, place: tuple[str, str, str], found: Wanted, names: t.Sequence[str]) -> None:
-    """Have an engine load an export, which is the path of a bundle, its archive, and the sha256 of that. Raises :class:`ClusterError`, OSError."""
+    """Have an engine load an export; ``place`` is the path of a bundle, its archive and the archive's sha256. Raises :class:`ClusterError`, OSError."""
     path, archive, digest = place
     docker = ["docker", "--host", f"unix://{api.socket_path}"]
     with untrusted.reader(path, archive, own=False) as stream:
@@ -212,25 +205,25 @@ def load(watch: programs.Watch, api: EngineApi, place: tuple[str, str, str], fou
         def far() -> str:
             return f"{os.lseek(stream.fileno(), 0, os.SEEK_CUR) / 1e9:.1f} of {size / 1e9:.1f} GB"
 
-        # The same open file is read twice: nothing else can take its name in between.
+        # The same open file is read twice: another file with its name does not matter.
         if watch.run(["sha256sum"], stdin=stream, far=far).stdout[:64] != digest:
             raise programs.damaged(path, [archive])
         require_names(images_in(stream, archive), names, archive)
         stream.seek(0)
         done = watch.run([*docker, "load"], stdin=stream, far=far)
-    # Engines with containerd's store were seen to say so, and to end well.
+    # Engines with containerd's store were seen to print this and to exit with 0.
     if done.rc != 0 or "error unpacking" in done.stdout.lower():
         raise programs.failed("docker load", done.words, archive)
     for name in found.left_out:
         before = found.before[name]
         if watch.run([*docker, *(["tag", before, name] if before else ["rmi", "--no-prune", name])]).rc != 0:
-            raise ClusterError(f"{name} came along, and cannot lose its name", remedy=f"docker rmi --no-prune {name}", reason="engine")
+            raise ClusterError(f"cannot remove the name {name}, which was imported, too", remedy=f"docker rmi --no-prune {name}", reason="engine")
     for name, one in ((name, one) for one in found.images for name in one.names if name not in found.left_out):
         here = api.image(name)
         if here is None or not one.is_one(here):
             raise ClusterError(
                 f"{name} is {here['Id'] if here else 'absent'} after the import",
                 expected=one.config,
-                remedy="Somebody else tags or removes images here. Find out who, and run again.",
+                remedy="Find out which process tags or removes images here, and run again.",
                 reason="other content",
             )

@@ -4,8 +4,8 @@
 
 """The models of a bundle: out of a node's hub cache or a plain directory, and into another node's. This module util is PRIVATE to the collection.
 
-In a bundle a repository is what the hub's client makes where links cannot be: refs, and snapshots of files. What belongs to a model, what a node lacks of it,
-and how a file gets its name in a cache are those of a copy between nodes.
+In a bundle a repository has the layout of the hub's client for disks without links: refs, and snapshots of files. The files of a model, the missing parts
+on a node, and the move into a cache are the same as in a copy between nodes.
 """
 
 from __future__ import annotations
@@ -20,31 +20,28 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import owners,
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copy_stage, copy_target, copying, digests, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry, named
 
-#: What lies only where an engine has run, or a download.
+#: Directories that exist only where an engine or a download ran.
 _OWN = ("__pycache__", ".cache", copying.STAGE)
-#: Seconds by which the times of one file differ on two kinds of file system.
+#: Seconds by which the times of a file may differ between file systems.
 _TIMES = 2
 
 Model = dict[str, t.Any]
 
 
 def sources(entries: t.Iterable[Entry]) -> dict[str, str]:
-    """Return the files of a repository with the path that each has in a bundle: that of a link to it, where it is a blob."""
+    """Return the files of a repository with their paths in a bundle: that of a link to it for a blob."""
     links = {entry.target: entry.path for entry in entries if entry.kind == "link"}
-    return {entry.path: links[entry.path] if _is_blob(entry) and entry.path in links else entry.path for entry in entries if entry.kind == "file"}
-
-
-def _is_blob(entry: Entry) -> bool:
-    return entry.path.startswith("blobs/")
+    files = (entry.path for entry in entries if entry.kind == "file")
+    return {path: links.get(path, path) if path.startswith("blobs/") else path for path in files}
 
 
 # -- out of a node ---------------------------------------------------------------------------------------------------
 
 
 class Item(t.NamedTuple):
-    """A file that a bundle is to have: the directory and path that it comes from, its path below ``below``, and its status there.
+    """A file for a bundle: its source directory, its path there and below ``below``, and its status there.
 
-    ``sha256``, and git's id of it (``git``), are empty where the hub gave it no such name.
+    ``sha256`` and its git id (``git``) are empty unless they are its name in the hub.
     """
 
     source: str
@@ -61,7 +58,7 @@ class Item(t.NamedTuple):
         return f"{self.below}/{self.name}"
 
     def is_at(self, status: os.stat_result, sha256: str) -> bool:
-        """Return whether a file of a bundle with this status and digest is this one, by reading it where neither name nor time says. Raises OSError."""
+        """Return whether a file of a bundle with this status and digest is this one; without a digest and the same time it is read. Raises OSError."""
         if status.st_size != self.size or self.sha256:
             return status.st_size == self.size and sha256 in ("", self.sha256)
         if abs(status.st_mtime_ns - self.mtime) <= _TIMES * 10**9:
@@ -71,7 +68,7 @@ class Item(t.NamedTuple):
 
 
 def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[list[Model], list[Item], dict[str, bytes]]:
-    """Return what a bundle says of these models, their files, and the texts of their refs. Raises :class:`ClusterError` for one that is not whole, OSError."""
+    """Return a bundle's description of these models, their files, and the texts of their refs. Raises :class:`ClusterError` for an incomplete one, OSError."""
     models, items, refs = [], [], {}
     purposes: dict[tuple[str, str | None], list[dict[str, t.Any]]] = {}
     for one in repositories:
@@ -82,35 +79,35 @@ def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[
             where = repo if model_files.is_directory(repo) else f"{repo} (revision {revision or 'main'}) in {hf_home}"
             raise ClusterError(f"there is no {where}, so nothing to export", remedy="Run the play with --tags model first.", reason="absent")
         _require_whole(repo, place.path, wanted)
-        ref = "" if revision is None and model_files.is_directory(repo) else (revision or "main")
-        ref = "" if copying.is_commit(ref) else ref
+        ref = "" if model_files.is_commit(revision or "") or (revision is None and model_files.is_directory(repo)) else (revision or "main")
         entries = plain_listing(repo) if model_files.is_directory(repo) else copying.listing(place.repo_path, place.revision or "", ref)
         below = f"{content.DIRECTORIES}/{len(models)}" if model_files.is_directory(repo) else f"{content.HUB}/{model_files.repo_directory(repo)}"
         models.append({"repo": repo, "revision": place.revision, "ref": ref, "below": below, "entries": copying.rows(entries)})
         for entry in (one for one in entries if one.kind == "file"):
             kind, name = copying.digest_kind(os.path.join(place.repo_path, entry.path)), os.path.basename(entry.path)
-            sha256, git = name if kind == "sha256" else "", name if kind == "git" else ""
-            links = [one.path for one in entries if one.kind == "link" and one.target == entry.path and _is_blob(entry)]
-            for path in links or [entry.path]:
-                items.append(Item(place.repo_path, below, path, entry.size, entry.mtime, sha256, git))
+            digest = {kind: name} if kind else {}
+            links = [one.path for one in entries if one.kind == "link" and one.target == entry.path and entry.path.startswith("blobs/")]
+            items += [Item(place.repo_path, below, path, entry.size, entry.mtime, **digest) for path in links or [entry.path]]
         refs |= {f"{below}/{entry.path}": entry.target.encode() for entry in entries if entry.kind == "ref"}
     return models, list(dict.fromkeys(items)), refs
 
 
 def _require_whole(repo: str, path: str, wanted: t.Sequence[dict[str, t.Any]]) -> None:
-    found = [problem for one in wanted for problem in model_files.examine(path, one["side_files"], one["purpose"])[0]]
-    found += [problem for one in wanted for name in model_files.named_files(one["files"]) if (problem := model_files.file_problem(path, name))]
-    if found:
+    if found := [
+        problem
+        for one in wanted
+        for problem in model_files.examine(path, [*one["side_files"], *model_files.named_files(one["files"])], one["purpose"])[0]
+    ]:
         raise ClusterError(
-            f"{repo} is not whole: {'; '.join(dict.fromkeys(problem.message for problem in found[:copying.NAMED]))}",
-            remedy="Run the play with --tags model, which mends it, and export again.",
+            f"{repo} is incomplete: {'; '.join(dict.fromkeys(problem.message for problem in found[:copying.NAMED]))}",
+            remedy="Run the play with --tags model, which repairs it, and export again.",
             reason="incomplete",
             files=[problem.file for problem in found],
         )
 
 
 def plain_listing(root: str) -> list[Entry]:
-    """Return what a plain directory holds: its files, and its links to what lies in it. Raises :class:`ClusterError` for a link out of it, OSError."""
+    """Return the files of a plain directory, and its links to them. Raises :class:`ClusterError` for a link out of it, OSError."""
     found = []
     for entry in untrusted.walk(root):
         mode, path = entry.status.st_mode, os.path.join(root, entry.path)
@@ -121,15 +118,15 @@ def plain_listing(root: str) -> list[Entry]:
             if target.startswith("..") or not os.path.exists(os.path.join(root, target)):
                 raise ClusterError(
                     f"{path} leads to {entry.target}, which is not in the directory",
-                    expected="links to what lies in the model's own directory",
-                    remedy=f"Put the file itself there: cp --remove-destination \"$(readlink -f {path})\" {path}",
+                    expected="links inside the model's own directory",
+                    remedy=f"Replace the link by the file: cp --remove-destination \"$(readlink -f {path})\" {path}",
                     reason="link",
                 )
             found.append(Entry(entry.path, "link", target=target))
         elif stat.S_ISREG(mode):
             found.append(Entry(entry.path, "file", entry.status.st_size, entry.status.st_mtime_ns, mode & copying.MODE))
         else:
-            raise ClusterError(f"{path} is neither a file nor a link", remedy="Look at what put it there, and remove it.")
+            raise ClusterError(f"{path} is neither a file nor a link", remedy="Find out which program made it, and remove it.")
     return sorted(found)
 
 
@@ -139,12 +136,12 @@ def bring(watch: programs.Watch, path: str, items: t.Sequence[Item], owner: owne
         with owners.acting_as(owner):
             os.makedirs(os.path.join(path, below), mode=0o755, exist_ok=True)
         names = [one.name for one in items if (one.source, one.below) == (source, below)]
-        parts = os.path.join(path, content.PARTS)
-        watch.rsync(source, os.path.join(path, below), names, owners.owner_of(source), owner, "--copy-links", f"--temp-dir={parts}")
+        options = ("--copy-links", f"--temp-dir={os.path.join(path, content.PARTS)}")
+        watch.rsync(source, os.path.join(path, below), names, owners.owner_of(source), owner, *options)
 
 
 def spoiled(path: str, items: t.Sequence[Item], sums: t.Mapping[str, str], owner: owners.Owner) -> list[str]:
-    """Return the files of a bundle that are not what the hub names them. Raises OSError."""
+    """Return the files of a bundle that do not match their names in the hub. Raises OSError."""
     found = [one.path for one in items if one.sha256 and sums[one.path] != one.sha256]
     with owners.acting_as(owner):
         return found + [one.path for one in items if one.git and digests.digest(os.path.join(path, one.path), "git")[1] != one.git]
@@ -154,7 +151,7 @@ def spoiled(path: str, items: t.Sequence[Item], sums: t.Mapping[str, str], owner
 
 
 class Wanted(t.NamedTuple):
-    """What a node lacks of a model of a bundle, whose files lie ``below`` there, each at a path (``sources``)."""
+    """The missing parts of a bundle's model, whose files are ``below`` in it, each at its path in ``sources``."""
 
     repository: copy_stage.Repository
     below: str
@@ -162,28 +159,27 @@ class Wanted(t.NamedTuple):
     owner: owners.Owner
 
     def files(self) -> dict[str, Entry]:
-        """Return the files that come, by their paths below ``below``."""
+        """Return the files to import, by their paths below ``below``."""
         return {self.sources[entry.path]: entry for entry in self.repository.lack.files}
 
 
 def wanted(hf_home: str, models: t.Sequence[Model], seen: content.Seen) -> list[Wanted]:
-    """Return what this node lacks of a bundle's models. Raises :class:`ClusterError` for a file of the same name and other content."""
+    """Return the missing parts of a bundle's models. Raises :class:`ClusterError` for a file with the same name and other content."""
     hub, found = os.path.join(hf_home, "hub"), []
     for model in models:
         repo, below, entries = _read(model, seen)
-        plain = model_files.is_directory(repo)
-        path = repo if plain else os.path.join(hub, model_files.repo_directory(repo))
-        stage = os.path.join(repo, copying.STAGE) if plain else copying.stage_of(hub, repo)
-        top = repo if plain else hf_home
+        if model_files.is_directory(repo):
+            top, path, stage = repo, repo, os.path.join(repo, copying.STAGE)
+        else:
+            top, path, stage = hf_home, os.path.join(hub, model_files.repo_directory(repo)), copying.stage_of(hub, repo)
         with owners.acting_as(owners.owner_of(top)):
             lack = copying.lacking(entries, path, str(model.get("ref") or ""))
         repository = copy_stage.Repository(repo, path, stage, entries, lack)
         found.append(Wanted(repository, below, sources(entries), owners.one_owner(top, repository.directories() if lack else ())))
-    other = [name for one in found for name in one.repository.lack.other]
-    if other:
+    if other := [name for one in found for name in one.repository.lack.other]:
         raise ClusterError(
-            f"{len(other)} file(s) here have the name of one of the bundle, and other content: {named(other)}; nothing was replaced",
-            remedy="If they are yours, move them away. If they are what is left of a copy, remove them. Then import again.",
+            f"{len(other)} file(s) here have the name of a file in the bundle, and other content: {named(other)}; nothing was replaced",
+            remedy="Move your own files away, remove those that a copy left, and import again.",
             reason="other content",
             files=other,
         )
@@ -191,12 +187,11 @@ def wanted(hf_home: str, models: t.Sequence[Model], seen: content.Seen) -> list[
 
 
 def asked(models: t.Sequence[Model], repositories: t.Sequence[dict[str, t.Any]]) -> list[Model]:
-    """Return those models of a bundle that a profile loads: no bundle decides what is written where. Raises :class:`ClusterError` when it lacks one."""
+    """Return the models of a bundle that a profile loads: a bundle must not choose what is written. Raises :class:`ClusterError` if it lacks one."""
     found, lost = {}, []
     for one in repositories:
         revision = one["revision"] or ("" if model_files.is_directory(one["repo"]) else "main")
-        fits = [model for model in models if model.get("repo") == one["repo"] and revision in (model.get("revision") or "", model.get("ref"))]
-        if fits:
+        if fits := [model for model in models if model.get("repo") == one["repo"] and revision in (model.get("revision") or "", model.get("ref"))]:
             found[one["repo"], fits[0].get("revision")] = fits[0]
         else:
             lost.append(f"{one['repo']}{'@' if revision else ''}{revision[:12]}")
@@ -204,7 +199,7 @@ def asked(models: t.Sequence[Model], repositories: t.Sequence[dict[str, t.Any]])
         has = named([f"{model.get('repo')}@{str(model.get('revision') or '')[:12]}" for model in models])
         raise ClusterError(
             f"the bundle has no {named(lost)}, which the profile loads; it has {has or 'no model'}",
-            remedy="Export a bundle with this profile, or import with the one that it was made for: -e gb10_profile=ID",
+            remedy="Export a bundle with this profile, or import with -e gb10_profile=ID, the one that it was made for.",
             reason="other profile",
         )
     return list(found.values())
@@ -214,23 +209,23 @@ def _read(model: Model, seen: content.Seen) -> tuple[str, str, list[Entry]]:
     try:
         repo, below, entries = str(model["repo"]), str(model["below"]), copying.entries_of(model["entries"])
         wrong = [entry.path for entry in entries if entry.kind not in ("file", "link", "ref")]
-        # Links and refs of a cache lie where the hub's client makes them.
-        plain, path_of = model_files.is_directory(repo), sources(entries)
-        wrong += [] if plain else [entry.path for entry in entries if entry.path.split("/")[0] not in ("blobs", "snapshots", "refs")]
+        # Links and refs of a cache are only in the directories of the hub's client.
+        tops, path_of = ("blobs", "snapshots", "refs"), sources(entries)
+        wrong += [entry.path for entry in entries if entry.path.split("/")[0] not in tops and not model_files.is_directory(repo)]
         wrong += [path for path in path_of.values() if f"{below}/{path}" not in seen.sums]
-        refs = {f"{below}/{entry.path}": content.sha256_of(entry.target.encode()) for entry in entries if entry.kind == "ref"}
-        wrong += [path for path, digest in refs.items() if seen.sums.get(path) != digest]
+        refs = ((f"{below}/{entry.path}", content.sha256_of(entry.target.encode())) for entry in entries if entry.kind == "ref")
+        wrong += [path for path, digest in refs if seen.sums.get(path) != digest]
         wrong += [] if content.is_path(repo.removeprefix("/")) and content.is_path(below) else [repo]
         sizes = {entry.path: entry.size for entry in entries if entry.kind == "file"}
     except (KeyError, TypeError) as error:
         raise ClusterError(f"the bundle's list of models cannot be read: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
     if wrong:
-        raise ClusterError(f"the bundle lists what no model has: {named(wrong)}", remedy="Export the bundle again.", reason="foreign", files=wrong)
+        message = f"the bundle lists paths that are not part of a model: {named(wrong)}"
+        raise ClusterError(message, remedy="Export the bundle again.", reason="foreign", files=wrong)
     has = {path: seen.files[f"{below}/{path_of[path]}"].st_size for path in sizes}
-    short = [f"{below}/{path_of[path]} ({has[path]} bytes instead of {size})" for path, size in sizes.items() if has[path] != size]
-    if short:
+    if short := [f"{below}/{path_of[path]} ({has[path]} bytes instead of {size})" for path, size in sizes.items() if has[path] != size]:
         raise ClusterError(
-            f"{len(short)} file(s) of the bundle are not whole: {named(short)}",
+            f"{len(short)} file(s) of the bundle are incomplete: {named(short)}",
             remedy="Copy the bundle again; nothing was imported.",
             reason="incomplete", files=short,
         )
@@ -238,13 +233,12 @@ def _read(model: Model, seen: content.Seen) -> tuple[str, str, list[Entry]]:
 
 
 def imported(watch: programs.Watch, one: Wanted, path: str, sums: t.Mapping[str, str]) -> None:
-    """Bring a model from a bundle: each file gets its name once all of it was compared. Raises :class:`ClusterError`, OSError."""
+    """Import a model from a bundle: each file gets its name after all were compared. Raises :class:`ClusterError`, OSError."""
     repository, files = one.repository, one.files()
     with owners.acting_as(one.owner):
         os.makedirs(repository.stage, mode=0o700, exist_ok=True)
     watch.rsync(os.path.join(path, one.below), repository.stage, files, programs.ROOT if os.geteuid() == 0 else one.owner, one.owner)
-    wrong = watch.wrong(repository.stage, {name: sums[f"{one.below}/{name}"] for name in files}, one.owner)
-    if wrong:
+    if wrong := watch.wrong(repository.stage, {name: sums[f"{one.below}/{name}"] for name in files}, one.owner):
         with owners.acting_as(one.owner):
             for name in wrong:
                 os.unlink(os.path.join(repository.stage, name))

@@ -4,8 +4,8 @@
 
 """The packages that pip added to the node image, as files. This module util is PRIVATE to the collection.
 
-With them the layer can be built again without Internet. The image has them already. They are for the day when a newer collection has another recipe for
-the same packages, or the image is lost.
+With them the layer can be built again without Internet. The image has them already: they are for a newer collection with another recipe for the same
+packages, or a lost image.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import private
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 
-#: Where the packages of a bundle lie, below the directory of the collection's state.
+#: Directory of a bundle's packages, below that of the collection's state.
 DIRECTORY = "wheels"
-#: Seconds that pip gets to download packages.
+#: Seconds for pip's download of packages.
 DOWNLOAD_SECONDS = 1800
 _LINE = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<digest>[0-9a-f]{64})\Z")
-#: What pip installs without building anything.
+#: Ending of packages that pip installs without building.
 SUFFIX = ".whl"
-#: Where the container has the directory, and a CA bundle.
+#: Paths of the directory and of a CA bundle in the container.
 TARGET, CA_TARGET = "/run/gb10/wheels", "/run/gb10/ca.crt"
-#: Run in a container with the lines of a lock as arguments: pip takes hashes from a file alone.
+#: Program in the container, with the lines of a lock as arguments: pip accepts hashes only in a file.
 DOWNLOAD = f"""
 import subprocess, sys, tempfile
 with tempfile.NamedTemporaryFile("w", suffix=".txt") as lock:
@@ -46,7 +46,7 @@ with tempfile.NamedTemporaryFile("w", suffix=".txt") as lock:
 
 
 def hashes(lock: t.Iterable[str]) -> dict[str, str]:
-    """Return the packages of a lock by the sha256 of their files. Raises :class:`ClusterError` for a line that names none."""
+    """Return the packages of a lock by the sha256 of their files. Raises :class:`ClusterError` for an invalid line."""
     found = {}
     for line in lock:
         match = _LINE.match(line)
@@ -63,58 +63,65 @@ def lost(lock: t.Iterable[str], sums: t.Mapping[str, str]) -> list[str]:
 
 
 def lock_of(labels: t.Mapping[str, str]) -> list[str]:
-    """Return the packages that pip added to an image of ours, none for another one."""
+    """Return the packages that pip added to an image of the collection, none for another one."""
     base = image_identity.base_of(labels)
     return base["lock"] if base else []
 
 
 @contextlib.contextmanager
 def downloaded(api: EngineApi, image: str, lines: t.Sequence[str], params: t.Mapping[str, t.Any]) -> t.Iterator[list[Item]]:
-    """Give the files of these packages, which lie on this node for a while. Raises :class:`ClusterError`, OSError."""
+    """Download these packages to a temporary directory, and yield their files. Raises :class:`ClusterError`, OSError."""
     directory = os.path.join(params["state_dir"], f"bundle-{params['cluster_name']}.wheels")
-    # What a run that was killed left there.
+    # Leftovers of a killed run.
     shutil.rmtree(directory, ignore_errors=True)
     private.ensure(directory)
-    # A container writes there, which can change the mode of what it has mounted: that of the directory above it stays.
+    # The container writes there, and can change the mode of its mount, but not of the directory above.
     below = os.path.join(directory, content.WHEELS)
     os.mkdir(below)
     try:
         _download(api, image, lines, below, params["pip_env"], params["ca_file"])
-        found = [one for one in untrusted.walk(below) if "/" not in one.path and one.path.endswith(SUFFIX) and stat.S_ISREG(one.status.st_mode)]
-        yield [Item(below, content.WHEELS, one.path, one.status.st_size, one.status.st_mtime_ns) for one in found]
+        yield [
+            Item(below, content.WHEELS, entry.path, entry.status.st_size, entry.status.st_mtime_ns)
+            for entry in untrusted.walk(below)
+            if "/" not in entry.path and entry.path.endswith(SUFFIX) and stat.S_ISREG(entry.status.st_mode)
+        ]
     finally:
         shutil.rmtree(directory)
 
 
 def _download(api: EngineApi, image: str, lock: t.Sequence[str], directory: str, env: t.Mapping[str, str], ca_file: str | None) -> None:
     """Have the image's own pip download these packages into a directory of this node. Raises :class:`ClusterError`."""
-    # Bases set a constraint for what users add; an empty variable is none for pip.
+    # Bases set a constraint for additional packages; for pip an empty variable is no constraint.
     variables = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in env.items()}}
     mounts = [{"Type": "bind", "Source": directory, "Target": TARGET}]
     if ca_file:
         variables["PIP_CERT"] = CA_TARGET
         mounts.append({"Type": "bind", "Source": ca_file, "Target": CA_TARGET, "ReadOnly": True})
-    argv = ["python3", "-c", DOWNLOAD, *lock]
     done = api.run_throwaway(
-        image, argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=DOWNLOAD_SECONDS, network="bridge", env=variables, mounts=mounts
+        image,
+        ["python3", "-c", DOWNLOAD, *lock],
+        labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"},
+        timeout=DOWNLOAD_SECONDS,
+        network="bridge",
+        env=variables,
+        mounts=mounts,
     )
     if done.rc != 0:
-        words = " ".join((done.stdout + done.stderr).split())[-500:]
         raise ClusterError(
-            f"pip did not download the packages of {image}: {words}",
-            remedy="See whether containers here reach the index (gb10_build_ca_file, gb10_build_pip_env), or leave them out: -e gb10_bundle_wheels=false",
+            f"pip did not download the packages of {image}: {' '.join((done.stdout + done.stderr).split())[-500:]}",
+            remedy="Check whether containers here reach the index (gb10_build_ca_file, gb10_build_pip_env), or use -e gb10_bundle_wheels=false",
             reason="no packages",
             raw=(done.stdout + done.stderr)[-2000:],
         )
 
 
 def entries_of(lock: t.Iterable[str], seen: content.Seen, items: t.Sequence[Item]) -> list[dict[str, t.Any]]:
-    """Return what a bundle says of its packages: those that it has of a lock, and these ones. None has a time: it is the same package whenever it came."""
+    """Return a bundle's description of its packages: those of a lock that it has, and these. They have no time, since equal packages may differ in it."""
     of_lock, folder = hashes(lock), f"{content.WHEELS}/"
     sizes = {path.removeprefix(folder): seen.files[path].st_size for path, digest in seen.sums.items() if path.startswith(folder) and digest in of_lock}
     return copying.rows(copying.Entry(name, "file", size) for name, size in sorted((sizes | {one.name: one.size for one in items}).items()))
 
 
 def model_of(state_dir: str, about: content.About) -> dict[str, t.Any]:
-    """Return the packages of a bundle as a model in a plain directory, which is how they come to a node."""
+    """Return the packages of a bundle as a model in a plain directory, as which a node imports them."""
     return {"repo": os.path.join(state_dir, DIRECTORY), "below": content.WHEELS, "entries": about["wheels"]}

@@ -28,29 +28,24 @@ Params = dict[str, t.Any]
 
 
 def running_containers(params: Params) -> list[str]:
-    """Return the names of our containers that run. Raises :class:`ClusterError` when the Docker engine does not say."""
+    """Return the names of this collection's running containers. Raises :class:`ClusterError` when Docker does not answer."""
     entries = EngineApi(params["docker_socket"], params["docker_timeout"]).containers({LABEL_OWNER: OWNER}, statuses=("running", "paused", "restarting"))
     return sorted((entry.get("Names") or [entry.get("Id", "")])[0].lstrip("/") for entry in entries)
 
 
 def reasons_against(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> list[str]:
-    """Return what speaks against a baseline now."""
-    found = []
-    if uptime > params["max_uptime"]:
-        found.append(f"the boot was {uptime} s ago, expected {params['max_uptime']} s or less")
+    """Return the reasons against a baseline now."""
+    found = [f"the boot was {uptime} s ago, expected {params['max_uptime']} s or less"] if uptime > params["max_uptime"] else []
     try:
-        names = running_containers(params)
+        if names := running_containers(params):
+            found.append(f"containers of this collection run: {', '.join(names)}")
     except ClusterError as error:
         found.append(f"it is unknown whether a container of this collection runs: {error}")
-    else:
-        if names:
-            found.append(f"containers of this collection run: {', '.join(names)}")
     found += [f"an engine runs: {who}" for who in at_work.serving(params["state_dir"], params["roots"]["proc_root"])]
-    compute = [process for process in zombies.listed(gpus) if "C" in (process["type"] or "C")]
-    if compute:
+    if compute := [process for process in zombies.listed(gpus) if "C" in (process["type"] or "C")]:
         found.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")
     if zombies.unified(gpus) is not True:
-        found.append("the GPU has memory of its own, so nothing of it can be missing here" if gpus else "there is no GPU")
+        found.append("the GPU has its own memory, so none of it is missing in the node's memory" if gpus else "there is no GPU")
     return found
 
 
@@ -60,6 +55,7 @@ def watch(params: Params) -> tuple[dict[str, int], list[int]]:
     last = -float(params["settle_sleep"])
     meminfo: dict[str, int] = {}
     for waited in clock(params["settle_timeout"], params["settle_sleep"]):
+        # The clock's last tick may come early.
         if waited - last >= params["settle_sleep"]:
             last = waited
             meminfo = node_memory.read_meminfo(params["roots"]["proc_root"], params["roots"]["meminfo"])

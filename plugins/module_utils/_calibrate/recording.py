@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Records what the parsers of this collection read of a node, as it stands there. This module util is PRIVATE to the collection."""
+"""Records the raw sources of this collection's parsers on a node. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log impo
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: One file: ``name``, and either its ``text`` or, for a symbolic link, where it leads (``link``).
+#: One file: ``name``, and either its ``text`` or, for a symbolic link, its target (``link``).
 File = dict[str, str]
 
-#: What the driver's tool is asked, by the name of the file.
+#: The queries of the driver's tool, by file name.
 DRIVER = {"smi.xml": driver_xml.XML_QUERY, "gpu.csv": driver.GPU_QUERY, "processes.csv": driver_xml.PROCESS_QUERY, "table.txt": ()}
 #: Files below /proc.
 PROC = ("meminfo", "vmstat", "pressure/memory", "sys/vm/swappiness", "sys/kernel/osrelease", "cmdline", "version", "driver/nvidia/version", "buddyinfo")
-#: What Docker says of itself and of what gives GPUs to containers. The rest names the machine, its registries and its proxies.
+#: The keys of Docker's information about itself and its GPU support. The others name the machine, its registries and its proxies.
 DOCKER_INFO = (
     "Architecture", "CDISpecDirs", "CgroupDriver", "CgroupVersion", "Containerd", "DefaultRuntime", "DiscoveredDevices", "DockerRootDir", "Driver",
     "DriverStatus", "KernelVersion", "LiveRestoreEnabled", "MemTotal", "NCPU", "OSType", "OSVersion", "OperatingSystem", "Runtimes", "SecurityOptions",
@@ -41,12 +41,12 @@ DEVICE = ("fw_ver", "hca_type", "node_guid", "node_type", "sys_image_guid")
 PORT = ("lid", "link_layer", "phys_state", "rate", "state")
 COUNTERS = ("counters", "hw_counters")
 
-#: Of a node with very many virtual functions the rest is left out.
+#: The most files: a node with very many virtual functions has more.
 MOST_FILES = 8000
 
 
 class Recorder:
-    """Reads source after source; what cannot be read is an entry of ``sections.errors``."""
+    """Reads the sources one by one; an unreadable source is an entry of ``sections.errors``."""
 
     def __init__(self, roots: t.Mapping[str, t.Any], timeout: int, docker: EngineApi) -> None:
         self.roots, self.timeout, self.docker_api = roots, timeout, docker
@@ -60,7 +60,7 @@ class Recorder:
             self.files.append({"name": name, "text": text})
 
     def everything(self) -> dict[str, t.Any]:
-        """Read all sources, and return the files, what could not be read, and what the node calls itself."""
+        """Read all sources, and return the files, the errors, and the node's host name."""
         for read in (self.driver, self.proc, self.kernel, self.docker, self.network):
             read()
         return {"files": self.files, "errors": self.sections.errors, "hostname": socket.gethostname()}

@@ -40,7 +40,7 @@ def name_for(name: str) -> str:
 
 
 def wanted(one: t.Mapping[str, t.Any]) -> fields.Fields:
-    """Return the fields of a declared companion. Raises :class:`ClusterError` for a variable that can be spelled in more than one way."""
+    """Return the fields of a declared companion. Raises :class:`ClusterError` for a variable with an ambiguous value."""
     mounts = [{"read_only": False, **mount} for mount in one["mounts"]]
     arguments = [str(word) for word in one["arguments"]]
     return {**{name: one[name] for name in FIELDS}, "env": fields.environment(one["env"]), "arguments": arguments, "mounts": mounts}
@@ -61,8 +61,8 @@ def labels(one: t.Mapping[str, t.Any]) -> dict[str, str]:
 def options(one: t.Mapping[str, t.Any], cdi_devices: t.Collection[str], pull: str) -> dict[str, t.Any]:
     """Return the options of community.docker.docker_container for a declared companion.
 
-    It uses the host's network, as the engine does. There is no restart policy. Docker's usual capabilities stay, since images of others count on them; no
-    program in it can get more. The labels alone are compared: they have the digest of all fields.
+    It uses the host's network, as the engine does. There is no restart policy. Docker's default capabilities stay, since third-party images need them; no
+    program in it can get more. Only the labels are compared: they contain the digest of all fields.
     """
     found = wanted(one)
     return {
@@ -71,7 +71,7 @@ def options(one: t.Mapping[str, t.Any], cdi_devices: t.Collection[str], pull: st
         "paused": False,
         "image": found["image"],
         "pull": pull,
-        # An anonymous volume goes with the container that is replaced.
+        # The anonymous volumes of a replaced container are removed.
         "keep_volumes": False,
         "comparisons": {"*": "ignore", "labels": "allow_more_present"},
         "labels": labels(one),
@@ -89,7 +89,7 @@ def options(one: t.Mapping[str, t.Any], cdi_devices: t.Collection[str], pull: st
 
 
 def find(api: EngineApi, name: str) -> dict[str, t.Any]:
-    """Return the engine's description of a companion's container. Raises :class:`ClusterError` unless there is exactly one."""
+    """Return Docker's description of a companion's container. Raises :class:`ClusterError` unless there is exactly one."""
     found = api.containers({LABEL_OWNER: OWNER, LABEL_ROLE: ROLE, LABEL_COMPANION: name})
     if len(found) > 1:
         names = ", ".join(sorted(f"{name_of(entry)} ({entry['Id'][:12]}, {entry['State']})" for entry in found))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What companions of a node do now: whether they run, answer, and what memory they hold. This module util is PRIVATE to the collection."""
+"""The state of a node's companions: whether they run and answer, and their memory. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 
 Entry = dict[str, t.Any]
 
-#: Where a companion is asked: it shares its node's network.
+#: The address of a companion on its node, whose network it shares.
 ADDRESS = "127.0.0.1"
-#: The state of a companion without a container, where a container that is not ours has its name.
+#: The state of a companion without a container, where a foreign container has its name.
 FOREIGN = "foreign"
-#: Seconds that one answer about its health may take while it is only looked at.
+#: Seconds for one health answer in a status check.
 GLANCE_SECONDS = 3.0
 
 
 def url(port: int, path: str) -> str:
-    """Return what a companion's health is asked at."""
+    """Return the address of a companion's health check."""
     return f"{base_url(ADDRESS, port)}{path}"
 
 
 def health(port: int, path: str, timeout: float) -> tuple[bool, str]:
-    """Return whether a companion answers with a status of 200 to 299 within ``timeout`` seconds, and what came back in words."""
+    """Return whether a companion answers with a status of 200 to 299 within ``timeout`` seconds, and the answer as text."""
     answer = ask(url(port, path), timeout)
     if answer.status is None:
         return False, answer.error
@@ -43,13 +43,13 @@ def health(port: int, path: str, timeout: float) -> tuple[bool, str]:
 
 
 def unhealthy(one: t.Mapping[str, t.Any], node: str, said: str) -> str:
-    """Return the message about a companion that runs and did not answer in time; ``said`` is what came back last."""
+    """Return the message about a running companion that was not healthy in time; ``said`` is its last answer."""
     return f"companion {one['name']} on {node} is not healthy after {one['health_timeout']} s: GET {url(one['port'], one['health_path'])}: {said}"
 
 
 def ignores_stop(name: str, node: str, seconds: int) -> str:
-    """Return the message about a companion that runs although it was asked to end."""
-    return f"companion {name} on {node} was asked to end and still runs after {seconds} s; it was not killed"
+    """Return the message about a companion that ignores its stop signal."""
+    return f"companion {name} on {node} got its stop signal and still runs after {seconds} s; it was not killed"
 
 
 def settled(rows: t.Iterable[Entry], up: t.Collection[str], down: t.Collection[str]) -> bool:
@@ -58,7 +58,7 @@ def settled(rows: t.Iterable[Entry], up: t.Collection[str], down: t.Collection[s
 
 
 def with_logs(rows: t.Iterable[Entry], up: t.Collection[str], api: EngineApi, timeout: float) -> list[Entry]:
-    """Add to each of ``up`` that has ended the end of its log."""
+    """Add the end of the log to each companion of ``up`` that ended."""
     ended = {row["name"]: row for row in rows if row["name"] in up and not row["running"]}
     logs = {
         name: unit.journal(row["unit"], timeout) if row["unit"] else end_of_log(api.logs(row["container_id"])) if row["container_id"] else ""
@@ -123,7 +123,7 @@ def _with_memory(
     root: str,
     section: Section,
 ) -> list[Entry]:
-    """Add to those that run whether they answer, their processes, and what these hold."""
+    """Add to the running companions their health, their processes, and the memory of these."""
     running = [row for row in rows if row["running"]]
     whose: dict[int, str] = {}
     known, own = {entry["Id"] for entry in entries}, {row["container_id"] for row in rows}
@@ -132,7 +132,7 @@ def _with_memory(
         inside = {row["container_id"]} - {""}
         if row["unit"]:
             whose.update(dict.fromkeys(unit.processes(row["unit"], seen.processes, root), row["name"]))
-            # A unit may run its program in a container, which is in a control group of Docker's: whoever listens on its port is it.
+            # A unit may run its program in a container, in a control group of Docker: the container that listens on its port belongs to it.
             inside = {entry["container"] for entry in heard if entry["port"] == row["port"]} & known - own
         whose.update({pid: row["name"] for pid, process in seen.processes.items() if process.container in inside})
     listed = gpu_processes() if whose else []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The devices that a Docker engine knows by the Container Device Interface (CDI). This module util is PRIVATE to the collection."""
+"""The devices of a Docker engine by the Container Device Interface (CDI). This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, strict
 
-#: What NVIDIA's devices are called there (``nvidia-ctk cdi generate``).
+#: The kind of NVIDIA's devices (``nvidia-ctk cdi generate``).
 NVIDIA_KIND = "nvidia.com/gpu"
 
-SPEC_LIMIT = 4 * 1024 * 1024
+#: Most bytes of a specification.
+SPEC_LIMIT = 4 << 20
+#: A key of a specification in YAML's block style that is not indented, its value and the lines below it.
+_SECTION = re.compile(r"^([^\s:-][^:\n]*):(.*)((?:\n[ \t-].*)*)", re.MULTILINE)
 
-#: The driver's library as a specification of ``nvidia-ctk`` names it on the host.
+#: The driver's library on the host in a specification by ``nvidia-ctk``.
 _LIBCUDA = re.compile(r"/libcuda\.so\.(\d+(?:\.\d+)+)\b")
 
 
@@ -36,7 +39,7 @@ def discovered(info: dict[str, t.Any]) -> list[str]:
 def parse(text: str) -> list[str]:
     """Return the devices of a CDI specification (``nvidia.com/gpu=0``), JSON or YAML.
 
-    Of YAML only the block style is understood that ``nvidia-ctk`` writes: the node has no parser for more. Raises :class:`UnknownState` otherwise.
+    For YAML it accepts only the block style of ``nvidia-ctk``, since the node has no YAML parser. Raises :class:`UnknownState` otherwise.
     """
     if text.lstrip().startswith("{"):
         try:
@@ -58,36 +61,23 @@ def _word(value: t.Any) -> str:
 
 def _parse_yaml(text: str) -> tuple[str, list[str]]:
     """Return (kind, names of the devices) of a specification in YAML's block style."""
-    kind, names = "", []
-    key, item_indent, field_indent, items = "", -1, -1, 0
-    for line in text.splitlines():
-        content = line.strip()
-        if not content or content.startswith("#") or content in ("---", "..."):
-            continue
-        indent = len(line) - len(line.lstrip(" "))
-        if line[indent] == "\t":
-            raise UnknownState(f"the CDI specification is indented by a tab: {line[:200]!r}", raw=text[:2000])
-        if indent == 0 and not content.startswith("- ") and content != "-":
-            key, _colon, value = content.partition(":")
-            value = _scalar(value)
-            if key == "kind":
-                kind = value
-            elif key == "devices" and value not in ("", "[]"):
-                raise UnknownState(f"the CDI specification lists its devices in a way that cannot be read: {line[:200]!r}", raw=text[:2000])
-            item_indent = -1
-        elif key == "devices":
-            if content.startswith("-") and item_indent in (-1, indent):
-                item_indent, items = indent, items + 1
-                rest = content[1:]
-                indent, content = indent + 1 + len(rest) - len(rest.lstrip(" ")), rest.strip()
-                field_indent = indent if content else -1
-            elif field_indent == -1 < item_indent < indent:
-                field_indent = indent  # the dash stood alone
-            if indent == field_indent and content.startswith("name:"):
-                names.append(_scalar(content[len("name:"):]))
-    if len(names) != items or not all(names):
-        raise UnknownState(f"the CDI specification has {items} devices and {len(names)} names", raw=text[:2000])
+    lines = [line for line in text.splitlines() if line.strip() not in ("", "---", "...") and not line.lstrip().startswith("#")]
+    sections = {key: (_scalar(value), block) for key, value, block in _SECTION.findall("\n".join(lines))}
+    (kind, _block), (value, block) = (sections.get(key, ("", "")) for key in ("kind", "devices"))
+    if value not in ("", "[]") or re.search(r"^ *\t", block, re.MULTILINE):
+        raise UnknownState(f"the CDI specification lists its devices in a way that cannot be read: {value or block[:200]!r}", raw=text[:2000])
+    indent = re.sub(r"\n?( *)(?s:.*)", r"\1", block)
+    names = [_name(f"{indent} {item}") for item in re.split(rf"\n{indent}-(?= |\n|\Z)", block)[1:]]
+    if not all(names):
+        raise UnknownState(f"the CDI specification has {len(names)} devices, of which {names.count('')} have no name", raw=text[:2000])
     return kind, names
+
+
+def _name(item: str) -> str:
+    """Return the value of ``name`` among the fields of a list's item, empty without one. Its first field sets their indentation."""
+    fields = re.search(r"^ *(?=\S)", item, re.MULTILINE)
+    name = re.search(rf"^{fields[0]}name:(.*)", item, re.MULTILINE) if fields else None
+    return _scalar(name[1]) if name else ""
 
 
 def _scalar(value: str) -> str:
@@ -98,9 +88,9 @@ def _scalar(value: str) -> str:
 
 
 def specs(directories: t.Iterable[str], etc_root: str, section: Section = strict) -> list[dict[str, t.Any]]:
-    """Return the CDI specifications in these directories; of two that name a device the engine takes the later one.
+    """Return the CDI specifications in these directories. If two name the same device, the engine uses the later one.
 
-    ``etc_root`` stands for ``/etc``. What cannot be read or parsed is noted by ``section``.
+    ``etc_root`` replaces ``/etc``. ``section`` records failures to read or parse one.
     """
     found: list[dict[str, t.Any]] = []
     for directory in directories:
@@ -113,8 +103,8 @@ def specs(directories: t.Iterable[str], etc_root: str, section: Section = strict
 
 
 def _spec(path: str) -> dict[str, t.Any]:
-    """Return the devices of one specification, and the versions of the driver's ``libcuda`` that it gives to containers."""
-    # Nothing but a file is read: the engine would hang on a FIFO, too, but this look must not.
+    """Return the devices of one specification, and the versions of the driver's ``libcuda`` that it mounts into containers."""
+    # Only a regular file is read: a FIFO would block.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise UnknownState(f"{path} is not a file")
@@ -126,5 +116,5 @@ def _spec(path: str) -> dict[str, t.Any]:
 
 
 def devices(found: t.Iterable[dict[str, t.Any]], listed: t.Iterable[str] = ()) -> list[str]:
-    """Return the devices of these specifications, and those that the engine lists itself."""
+    """Return the devices of these specifications and those that the engine lists itself."""
     return sorted({*(device for spec in found for device in spec["devices"]), *listed})

@@ -2,22 +2,22 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What every helper container runs with, and where programs in a container write. This module util is PRIVATE to the collection.
+"""The confinement of every helper container, and the directories that programs in a container write. This module util is PRIVATE to the collection.
 
-A helper runs an image's own programs for a moment: probes, the client of a bench, pip, a download. A test compares all of them with this file.
+A helper runs an image's own programs for a short time: probes, the client of a bench, pip, a download. A test compares all of them with this file.
 """
 
 from __future__ import annotations
 
-#: As Docker's HostConfig spells it: no capability, none to be gained, and nothing of the image written.
+#: Keys of Docker's HostConfig: no capability, no way to gain one, and a read-only image.
 CONFINED = {"CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges:true"], "ReadonlyRootfs": True}
 
-#: The one place that a helper can write: a volume of its own, on disk, which goes with it.
+#: The only directory that a helper can write: its own volume on disk, which is removed with it.
 SCRATCH = "/tmp"
 
 
 def cache_variables(root: str) -> dict[str, str]:
-    """Return the variables that have programs keep what they compile, and the model's own code, below a directory of the container."""
+    """Return the variables that put compiled files and the model's own code below a directory of the container."""
     return {
         "HF_MODULES_CACHE": f"{root}/huggingface_modules",
         "VLLM_CACHE_ROOT": f"{root}/vllm",
@@ -29,5 +29,5 @@ def cache_variables(root: str) -> dict[str, str]:
     }
 
 
-#: The environment of a helper, beside what it is for: some programs end when they cannot make their directories in the home.
+#: The environment of every helper: some programs fail if they cannot make their directories in the home.
 ENVIRONMENT = {**cache_variables(f"{SCRATCH}/cache"), "XDG_CACHE_HOME": f"{SCRATCH}/cache", "XDG_CONFIG_HOME": f"{SCRATCH}/config"}

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Docker SDK's client, for modules that act on containers, and for them alone. This module util is PRIVATE to the collection.
+"""The Docker SDK's client, only for modules that act on containers. This module util is PRIVATE to the collection.
 
-It is apart from ``engine_api.py`` since importing the SDK takes longer than a whole look at a node. The SDK knows no range of API versions
-and speaks the engine's newest.
+It is separate from ``engine_api.py`` because importing the SDK takes longer than reading a node. The SDK always uses the engine's newest API version.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ else:
 
 #: The reason of a failure where the SDK is missing.
 NO_SDK = "no Docker SDK"
-#: Most bytes of a container's log that are kept when it goes.
+#: Most bytes of a container's log to keep when it is removed.
 WHOLE_LOG_LIMIT = 64 * 1024 * 1024
 
 
 class Docker(EngineApi):
-    """A node's Docker engine, for modules that act: all that :class:`EngineApi` reads, and what changes something, which the SDK does."""
+    """A node's Docker engine for modules that act: :class:`EngineApi` reads, and the SDK makes the changes."""
 
     def __init__(self, socket_path: str, timeout: float) -> None:
         if SDK_MISSING is not None:
@@ -59,10 +58,14 @@ class Docker(EngineApi):
                     yield f"\n[the rest is left out: more than {WHOLE_LOG_LIMIT} bytes]\n".encode()
                     return
 
+    def _do(self, doing: str, call: t.Callable[..., t.Any], *arguments: t.Any, **options: t.Any) -> t.Any:
+        """Return what a call of the SDK returns. Raises as :func:`sdk_errors` does."""
+        with sdk_errors(doing):
+            return call(*arguments, **options)
+
     def registry_digest(self, image: str) -> str:
-        """Return the digest that an image's tag has in its registry now. The SDK knows the logins of this user."""
-        with sdk_errors(f"asking the registry for {image}"):
-            answer = self._api.inspect_distribution(image)
+        """Return the digest that an image's tag has in its registry now. The SDK has this user's registry logins."""
+        answer = self._do(f"asking the registry for {image}", self._api.inspect_distribution, image)
         try:
             return str(answer["Descriptor"]["digest"])
         except (KeyError, TypeError):
@@ -76,43 +79,36 @@ class Docker(EngineApi):
             return self._client.containers.create(**payload).id
 
     def start(self, container_id: str) -> None:
-        with sdk_errors(f"starting container {container_id[:12]}"):
-            self._api.start(container_id)
+        self._do(f"starting container {container_id[:12]}", self._api.start, container_id)
 
     def unpause(self, container_id: str) -> None:
-        """Let a paused container go on: only so can what runs in it end by itself."""
-        with sdk_errors(f"unpausing container {container_id[:12]}"):
-            self._api.unpause(container_id)
+        """Continue a paused container, without which its programs cannot end."""
+        self._do(f"unpausing container {container_id[:12]}", self._api.unpause, container_id)
 
     def stop(self, container_id: str, grace: int) -> None:
-        """Stop a container; what is left of it after ``grace`` seconds is killed."""
-        with sdk_errors(f"stopping container {container_id[:12]}"):
-            self._api.stop(container_id, timeout=grace)
+        """Stop a container, and kill its remaining processes after ``grace`` seconds."""
+        self._do(f"stopping container {container_id[:12]}", self._api.stop, container_id, timeout=grace)
 
     def signal(self, container_id: str, name: str) -> None:
         """Send a signal to the first process of a container, and nothing after it."""
-        with sdk_errors(f"sending {name} to container {container_id[:12]}"):
-            self._api.kill(container_id, signal=name)
+        self._do(f"sending {name} to container {container_id[:12]}", self._api.kill, container_id, signal=name)
 
     def remove(self, container_id: str) -> None:
-        """Remove a container and its anonymous volumes. Without force: the engine itself refuses one that runs."""
-        with sdk_errors(f"removing container {container_id[:12]}"):
-            self._api.remove_container(container_id, v=True)
+        """Remove a container and its anonymous volumes. Without force: the engine itself refuses a running one."""
+        self._do(f"removing container {container_id[:12]}", self._api.remove_container, container_id, v=True)
 
     def pull(self, image: str) -> t.Iterator[dict[str, t.Any]]:
-        """Pull an image, and yield what the engine says of it. The SDK waits for the next word without a limit: the caller's job has one."""
+        """Pull an image, and yield the engine's events. The SDK waits for each without a limit; the caller's job has one."""
         with sdk_errors(f"pulling image {image}"):
             yield from self._api.pull(image, stream=True, decode=True)
 
     def tag(self, image: str, name: str) -> None:
         """Give an image another name, which includes a tag."""
         repository, _colon, tag = name.rpartition(":")
-        with sdk_errors(f"tagging image {image}"):
-            self._api.tag(image, repository, tag, force=True)
+        self._do(f"tagging image {image}", self._api.tag, image, repository, tag, force=True)
 
     def remove_image(self, name: str) -> None:
-        with sdk_errors(f"removing image {name}"):
-            self._api.remove_image(name)
+        self._do(f"removing image {name}", self._api.remove_image, name)
 
     # -- programs in a container -------------------------------------------------------------------------------------
 
@@ -125,14 +121,13 @@ class Docker(EngineApi):
 
     def exit_code(self, program: str) -> int | None:
         """Return the exit code of a program, None while it runs."""
-        with sdk_errors("asking about a program in a container"):
-            state = self._api.exec_inspect(program)
+        state = self._do("reading the state of a program in a container", self._api.exec_inspect, program)
         return None if state["Running"] else state["ExitCode"]
 
 
 @contextlib.contextmanager
 def sdk_errors(doing: str) -> t.Iterator[None]:
-    """Turn the Docker SDK's exceptions into the collection's; ``doing`` says what was tried (``creating container X``)."""
+    """Turn the Docker SDK's exceptions into the collection's; ``doing`` names the attempted action (``creating container X``)."""
     try:
         yield
     except docker.errors.NotFound as error:
@@ -140,7 +135,7 @@ def sdk_errors(doing: str) -> t.Iterator[None]:
     except requests.exceptions.Timeout as error:
         raise UnknownState(
             f"{doing}: the Docker engine did not answer in time",
-            remedy="See what the engine does: journalctl -u docker --since -10min",
+            remedy="Run journalctl -u docker --since -10min to see what the engine does.",
             raw=str(error),
         ) from error
     except docker.errors.APIError as error:
@@ -152,16 +147,16 @@ def sdk_errors(doing: str) -> t.Iterator[None]:
 
 
 def _upgrade(refusal: re.Match[str]) -> str:
-    """Return what to upgrade when an engine refuses the SDK for its age."""
+    """Return the remedy for an engine that refuses an old SDK."""
     return (
-        f"This node's Docker SDK {docker.__version__} spoke API {refusal['spoken']}, its engine wants {refusal['minimum']} or newer: "
-        "upgrade the distribution's python3-docker, or install docker 7.1 or newer with pip."
+        "Upgrade the distribution's python3-docker, or install docker 7.1 or newer with pip: "
+        f"this node's Docker SDK {docker.__version__} uses API {refusal['spoken']}, and its engine requires {refusal['minimum']} or newer."
     )
 
 
 def _sdk_remedy(message: str) -> str:
     if "http+docker" in message:
-        return "This Docker SDK does not fit the installed requests library: install the distribution's python3-docker, or docker 7.1 or newer with pip."
+        return "Install the distribution's python3-docker, or docker 7.1 or newer with pip: this SDK is incompatible with the installed requests library."
     if "Permission denied" in message:
-        return "Run the task with become: true, or put the user into the group docker."
-    return "Start the Docker engine: systemctl start docker. The playbooks expect it at its usual socket; modules alone take docker_socket."
+        return "Run the task with become: true, or add the user to the group docker."
+    return "Run systemctl start docker. The playbooks expect the Docker engine at its usual socket; only modules have the option docker_socket."

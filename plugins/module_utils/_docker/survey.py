@@ -2,16 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's Docker engine, how it gives GPUs to containers, and its foreign containers. This module util is PRIVATE to the collection.
+"""Reads a node's Docker engine, its access to GPUs, and its foreign containers. This module util is PRIVATE to the collection.
 
-A GPU reaches a container in three ways: through NVIDIA's container runtime, which the engine must know by name; through the Container Device
-Interface (CDI): files of specification in directories that the engine reads (``CDISpecDirs`` of ``GET /info``, empty where it is off); or, for
-``--gpus`` alone, through the toolkit's hook, which the engine looks for on its PATH and names nowhere.
+A container gets a GPU in one of three ways: through NVIDIA's container runtime, which the engine must have by name; through the Container Device
+Interface (CDI), whose specification files are in directories that the engine reads (``CDISpecDirs`` of ``GET /info``, empty if it is off); or, only for
+``--gpus``, through the toolkit's hook, which the engine searches on its PATH and does not report.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import shutil
 import typing as t
@@ -65,9 +66,9 @@ _NO_DEVICES = ("", "none", "void")
 
 
 def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the engine's answers to ``/version`` and ``/info`` say. Raises :class:`UnknownState` when they lack what they must have.
+    """Return the facts in the engine's answers to ``/version`` and ``/info``. Raises :class:`UnknownState` if required ones are missing.
 
-    What takes a look elsewhere is None: free space, limits, the devices of CDI and what follows from them.
+    Facts from other sources are None: free space, limits, the devices of CDI and the access to GPUs.
     """
     try:
         runtimes = sorted(info.get("Runtimes") or {})
@@ -94,20 +95,23 @@ def engine(version: dict[str, t.Any], info: dict[str, t.Any]) -> dict[str, t.Any
         raise UnknownState(f"the Docker engine does not report {error}", raw=str({"version": version, "info": info})[:2000]) from error
 
 
-def nvidia_ways(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool) -> str:
-    """Return how the engine can give a GPU to a container: ``runtime``, ``cdi``, ``both``, ``hook`` (that alone) or ``none``."""
-    runtime = any(name in NVIDIA_RUNTIMES for name in runtimes)
-    by_cdi = any(device.startswith(f"{cdi.NVIDIA_KIND}=") for device in devices)
-    return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get((runtime, by_cdi), "hook" if hook else "none")
+def nvidia_access(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: bool) -> str:
+    """Return the ways in which a container can get a GPU: ``runtime``, ``cdi``, ``both``, ``hook`` (only that) or ``none``."""
+    ways = (any(name in NVIDIA_RUNTIMES for name in runtimes), any(device.startswith(f"{cdi.NVIDIA_KIND}=") for device in devices))
+    return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get(ways, "hook" if hook else "none")
 
 
 def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, section: Section = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
-    """Return what :func:`engine` found with the devices of CDI and the ways to a GPU added. What cannot be read is noted by ``section``."""
+    """Return the result of :func:`engine` with the devices of CDI and the access to GPUs. ``section`` records failures."""
     hook = shutil.which(HOOK, path=daemon_path) is not None
     specs = cdi.specs(found["cdi_dirs"], etc_root, section)
     devices = cdi.devices(specs, section(lambda: cdi.discovered(info), []))
-    named = [{"path": spec["path"], "libcuda": spec["libcuda"]} for spec in specs if spec["libcuda"]]
-    return {**found, "cdi_devices": devices, "cdi_libcuda": named, "nvidia": nvidia_ways(found["runtimes"], devices, hook)}
+    return {
+        **found,
+        "cdi_devices": devices,
+        "cdi_libcuda": [{"path": spec["path"], "libcuda": spec["libcuda"]} for spec in specs if spec["libcuda"]],
+        "nvidia": nvidia_access(found["runtimes"], devices, hook),
+    }
 
 
 # -- containers --------------------------------------------------------------------------------------------------------------------------
@@ -131,73 +135,70 @@ def entries_of(answer: t.Any) -> list[dict[str, t.Any]]:
 
 
 def is_ours(entry: dict[str, t.Any]) -> bool:
-    """Return whether a container of the engine's list is one of this collection's, of any cluster."""
+    """Return whether a container of the engine's list belongs to this collection, to any cluster."""
     return (entry.get("Labels") or {}).get(LABEL_OWNER) == OWNER
 
 
 def ours(entries: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Return this collection's containers of the engine's list, by name."""
-    found = []
-    for entry in filter(is_ours, entries):
-        name, labels = name_of(entry), entry["Labels"]
-        cluster, role = cluster_and_role(name, labels)
-        found.append(
-            {
-                "id": entry["Id"],
-                "name": name,
-                "image": entry["Image"],
-                "cluster": cluster,
-                "role": role,
-                "spec": labels.get(LABEL_SPEC),
-                "state": entry["State"],
-                "status": entry["Status"],
-            }
-        )
-    return sorted(found, key=lambda container: container["name"])
+    return sorted((
+        {
+            "id": entry["Id"],
+            "name": name_of(entry),
+            "image": entry["Image"],
+            **dict(zip(("cluster", "role"), cluster_and_role(name_of(entry), entry["Labels"]))),
+            "spec": entry["Labels"].get(LABEL_SPEC),
+            "state": entry["State"],
+            "status": entry["Status"],
+        }
+        for entry in entries
+        if is_ours(entry)
+    ), key=lambda container: container["name"])  # fmt: skip
 
 
 def container_name(container_id: str, entries: t.Iterable[dict[str, t.Any]]) -> str:
-    """Return the name that belongs to a container's id; the id itself when the engine does not list it."""
+    """Return the name of a container by its id; the id itself if the engine does not list it."""
     return next((name_of(entry) for entry in entries if entry["Id"] == container_id), container_id)
 
 
 def uses_gpu(details: dict[str, t.Any]) -> bool:
-    """Return whether a container was given an NVIDIA GPU, from what ``GET /containers/ID/json`` says.
+    """Return whether a container has access to an NVIDIA GPU, from the answer to ``GET /containers/ID/json``.
 
-    It asks for one (``--gpus``, ``--device nvidia.com/gpu=…``), it got a device file of one, or it runs in NVIDIA's runtime with a value of
-    ``NVIDIA_VISIBLE_DEVICES`` that gives devices: where that runtime is the default, every container runs in it.
+    It requests one (``--gpus``, ``--device nvidia.com/gpu=…``), it has a device file of one, or it runs in NVIDIA's runtime with a value of
+    ``NVIDIA_VISIBLE_DEVICES`` that selects devices: if that runtime is the default, every container runs in it.
     """
     host = details["HostConfig"]
-    for request in host.get("DeviceRequests") or []:
-        names = [str(name) for name in request.get("DeviceIDs") or []]
-        asked = {str(word) for words in request.get("Capabilities") or [] for word in words}
-        if request.get("Driver") == "nvidia" or "gpu" in asked or any(name.startswith("nvidia.com/") for name in names):
-            return True
+    if any(map(_requests_nvidia, host.get("DeviceRequests") or [])):
+        return True
     if any(str(device.get("PathOnHost")).startswith("/dev/nvidia") for device in host.get("Devices") or []):
         return True
-    visible = dict(variables(details)).get("NVIDIA_VISIBLE_DEVICES", "")
-    return host.get("Runtime") in NVIDIA_RUNTIMES and visible not in _NO_DEVICES
+    return host.get("Runtime") in NVIDIA_RUNTIMES and dict(variables(details)).get("NVIDIA_VISIBLE_DEVICES", "") not in _NO_DEVICES
+
+
+def _requests_nvidia(request: dict[str, t.Any]) -> bool:
+    names = [str(name) for name in request.get("DeviceIDs") or []]
+    capabilities = {str(word) for words in request.get("Capabilities") or [] for word in words}
+    return request.get("Driver") == "nvidia" or "gpu" in capabilities or any(name.startswith("nvidia.com/") for name in names)
 
 
 def variables(details: dict[str, t.Any]) -> list[tuple[str, str]]:
-    """Return the variables that a container was made with, from what ``GET /containers/ID/json`` says."""
+    """Return the environment variables in the answer to ``GET /containers/ID/json``."""
     return [(name, value) for name, _equals, value in (str(entry).partition("=") for entry in details["Config"].get("Env") or [])]
 
 
 def published(entry: dict[str, t.Any]) -> list[dict[str, t.Any]]:
     """Return the ports that the engine publishes for a container, each once."""
-    found = [
+    return sorted((
         {"address": port.get("IP", ""), "port": int(port["PublicPort"]), "container_port": int(port["PrivatePort"]), "protocol": str(port["Type"])}
         for port in entry.get("Ports") or []
         if port.get("PublicPort")
-    ]
-    return sorted(found, key=lambda port: (port["port"], port["protocol"], str(port["address"])))
+    ), key=lambda port: (port["port"], port["protocol"], str(port["address"])))  # fmt: skip
 
 
 def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t.Mapping[str, list[int]]) -> dict[str, t.Any]:
-    """Return the entry of a foreign container. Raises :class:`UnknownState` when the engine describes it in another shape.
+    """Return the entry of a foreign container. Raises :class:`UnknownState` if the engine describes it in another form.
 
-    ``details`` is the engine's full answer about it; without one, what only that contains is None. Of its environment only names are returned.
+    ``details`` is the engine's complete answer about it; without it, facts from there are None. Of its environment only names are returned.
     """
     try:
         return {
@@ -214,23 +215,21 @@ def described(entry: dict[str, t.Any], details: dict[str, t.Any] | None, pids: t
             "ports": published(entry),
         }
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError) as error:
-        raise UnknownState(f"the Docker engine describes a container in a shape that cannot be read: {error!r}", raw=str(entry)[:2000]) from error
+        raise UnknownState(f"the Docker engine describes a container in an unknown form: {error!r}", raw=str(entry)[:2000]) from error
 
 
 def foreign(
     entries: t.Iterable[dict[str, t.Any]], inspect: t.Callable[[str], dict[str, t.Any]], pids: t.Mapping[str, list[int]], section: Section = strict
 ) -> list[dict[str, t.Any]]:
-    """Return the section ``foreign_containers`` of ``node_info``: the containers that are not ours, by name.
+    """Return the section ``foreign_containers`` of ``node_info``: the containers that do not belong to the collection, by name.
 
-    ``inspect`` asks the engine about one, ``pids`` are the processes by container id. One that ends in between is left out. What the engine does
-    not report, or reports in a shape that cannot be read, is noted by ``section``; an engine that does not answer is not asked again.
+    ``inspect`` asks the engine about one, ``pids`` are the processes by container id. A container that was removed meanwhile is omitted. ``section``
+    records missing or unreadable answers; an engine that does not answer is not asked again.
     """
     found: list[dict[str, t.Any]] = []
     silent = False
-    for entry in entries:
+    for entry in itertools.filterfalse(is_ours, entries):
         details = None
-        if is_ours(entry):
-            continue
         try:
             details = None if silent else inspect(entry["Id"])
         except NotFound:

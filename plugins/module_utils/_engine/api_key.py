@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who gets the API's key: a process of the engine's container, and nobody else. This module util is PRIVATE to the collection.
+"""Sends the API's key to a process of the engine's container alone. This module util is PRIVATE to the collection.
 
-While an engine loads, or after it died, any account of the node can listen on the API's port. So nobody holds the key as a text: a question gives the
+While an engine loads, or after it died, any account of the node can listen on the API's port. So no caller has the key as a text: a request passes the
 object to :func:`_http.ask`, which connects and asks here about that very connection before it sends a byte. What decides is whose process holds its
-other end, by the kernel's list of sockets: the process that accepted it, or, before that, everybody who listens there. Who is in the container is
-told by its namespace of processes, which no account of the node can enter; the name of a control group can be made up.
+other end, by the kernel's list of sockets: the process that accepted it, or, before that, every listener there. Membership in the container is
+shown by its namespace of processes, which no account of the node can enter; the name of a control group can be faked.
 
-Whether somebody may have the key is unknown where that cannot be seen. Then it is not sent.
+Where that cannot be seen, the key is not sent.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SHOWN = 80
 
 
 class Withheld(UnknownState):
-    """The key was not sent, since whoever would get it is not known to be the engine."""
+    """The key was not sent, since its receiver is not known to be the engine."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(f"the API's key was not sent: {why}", remedy=remedy, reason="key withheld")
 
 
 class ApiKey:
-    """The key of an engine's API, empty for one that has none. It leaves in the headers of a connection to the engine's container alone.
+    """The key of an engine's API, empty for one that has none. It is sent only in the headers of a connection to the engine's container.
 
     ``pid`` is a process of that container, as the host sees it; None where none lives.
     """
@@ -63,29 +63,28 @@ class ApiKey:
         return {"Authorization": f"Bearer {self._text}"}
 
     def _check(self, connected: socket.socket) -> None:
-        """Raise :class:`Withheld` unless the engine's container holds the other end of a connection."""
+        """Raise :class:`Withheld` unless the other end of a connection is in the engine's container."""
         where = _place(connected.getpeername())
         at = _http.base_url(*where)
-        see = f"See who listens there: ss -ltnp 'sport = :{where[1]}'"
+        see = f"See which program listens there: ss -ltnp 'sport = :{where[1]}'"
         try:
             inside = _container_of(self._pid, self._proc)
             inodes = _other_end(listeners.connections(self._proc), where, _place(connected.getsockname()))
             if not inodes:
-                raise Withheld(f"nobody on this node is seen to take connections at {at}", see)
+                raise Withheld(f"no visible program on this node accepts connections at {at}", see)
             holders = listeners.holders(inodes, self._proc)
-            for inode in sorted(inodes):
-                if not holders.get(inode):
-                    raise Withheld(f"who listens at {at} may not be seen", BECOME)
-                for pid in sorted(holders[inode]):
-                    if _namespace(pid, self._proc) != inside:
-                        raise Withheld(f"{_named(pid, self._proc)} listens at {at}, and is not of the engine's container", see)
+            if not inodes <= holders.keys():
+                raise Withheld(f"the listener at {at} may not be seen", BECOME)
+            for pid in sorted(set().union(*holders.values())):
+                if _namespace(pid, self._proc) != inside:
+                    raise Withheld(f"{_named(pid, self._proc)} listens at {at}, and is not in the engine's container", see)
         except Withheld:
             raise
         except (OSError, UnknownState) as error:
-            raise Withheld(f"who listens at {at} is not known: {error}", BECOME) from error
+            raise Withheld(f"the listener at {at} is unknown: {error}", BECOME) from error
 
     def require(self, url: str, timeout: float) -> None:
-        """Raise :class:`Withheld` unless who answers at ``url`` now would get the key: before another program sends it there."""
+        """Raise :class:`Withheld` unless the program that answers at ``url`` now would get the key; for another program that sends it there."""
         if not self._text:
             return
         try:
@@ -95,7 +94,7 @@ class ApiKey:
             raise Withheld(f"{url}: {error.strerror or error}", "See the playbook status.") from error
 
     def why_withheld(self, url: str, timeout: float) -> str:
-        """Return why who answers at ``url`` now would not get the key, empty when it would, or when there is none."""
+        """Return why the program that answers at ``url`` now would not get the key, empty when it would, or without a key."""
         try:
             self.require(url, timeout)
         except Withheld as error:
@@ -110,10 +109,10 @@ class KeyForElsewhere(ApiKey):
         super().__init__(text, None)
 
     def _check(self, connected: socket.socket) -> None:
-        """Whoever answers there gets it."""
+        """The program that answers there gets it."""
 
     def require(self, url: str, timeout: float) -> None:
-        """Nothing here could say more than the answer will."""
+        """Check nothing: the answer will show it."""
 
 
 def of(engine: t.Mapping[str, t.Any], path: str | None, proc: str = "/proc") -> ApiKey:
@@ -151,12 +150,12 @@ def _container_of(pid: int | None, proc: str) -> str:
     """Return the namespace of the engine's container. Raises :class:`Withheld` where it has none of its own, OSError where that may not be seen."""
     inside, users = (_namespace(pid, proc), _namespace(pid, proc, "user")) if pid else ("", "")
     if not inside or not users:
-        raise Withheld("the engine it belongs to does not live in a container here", "See the playbook status.")
+        raise Withheld("its engine does not run in a container on this node", "See the playbook status.")
     if inside == os.readlink(f"{proc}/self/ns/pid"):
-        raise Withheld("the engine it belongs to has no namespace of processes of its own", "Run the engine in a container.")
+        raise Withheld("its engine has no namespace of processes of its own", "Run the engine in a container.")
     if users != os.readlink(f"{proc}/self/ns/user"):
-        # Any account can make itself one, and in it what looks like a container.
-        raise Withheld("what looks like its engine is in a namespace of users of its own", "See the playbook status.")
+        # Any account can create one, and in it a process that looks like a container's.
+        raise Withheld("a process that looks like its engine is in a namespace of users of its own", "See the playbook status.")
     return inside
 
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reads what an API of OpenAI's kind says of what it serves. This module util is PRIVATE to the collection.
+"""Reads the models and the progress that an OpenAI-like API reports. This module util is PRIVATE to the collection.
 
-Whoever answers may be anybody: what cannot be parsed is unknown, and is shown as it is.
+Any program may answer: an answer that cannot be parsed is unknown, and is shown as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-#: Models that are told, and characters of a name.
+#: Models that are shown, and characters of a name.
 MODELS_SHOWN, NAME_SHOWN = 50, 200
 
 #: Names in vLLM's metrics, the same from 0.19.1 to 0.32.0 (v1/metrics/loggers.py of its releases): requests that run, tokens since the start,
@@ -105,6 +105,6 @@ def parse_progress(text: str) -> Progress | None:
 
 
 def _longest(counts: t.Mapping[float, float], total_s: float) -> float:
-    """Return what no observation of a histogram is above: the bound that holds them all, or all of them together where that is less."""
+    """Return an upper bound of a histogram's observations: the lowest bound that covers all, or their sum where that is less."""
     whole = max(counts.values(), default=0.0)
     return min([total_s, *(bound for bound, count in counts.items() if count >= whole)])

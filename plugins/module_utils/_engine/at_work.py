@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who is at work on a node: what every guard asks before it takes memory, network or a container away. This module util is PRIVATE to the collection.
+"""Which processes work on a node: every guard checks this before it removes memory, network or a container. This module util is PRIVATE to the collection.
 
 Idle is never concluded from what is missing: processes that may not be seen are unknown.
 """
@@ -18,14 +18,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import ancestors, read_bytes, require_all_seen, scan
 
-#: How many of those who serve a message names.
+#: How many serving processes a message names.
 NAMED = 3
 
 
 def serving(state_dir: str, proc: str) -> list[str]:
-    """Return who serves on this node, in words: the live engines of our clusters, and any process that is part of an engine.
+    """Return the processes that serve on this node, in words: the live engines of this collection's clusters, and any other part of an engine.
 
-    A worker has no engine of its own under Ray, and an engine that is not ours has no state directory: both show as processes.
+    A worker has no engine of its own under Ray, and a foreign engine has no state directory: both show as processes.
     """
     found, known = [], set()
     for cluster, engine in engine_state.on_node(state_dir, proc).items():
@@ -42,9 +42,9 @@ def serving_processes(proc: str, known: t.Container[int] = ()) -> list[str]:
 
 
 class Found(t.NamedTuple):
-    """Who is at work in a container, in words: ``parts`` of engines whose main process was noted or runs elsewhere, and ``others``.
+    """The working processes of a container, in words: ``parts`` of engines whose main process was noted or runs elsewhere, and ``others``.
 
-    ``others`` are main processes of engines that somebody else started (``docker exec``), and work of Ray that is no engine's.
+    ``others`` are main processes of engines that were started by other means (``docker exec``), and work of Ray outside engines.
     """
 
     parts: list[str]
@@ -52,14 +52,17 @@ class Found(t.NamedTuple):
 
 
 def among(pids: t.Iterable[int], noted: int | None = None, proc: str = "/proc") -> Found:
-    """Return which of these processes are at work; ``noted`` is the main process of our engine. Raises :class:`UnknownState` when one may not be seen."""
+    """Return which of these processes are at work; ``noted`` is the recorded main process of the engine.
+
+    Raises :class:`UnknownState` when one may not be seen.
+    """
     processes = require_all_seen(scan(proc, pids)).processes
     found = classify.parts(processes)
 
     def is_anothers(part: classify.Part) -> bool:
         above = [part.process.pid, *ancestors(part.process.pid, processes)]
         led = any(pid in found and found[pid].kind in classify.SERVERS for pid in above)
-        # Ranks of Ray are nobody's children: whose they are, who asked for them knows.
+        # Ranks of Ray have no parent among engines: their owner is known to the process that requested them.
         return noted not in above and (led or part.kind in (classify.ENGINE_CORE, classify.RAY_WORKER))
 
     working = classify.at_work(found.values())
@@ -118,12 +121,12 @@ def by_container(proc: str = "/proc") -> dict[str, list[str]]:
 
 
 def within(containers: t.Container[str], proc: str = "/proc") -> list[str]:
-    """Return who is at work in these containers, in words. Raises :class:`UnknownState` when somebody may not be seen."""
+    """Return the working processes of these containers, in words. Raises :class:`UnknownState` when a process may not be seen."""
     return [text for container, texts in by_container(proc).items() if container in containers for text in texts]
 
 
 def refusal(what: str, serving: t.Sequence[str], otherwise: str) -> ClusterError:
-    """Return the error for what would take files, memory or the network from an engine that serves."""
+    """Return the error for an action that would take files, memory or the network from an engine that serves."""
     more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
     return ClusterError(
         f"{what} while an engine serves: {'; '.join(serving[:NAMED])}{more}",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the engine's client is told, and what its result says. This module util is PRIVATE to the collection."""
+"""The arguments of the engine's benchmark client, and the figures of its result. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
-#: The times that the client tells, and of each what is kept, in milliseconds.
+#: The times that the client reports, and the figures of each that are kept, in milliseconds.
 TIMES = ("ttft", "tpot", "itl")
 SHARES = ("mean", "p50", "p90", "p99")
 
@@ -97,13 +97,13 @@ def counters(url: str, key: _http.Key | None, timeout: float) -> Counters:
 
 
 def require_idle(url: str, key: _http.Key | None, timeout: float) -> None:
-    """Raise :class:`ClusterError` where the engine has requests, :class:`UnknownState` where it does not say whether it has any."""
+    """Raise :class:`ClusterError` where the engine has requests, :class:`UnknownState` where it does not report them."""
     requests = interruption.counted(engine_state.asked(f"{url}/metrics", timeout, key), f"{url}/metrics")
     if requests.count == 0:
         return
     raise (UnknownState if requests.count is None else ClusterError)(
         f"the engine at {url} is not known to be idle: {requests.text}; a bench would slow that down, and measure it, too",
-        remedy="Repeat when nobody uses the engine." if requests.count else "See whether the engine serves, then repeat.",
+        remedy="Repeat when the engine is idle." if requests.count else "See whether the engine serves, then repeat.",
         reason="requests running" if requests.count else "requests unknown",
         requests_running=requests.count,
     )

@@ -97,7 +97,7 @@ def run(order):
 
 def main():
     order = json.loads(sys.argv[1])
-    # Also when nobody waits for it any more: no load goes on behind a play that was interrupted.
+    # No load continues after a play that was interrupted.
     signal.alarm(order["seconds"])
     check_hub(order["hub"])
     take_key()

@@ -26,7 +26,7 @@ LINE_END = re.compile(r"\r\n|\n|\r")
 #: The last stage of a start.
 API_IS_UP = "API is up"
 
-#: What a line of vLLM's log says about how far the start is. The last match in the log counts.
+#: The stage of a start that a line of vLLM's log shows. The last match in the log counts.
 STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V1 LLM engine"), "initializing engine"),
     (re.compile(r"Connecting to existing Ray cluster|Connected to Ray cluster"), "connecting to ray"),
@@ -43,7 +43,7 @@ STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Autotuning process starts|\[AutoTuner\]: Tuning .*?(?P<done>\d+)/(?P<total>\d+) \["), "tuning kernels"),
     (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \[|Graph capturing finished"), "capturing graphs"),
     (re.compile(r"init engine \(profile, create kv cache, warmup model\) took|Starting vLLM (?:API )?server"), "starting API"),
-    # An answer proves it where a front end says nothing of its own start.
+    # An answer proves it where a front end does not log its own start.
     (re.compile(r'Application startup complete|"(?:GET|POST) /\S* HTTP/[\d.]+" 200 OK'), API_IS_UP),
 )
 
@@ -84,7 +84,7 @@ def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = Fals
 
 
 def open_log(path: str) -> t.BinaryIO:
-    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for what is no such log."""
+    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for anything but such a log."""
     folder, name = os.path.split(path)
     top, below = os.path.split(folder)
     try:
@@ -118,10 +118,10 @@ def stage_of(lines: t.Iterable[str]) -> Stage | None:
 
 
 def last_line(path: str) -> str:
-    """Return the last line of a log that says something, empty when there is none."""
+    """Return the last line of a log that is not empty, an empty text without one."""
     return next(reversed(log_end(path)), "")
 
 
 def log_stage(path: str) -> Stage | None:
-    """Return the stage that the log's end tells of."""
+    """Return the stage that the log's end shows."""
     return stage_of(log_end(path))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is known of a node's engine: its files, its process, its log, its API. This module util is PRIVATE to the collection.
+"""The state of a node's engine: its files, its process, its log, its API. This module util is PRIVATE to the collection.
 
 Everything here only reads, needs the standard library alone, and never enters the container: a node short of memory can
 still be asked.
@@ -35,16 +35,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import proce
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted, secrets_of
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: Most characters of a log's line that a message about something else holds.
+#: Most characters of a log's line in a message about something else.
 SHOWN_LINE = 300
 
-#: Addresses that stand for all of a node's own, and the one of these that answers on the node itself.
+#: Addresses that mean all of a node's own, and the one of these that answers on the node itself.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 #: Answers of an API that wants a key.
 KEY_WANTED = (401, 403)
 
-#: What the prompt asks for. The answer's words do not matter, that a token was generated does.
+#: The prompt, and the tokens of its answer. Only that a token is generated matters.
 PROMPT = "Hello"
 MAX_TOKENS = 8
 
@@ -72,12 +72,12 @@ class EnginePaths(t.NamedTuple):
         return os.path.join(self.log, ENGINE_LOGS)
 
     def log_of(self, run_id: str) -> str:
-        """Return where the log of a run lies on the host."""
+        """Return the path of a run's log on the host."""
         return os.path.join(self.engine_log, f"{run_id}.log")
 
 
 class Completion(t.NamedTuple):
-    """A proven answer: generated tokens, seconds to the first of them, tokens of the prompt as the engine counts them (0 when it does not say)."""
+    """A proven answer: generated tokens, seconds to the first of them, tokens of the prompt as the engine counts them (0 when it does not report them)."""
 
     tokens: int
     seconds: float
@@ -88,7 +88,7 @@ class Completion(t.NamedTuple):
 
 
 def host_pid(run: dict[str, t.Any], run_dir: str, proc: str = "/proc") -> int | None:
-    """Return the host's pid of the noted engine while it lives.
+    """Return the host's pid of the recorded engine while it lives.
 
     The start (in clock ticks since boot) is the same seen from the host and from inside, and with the container's own pid
     it names one process. Reading it from the host works when nothing can be started inside any more. A note can name any process
@@ -103,7 +103,7 @@ def host_pid(run: dict[str, t.Any], run_dir: str, proc: str = "/proc") -> int | 
 
 
 def sees_directory(pid: int, run_dir: str, proc: str = "/proc") -> bool:
-    """Return whether a process lives in the container that has this directory of notes. Raises :class:`UnknownState` when that may not be seen."""
+    """Return whether a process is in the container that has this directory of records. Raises :class:`UnknownState` when that may not be seen."""
     try:
         with untrusted.directory(os.path.join(proc, str(pid), "root"), RUN_TARGET.lstrip("/")) as there:
             return os.path.samestat(os.fstat(there), os.stat(run_dir))
@@ -114,7 +114,7 @@ def sees_directory(pid: int, run_dir: str, proc: str = "/proc") -> bool:
 
 
 def read_order(paths: EnginePaths) -> dict[str, t.Any]:
-    """Return the host's own last order: what the launcher was told to start. Empty when there was none.
+    """Return the host's last order to the launcher, empty without one.
 
     The container can read it and cannot write it.
     """
@@ -150,7 +150,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         "pid": pid,
         "argv": order.get("argv", []),
         "digest": order.get("digest", ""),
-        # An order of a former version of the collection says nothing of a guard.
+        # An order of a former version of the collection has no guard.
         "guarded": bool(order.get("guard")),
         "secret_env": order.get("secret_env", {}),
         "no_carry_env": order.get("no_carry_env", []),
@@ -172,7 +172,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
 def on_node(state_dir: str, proc: str = "/proc") -> dict[str, dict[str, t.Any]]:
     """Return the last run of the engine of each cluster that has state on this node, by the cluster's name. Raises as :func:`engine_state` does.
 
-    A directory that may not be entered is no cluster without a run.
+    A directory that may not be entered does not count as a cluster without a run.
     """
     names = [name for name in files.names(state_dir) if os.path.isdir(os.path.join(state_dir, name))]
     found = {name: engine_state(EnginePaths.of(state_dir, state_dir, name), proc) for name in names}
@@ -180,12 +180,12 @@ def on_node(state_dir: str, proc: str = "/proc") -> dict[str, dict[str, t.Any]]:
 
 
 def one_line(text: str) -> str:
-    """Return a note's text without line breaks and control characters."""
+    """Return a record's text without line breaks and control characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def start_error(paths: EnginePaths, ended: dict[str, t.Any]) -> str:
-    """Return why a run never began, by the note of its end; empty when it did."""
+    """Return why a run never began, by the record of its end; empty when it began."""
     why = one_line(ended.get("error") or "").replace(LOG_TARGET, paths.log).replace(RUN_TARGET, paths.run)
     return f"run {ended.get('run_id')} did not start: {why}" if why else ""
 
@@ -196,7 +196,7 @@ def last_end(engine: dict[str, t.Any]) -> str:
         return engine["start_error"]
     how = end_text(engine)
     try:
-        # Before it is cut: a part of a secret looks like none.
+        # Before it is cut: a part of a secret is not recognized.
         line = redacted(engine_log.last_line(engine["log_path"]), secrets_of({})) if how else ""
     except ClusterError as error:
         line = f"({error})"
@@ -257,7 +257,7 @@ def engine_version(url: str, timeout: float, key: _http.Key | None = None) -> st
 def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:
     """Yield (generated tokens so far, tokens of the prompt) from the lines of a streamed completion.
 
-    Raises :class:`UnknownState` when a line is no event of a completion.
+    Raises :class:`UnknownState` when a line is not an event of a completion.
     """
     for raw in lines:
         line = raw.decode(errors="replace").strip()
@@ -273,7 +273,7 @@ def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:
             usage = event.get("usage") or {}
             yield int(usage.get("completion_tokens") or 0), int(usage.get("prompt_tokens") or 0)
         except (ValueError, AttributeError, TypeError):
-            raise UnknownState("the API streams something that is no completion", raw=line[:engine_log.LINE_LENGTH]) from None
+            raise UnknownState("the API streams something that is not a completion", raw=line[:engine_log.LINE_LENGTH]) from None
 
 
 def random_prompt(letters: int) -> str:
@@ -329,8 +329,7 @@ def read_key(path: str | None) -> str:
     if not path:
         return ""
     try:
-        with open(path, encoding="utf-8") as handle:
-            key = handle.read().strip()
+        key = files.required_text(path)
     except OSError as error:
         raise ClusterError(f"cannot read the API key in {path}: {error.strerror}", remedy="Run the task with become: true, or create the file.") from None
     if not key:

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import class
 
 SERVING, BUSY, STARTING, STALLED, HALTED, DEAD, UNKNOWN = "serving", "busy", "starting", "stalled", "halted", "dead", "unknown"
 
-#: What a question to the API showed: it answers, nobody listens, nobody answers in time, or it says itself that the engine is dead.
+#: The result of a request to the API: it answers, no program listens, no answer comes in time, or it reports that the engine is dead.
 ANSWERS, REFUSED, SILENT, SAYS_DEAD = "answers", "refused", "silent", "says dead"
 
 #: Seconds without any progress after which an engine counts as stalled, or so many times what its longest prompt may take, where that is longer.
@@ -32,10 +32,10 @@ SPINS_PERCENT, RESTS_PERCENT = 50.0, 5.0
 
 
 class Probe(t.NamedTuple):
-    """One question for a token, as far as it matters: how the API answered, whether a token came, and what moved meanwhile.
+    """One request for a token: how the API answered, whether a token came, and what progressed meanwhile.
 
     ``grew`` is None where the metrics do not say; ``still_s``: for how long looks have found no progress, ``limit_s``: when that is a stall.
-    ``withheld``: why whoever answers did not get the API's key, and so was not asked.
+    ``withheld``: why the program that answers did not get the API's key, and so was not asked.
     """
 
     api: str
@@ -63,7 +63,7 @@ Processes = t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]
 
 
 def grew(before: Progress | None, after: Progress | None) -> bool | None:
-    """Return whether an engine worked between two looks at its metrics, None when one of them does not say."""
+    """Return whether an engine worked between two readings of its metrics, None when one of them is missing."""
     if before is None or after is None:
         return None
     sent = before.fabric is not None and after.fabric is not None and after.fabric > before.fabric
@@ -80,7 +80,7 @@ def stall_limit(progress: Progress | None, length: int | None) -> float:
 
 
 class Still(t.NamedTuple):
-    """Since when looks at one run of an engine have found no progress, in seconds since boot; what its metrics said then."""
+    """Since when probes of one run of an engine have found no progress, in seconds since boot, and its metrics at that time."""
 
     run_id: str
     since: float
@@ -88,7 +88,7 @@ class Still(t.NamedTuple):
 
     @classmethod
     def of_note(cls, note: t.Mapping[str, t.Any] | None) -> Still | None:
-        """Return what an earlier look noted, None when it noted nothing that can be read. Versions before this one noted nothing of the fabric."""
+        """Return the record of an earlier probe, None when it cannot be read. Earlier versions did not record the fabric."""
         try:
             figures = [None if value is None else float(value) for value in [*note["progress"], note.get("fabric")]] if note else []
             return cls(note["run_id"], float(note["since"]), Progress(*figures)) if note else None
@@ -96,13 +96,13 @@ class Still(t.NamedTuple):
             return None
 
     def as_note(self) -> dict[str, t.Any]:
-        """Return what the next look reads, also one of an earlier version: it takes five figures, and passes over the fabric's."""
+        """Return the record for the next probe, also one of an earlier version: that reads five figures, and ignores the fabric's."""
         *figures, fabric = self.progress
         return {"run_id": self.run_id, "since": self.since, "progress": figures, "fabric": fabric}
 
 
 def still(earlier: Still | None, run_id: str, began: float, before: Progress | None, after: Progress | None) -> Still | None:
-    """Return since when there is no progress, by this look, which gave no token, and the note of the one before; None when there is some.
+    """Return since when there is no progress, by this probe, which gave no token, and the record of the one before; None when there is some.
 
     Between two looks that both waited in vain, and whose counters agree, nothing came out of the engine.
     """
@@ -122,7 +122,7 @@ def texts(processes: Processes, *states: str) -> dict[str, list[str]]:
 def without_rank(processes: Processes) -> dict[str, list[str]]:
     """Return the nodes without a rank while another one has one."""
     ranks = {node: any(one["kind"] == classify.RANK and one["state"] != "ended" for one in members) for node, members in processes.items()}
-    return {node: ["no rank lives there"] for node, there in ranks.items() if not there} if any(ranks.values()) else {}
+    return {node: ["no rank runs there"] for node, there in ranks.items() if not there} if any(ranks.values()) else {}
 
 
 def suspects(processes: Processes) -> dict[str, list[str]]:

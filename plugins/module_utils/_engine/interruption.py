@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an engine may be taken away without consent: the one rule for restart, stop and removal. This module util is PRIVATE to the collection.
+"""Whether an engine may be stopped without consent: the one rule for restart, stop and removal. This module util is PRIVATE to the collection.
 
-An engine that lives and does not say what it works on may be answering somebody: unknown is not idle.
+An engine that lives and does not report its requests counts as busy.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Requests(t.NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return it in words, for a message."""
+        """Return it as text for a message."""
         return f"how many requests it has is unknown: {self.unknown}" if self.count is None else f"it has {self.count} request(s), running or waiting"
 
 
 class Situation(t.NamedTuple):
-    """What is known of an engine that would be taken away.
+    """The state of an engine that would be stopped.
 
     ``whole``: nothing says that it lacks a rank. ``unready``: this run started it, and it never was ready.
     """
@@ -70,7 +70,7 @@ def check(situation: Situation, interrupt: bool, what: str) -> None:
     count = situation.requests.count
     raise (UnknownState if count is None else ClusterError)(
         f"{what}, but {why}",
-        remedy=f"Find out whether somebody uses it. When it may be cut off: {CONSENT}"
+        remedy=f"Find out whether the engine is in use. When it may be cut off: {CONSENT}"
         if count is None
         else f"Repeat when they are answered, or cut them off with {CONSENT}",
         reason="requests unknown" if count is None else RUNNING,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The host's side of the launcher: how it comes into a node's container, is called there, and what its answers mean.
+"""The host's side of the launcher: writes it into a node's container, calls it there, and reads its answers.
 
 Nothing else imports the launcher, which is a program of its own. This module util is PRIVATE to the collection.
 """
@@ -32,7 +32,7 @@ if t.TYPE_CHECKING:
 LAUNCHER = "launcher.py"
 GUARD = gb10_api_guard.__name__.rpartition(".")[2]
 
-#: Seconds beyond its grace that the launcher gets to kill what is left and to answer.
+#: Seconds beyond its grace that the launcher gets to kill the remaining processes and to answer.
 STOP_MARGIN = 60
 
 
@@ -47,7 +47,7 @@ def run_argv(labels: t.Mapping[str, str], run_id: str) -> list[str]:
 
 
 def who(module: str) -> str:
-    """Return who uses a module on this node, for those who wait for an engine that this module stops."""
+    """Return the user of a module on this node, for programs that wait for an engine that this module stops."""
     return f"user {os.environ.get('SUDO_USER') or user_name(os.getuid())} with {module}"
 
 
@@ -68,7 +68,7 @@ def ship(paths: EnginePaths) -> None:
 def guard_of(secret_env: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return how the launcher starts the engine with the guard of its API; empty when the API asks for no key.
 
-    It is no part of the engine's arguments, so that an engine which runs without it has none that differ.
+    It is not part of the engine's arguments, so an engine that runs without it has the same arguments.
     """
     if gb10_api_guard.KEY_VARIABLE not in secret_env:
         return {}
@@ -92,7 +92,7 @@ def order(paths: EnginePaths, spec: dict[str, t.Any]) -> None:
 
 
 def check_room(paths: EnginePaths, log_max_bytes: int) -> None:
-    """Raise :class:`ClusterError` unless the node has room for the engine's log and for the notes about it: no engine starts without them."""
+    """Raise :class:`ClusterError` unless the node has room for the engine's log and its records: no engine starts without them."""
     try:
         check_room_below(paths.log, ENGINE_LOGS, launcher.log_room(log_max_bytes), "the engine's log")
         check_room_below(paths.run, "", launcher.NOTE_ROOM, "the notes about the engine")
@@ -105,7 +105,7 @@ def check_room(paths: EnginePaths, log_max_bytes: int) -> None:
 
 
 def check_room_below(top: str, relative: str, needed: int, what: str) -> None:
-    """Do what the launcher's own check does, in a directory that the container can write. Raises :class:`launcher.CannotStart`."""
+    """Check the free space as the launcher does, in a directory that the container can write. Raises :class:`launcher.CannotStart`."""
     name = f".room.{os.getpid()}-{time.monotonic_ns()}"
     try:
         os.makedirs(top, exist_ok=True)
@@ -133,7 +133,7 @@ def _fits(value: t.Any, form: tuple[type, ...] | list[type]) -> bool:
 
 
 def answer_of(result: ExecResult, forms: Forms, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
-    """Return what the launcher printed as JSON, of the keys of ``forms``. Raises :class:`UnknownState` with its output for anything else.
+    """Return the launcher's JSON answer, with the keys of ``forms``. Raises :class:`UnknownState` with its output for anything else.
 
     The container's own python3 ran it, so that the answer can be anything.
     """
@@ -146,13 +146,13 @@ def answer_of(result: ExecResult, forms: Forms, accepted: tuple[int, ...] = (0,)
         pass
     raise UnknownState(
         f"the launcher in the node's container ended with code {result.rc} and no answer",
-        remedy=f"The image needs python3 (3.10 or newer). To end what runs in the container all the same: the playbook teardown with {CONSENT}",
+        remedy=f"The image needs python3 (3.10 or newer). To end the container's processes anyway: the playbook teardown with {CONSENT}",
         raw=(result.stdout + result.stderr)[-2000:],
     )
 
 
 def note_stop(paths: EnginePaths, by: str) -> None:
-    """Note on the host, out of the container's reach, that the engine's end is wanted. Stopping matters more than a disk that takes no note."""
+    """Record on the host, out of the container's reach, that the engine must end. Stopping matters more than the record."""
     notes = (read_side(path) for path in (os.path.join(paths.launch, ORDER), os.path.join(paths.run, "run.json")))
     with contextlib.suppress(OSError):
         run_ids = sorted({note["run_id"] for note in notes if note.get("run_id")})
@@ -160,7 +160,7 @@ def note_stop(paths: EnginePaths, by: str) -> None:
 
 
 def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str, forced: bool = False) -> dict[str, t.Any]:
-    """Stop the engine gently, so that its memory comes back, and return what that needed.
+    """Stop the engine gently, so that its memory is released, and return the launcher's answer.
 
     The launcher runs in the container, where anything can answer in its place. Where it does not answer, or an engine outlives what it says,
     Docker stops the whole container when that is allowed (``forced``): ``instead`` is then why. Raises :class:`ClusterError` when a process
@@ -182,7 +182,7 @@ def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, 
     stopped = answer_of(result, STOPPED, accepted=(0, launcher.EXIT_REMAINS))
     if stopped["remaining"]:
         raise ClusterError(
-            f"processes {stopped['remaining']} of the engine (pids of the container) are there {stopped['seconds']} s after SIGTERM and SIGKILL",
+            f"processes {stopped['remaining']} of the engine (pids of the container) remain {stopped['seconds']} s after SIGTERM and SIGKILL",
             remedy="They hang in the kernel. Look at its log (journalctl -k); only a reboot of this node ends them.",
             reason="engine remains",
             stopped=stopped,
@@ -190,7 +190,7 @@ def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, 
     living = engine_state(paths, lenient=True)["pid"]
     if living:
         raise UnknownState(
-            f"the launcher says that the engine ended, but its process {living} lives",
+            f"the launcher reports that the engine ended, but its process {living} still runs",
             remedy=f"Something in the container answers in the launcher's place. End it: the playbook teardown with {CONSENT}",
             reason="tampered",
             stopped=stopped,

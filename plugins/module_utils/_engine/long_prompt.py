@@ -4,7 +4,7 @@
 
 """One prompt that fills most of the context, measured in the engine's own tokens. This module util is PRIVATE to the collection.
 
-A length that an engine was started with says nothing until a prompt of that length was answered: what a prefill needs beside the cache is taken then.
+A context length is unproven until a prompt of that length was answered: a prefill takes memory in addition to the cache.
 The engine counts the text before it is asked (``/tokenize``), and its answer says again how many tokens it read (``usage.prompt_tokens``).
 """
 
@@ -26,9 +26,9 @@ IDS = ("ladder.prompt",)
 TOKENIZE_PATH = "/tokenize"
 #: Seconds for one count, and bytes of its answer, which lists every token.
 COUNT_SECONDS, COUNT_LIMIT = 120.0, 128 * 1024 * 1024
-#: A text counts as long enough from this share of what is wanted, and is sought at most so often.
+#: The share of the wanted tokens from which a text is long enough, and how often its length is adjusted.
 ENOUGH, ATTEMPTS = 0.98, 8
-#: Characters that a token stands for at most: a count by which they were more is none, and its text would grow without end.
+#: The most characters of a token: a count that implies more is wrong, and its text would grow without end.
 MOST_CHARACTERS = 16
 #: Tokens of the answer that are kept free at least.
 LEAST_ANSWER = 8
@@ -61,13 +61,13 @@ def fitted(seed: str, wanted: int, count: Count) -> tuple[str, str, int]:
         tried.append(f"{len(text)} characters are {tokens} tokens")
         if ENOUGH * wanted <= tokens <= wanted:
             return text, code, tokens
-        # Aimed at the middle of what is right.
+        # Aimed at the middle of the accepted range.
         characters = min(max(1, int(characters * wanted * (1 + ENOUGH) / 2 / tokens)), MOST_CHARACTERS * wanted)
     raise UnknownState(f"no text of {wanted} tokens was found: {'; '.join(tried)}")
 
 
 def as_finding(node: str, verdict: str, message: str, measured: t.Any, needed: t.Any) -> dict[str, t.Any]:
-    """Return what is said of a prompt."""
+    """Return the finding about a prompt."""
     remedy = "" if verdict == "pass" else "see the engine's log and the node's memory at that time"
     return finding("ladder.prompt", node, verdict, message, measured=measured, needed=needed, remedy=remedy)
 

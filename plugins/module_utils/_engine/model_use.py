@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who uses a model on a node right now, and which run of ours used it last. This module util is PRIVATE to the collection.
+"""Who uses a model on a node right now, and which of this collection's runs used it last. This module util is PRIVATE to the collection.
 
-An engine that has loaded its weights has none of their files open. So a model is in use when a command line names it, too, whoever's it is; and an
+An engine that has loaded its weights has none of their files open. So a model is also in use when any command line names it; and an
 engine whose command line names none may use any of them.
 """
 
@@ -19,14 +19,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_tex
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._model.inventory import COMMIT
+from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import COMMIT
 from ansible_collections.gb10.cluster.plugins.module_utils._model.model_files import repo_directory
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, run_words
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, Scan, open_files, read_bytes, require_all_seen, scan
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: A command line with this word asks for the removal of what it names.
+#: A command line with this word requests the removal of the model that it names.
 REQUEST = "gb10_models_remove"
 
 #: How many processes a message names.
@@ -58,7 +58,7 @@ class Holder(t.NamedTuple):
 
 
 class Run(t.NamedTuple):
-    """What a cluster of ours noted of its last engine on this node."""
+    """The record of a cluster's last engine on this node."""
 
     cluster: str
     run_id: str
@@ -73,7 +73,7 @@ class Run(t.NamedTuple):
 
 
 class Uses(t.NamedTuple):
-    """All that is known of who uses models on a node; ``opened`` has (who, file) by a repository's directory, ``unasked`` who may have more open."""
+    """The users of models on a node; ``opened`` has (process, file) by a repository's directory, ``unasked`` processes whose open files are unknown."""
 
     commands: list[Command]
     opened: dict[str, list[tuple[str, str]]]
@@ -87,17 +87,17 @@ class Uses(t.NamedTuple):
             raise UnknownState(f"{', '.join(self.unasked[:NAMED])} may not be asked which files are open", remedy=BECOME, reason="permission")
 
     def of_repository(self, repo: str, commit: str, blobs: t.Container[str]) -> list[str]:
-        """Return who uses a revision of a repository, in words."""
+        """Return the users of a revision of a repository, as texts."""
         named = [command.text for command in self.commands if named_revision(command.words, repo) in ("", commit)]
         opened = [who for who, file in self.opened.get(repo_directory(repo), []) if _is_part(file, commit, blobs)]
         return list(dict.fromkeys([*named, *opened]))
 
     def of_directory(self, path: str, proc: str) -> list[str]:
-        """Return who uses a plain directory, in words, wherever a container has it."""
+        """Return the users of a plain directory, as texts, wherever a container has it."""
         return list(dict.fromkeys(command.text for command in self.commands if any(_leads_to(command.pid, word, path, proc) for word in command.words)))
 
     def last_run(self, repo: str, commit: str) -> Run | None:
-        """Return the last run of ours that loaded a revision, as far as nodes note it."""
+        """Return this collection's last run that loaded a revision, as far as nodes record it."""
         runs = [run for run in self.runs if named_revision(run.words, repo) in ("", commit)]
         return max(runs, key=lambda run: (run.live, run.started_at or 0), default=None)
 
@@ -129,7 +129,7 @@ def named_revision(words: t.Sequence[str], repo: str) -> str | None:
 
 
 def names_a_model(words: t.Sequence[str]) -> bool:
-    """Return whether the command line of an engine's server says what it serves."""
+    """Return whether the command line of an engine's server names its model."""
     given = options(words)
     further = [word for word in given[""].split()[1:] if word != "serve"]
     return bool(further) or any(name.startswith(("model", "hf")) for name in given)
@@ -143,11 +143,9 @@ def _is_part(file: str, commit: str, blobs: t.Container[str]) -> bool:
 def _leads_to(pid: int, word: str, path: str, proc: str) -> bool:
     """Return whether a word of a process's command line is a directory, or a file or directory in it, as the process sees it."""
     _dashes, _equals, value = word.rpartition("=")
-    if not value.startswith("/") or "\0" in value:
-        return False
     if value == path or value.startswith(f"{path}/"):
         return True
-    if not pid:
+    if not pid or not value.startswith("/"):
         return False
     with contextlib.suppress(OSError, untrusted.Tampered, ValueError):
         with untrusted.directory(os.path.join(proc, str(pid), "root"), os.path.normpath(value).strip("/")) as there:
@@ -165,7 +163,7 @@ def opened_files(pid: int, proc: str) -> set[str]:
 
 
 def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
-    """Return who has which file open, by a repository's directory, and who may not be asked."""
+    """Return the open files with their processes, by a repository's directory, and the processes that may not be read."""
     found: dict[str, list[tuple[str, str]]] = {}
     unasked = []
     for process in seen.processes.values():
@@ -183,7 +181,7 @@ def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], li
 
 
 def read(state_dir: str, proc: str = "/proc") -> Uses:
-    """Look at all processes of a node, and at the notes of ours. Raises :class:`UnknownState` when some may not be seen."""
+    """Read all processes of a node, and the collection's records. Raises :class:`UnknownState` when some may not be seen."""
     seen = require_all_seen(scan(proc), "who uses a model")
     runs = [
         Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"])

@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.gb10_api_gu
 LIST_PATH = "/openapi.json"
 
 #: Asked in any case. The engine (0.32) lists neither its metrics nor its documentation, and does not say that its handlers for SageMaker want a body. The
-#: last is no route: whoever asks for the key before anything else refuses it, too.
+#: last is not a route: an API that asks for the key first refuses it, too.
 ALWAYS = (
     ("GET", "/metrics"),
     ("GET", "/docs"),
@@ -37,7 +37,7 @@ ALWAYS = (
 
 #: A body that no handler of JSON takes.
 REJECTED_BODY = b"{"
-#: Answers that refuse who has no key.
+#: Answers that refuse a request without the key.
 REFUSALS = (401, 403)
 #: Most routes that are asked; an engine has some sixty. After so many without an answer no more are asked.
 ROUTE_LIMIT = 300
@@ -56,7 +56,7 @@ class Routes(t.NamedTuple):
 
 
 def parse_routes(body: bytes) -> Routes | None:
-    """Return the routes of an OpenAPI document, None when it is none."""
+    """Return the routes of an OpenAPI document, None for anything else."""
     try:
         listed = [(method.upper(), path, about) for path, methods in json.loads(body)["paths"].items() for method, about in methods.items()]
         found = [((method, path), method == "GET" or bool((about.get("requestBody") or {}).get("required"))) for method, path, about in listed]

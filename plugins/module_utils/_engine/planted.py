@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What root in a container put in the place of our programs' files, and how it goes again. This module util is PRIVATE to the collection.
+"""Entries that root in a container put in the place of this collection's files, and their removal. This module util is PRIVATE to the collection.
 
-No program of ours reads through it, and the next engine would not start over it. So it is looked for before a container is made and an engine started,
-and a teardown removes it. Only names that programs of ours use are judged: what else lies there is nobody's concern.
+No program of this collection reads through it, and the next engine would not start because of it. So it is searched before a container is made and an
+engine started, and a teardown removes it. Only names that these programs use are judged.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.notes impor
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, MADE_OF, ORDER, RUN_ID
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: What the launcher and the host write in the directory of notes.
+#: The files that the launcher and the host write in the directory of records.
 RUN_NOTE = "run.json"
 NOTES = (RUN_NOTE, "run.json.broken", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json")
-#: The directory among them, and those beside the logs; the last one is the host's, and containers of older versions could write beside it.
+#: The directory among them, and those next to the logs; the last one is the host's, and containers of older versions could write next to it.
 CONFIG, KEPT_LOGS = "config", "containers"
-#: What the launcher writes in the directory of logs.
+#: The files that the launcher writes in the directory of logs.
 LOGS = re.compile(rf"(?:{RUN_ID.pattern})\.log(?:\.1(?:\.new)?)?")
-#: What programs in the container make in its directory of caches.
+#: The directories that programs in the container create in its directory of caches.
 CACHES = tuple(sorted(os.path.basename(path) for path in confinement.cache_variables("/").values()))
 
 
 class Plant(t.NamedTuple):
-    """Something that stands where nothing of its kind belongs: a path below ``top``, and what it is."""
+    """Something of the wrong kind: a path below ``top``, and what it is."""
 
     top: str
     path: str
@@ -92,7 +92,7 @@ def _looked(look: t.Callable[[EnginePaths], list[Plant]], paths: EnginePaths) ->
 
 
 def _forged(paths: EnginePaths) -> list[Plant]:
-    """Return what stops nobody who gave their consent: a note of another form, and what stands where the host keeps logs, which it leaves out then."""
+    """Return what consent overrides: a record of another form, and a wrong entry where the host keeps logs, which are left out then."""
     broken = []
     try:
         read_run(os.path.join(paths.run, RUN_NOTE))
@@ -104,7 +104,7 @@ def _forged(paths: EnginePaths) -> list[Plant]:
 
 
 def _in_the_way(paths: EnginePaths) -> list[Plant]:
-    """Return what keeps an engine from starting, or its logs and caches from being written."""
+    """Return the entries that prevent an engine from starting, or its logs and caches from being written."""
     logs = [f"{ENGINE_LOGS}/{name}" for name in _names(paths.log, ENGINE_LOGS) if LOGS.fullmatch(name)]
     caches = [f"{image}/{name}" for image in _names(paths.cache) for name in CACHES]
     every = [
@@ -118,7 +118,7 @@ def _in_the_way(paths: EnginePaths) -> list[Plant]:
 
 
 def check(paths: EnginePaths) -> None:
-    """Raise :class:`untrusted.Tampered` where something was planted: who did that, and what takes it away."""
+    """Raise :class:`untrusted.Tampered` where something was planted, with its origin and the remedy."""
     plants = _looked(_in_the_way, paths)
     if not plants:
         return
@@ -127,7 +127,7 @@ def check(paths: EnginePaths) -> None:
     run = f"run {order['run_id']}" if order.get("run_id") else "no run of an engine"
     image = f"image {made_of['image']} ({made_of['image_id']})" if made_of.get("image") else "an image that no note names"
     more = f", as were {', '.join(others[:3])}{f' and {len(others) - 3} more' if len(others) > 3 else ''}" if others else ""
-    raise untrusted.Tampered(first.whole, f"{first.what}{more}; by what was root in a container of {image}, {run}")
+    raise untrusted.Tampered(first.whole, f"{first.what}{more}; by root in a container of {image}, {run}")
 
 
 def _is_odd(entry: untrusted.Entry) -> bool:
@@ -144,12 +144,12 @@ def _remove(top: str, relative: str) -> None:
 
 
 def clear(paths: EnginePaths) -> None:
-    """Remove what was planted, once no container writes there any more: all notes, and caches among which something odd lies, but of logs that alone.
+    """Remove what was planted, once no container writes there any more: all records, caches with an odd entry, and of the logs the odd entries alone.
 
     Raises OSError.
     """
     for plant in found(paths):
-        # Of the caches, all of that image's go: what is left of them fits to nothing.
+        # All caches of that image are removed: the rest of them is of no use.
         _remove(plant.top, plant.path.partition("/")[0] if plant.top == paths.cache else plant.path)
     for entry in [*untrusted.walk(paths.log, ENGINE_LOGS)] if os.path.isdir(paths.engine_log) else []:
         if _is_odd(entry):

@@ -32,9 +32,9 @@ MODELS_SECONDS = 10.0
 SHOWN = 600
 SEARCHED = 40_000
 
-#: Characters of text that one token of the needle's haystack stands for at least: English has about four, digits fewer.
+#: The fewest characters of a token in the needle's haystack: English has about four, digits fewer.
 CHARACTERS_A_TOKEN = 3
-#: How deep in the haystack the needle lies, 0 at its beginning. Long context fails in the middle first.
+#: How deep in the haystack the needle is, 0 at its beginning. Long context fails in the middle first.
 NEEDLE_DEPTH = 0.4
 
 #: Thinking that the reasoning parser should have taken out of the answer, by the models' own markers.
@@ -42,9 +42,9 @@ REASONING_MARKERS = ("<think>", "</think>", "◁think▷", "◁/think▷", "<|ch
 
 #: A piece of text that comes ten times in a row. One without a letter or a digit may be a ruler or a table's border.
 _AGAIN = re.compile(r"(.{1,80}?)\1{9,}", re.DOTALL)
-#: The shortest such run that counts: "ha ha ha" is no failure.
+#: The shortest such run that counts: "ha ha ha" is not a failure.
 _AGAIN_LENGTH = 60
-#: A run of one sign that is no ruler.
+#: A run of one sign that is not a ruler.
 _SIGNS = re.compile(r"([^\w\s\-=_*.#~|+])\1{19,}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -55,7 +55,7 @@ _WORDS = (
 
 
 class Message(t.NamedTuple):
-    """What an engine answered: the text, the thinking beside it, its tool calls, why it ended and the tokens it took."""
+    """An engine's answer: the text, the separate thinking, its tool calls, why it ended and the tokens it took."""
 
     content: str
     reasoning: str
@@ -66,7 +66,7 @@ class Message(t.NamedTuple):
 
 
 class Question(t.NamedTuple):
-    """A question: ``text`` is what a user would have typed, ``expected`` says in words what is right, ``wrong`` says what is not, or nothing."""
+    """A question: ``text`` is the user's message, ``expected`` describes the right answer, ``wrong`` returns what is wrong, or an empty text."""
 
     text: str
     expected: str
@@ -75,15 +75,15 @@ class Question(t.NamedTuple):
 
 
 def after_thinking(content: str) -> str:
-    """Return what follows the thinking of a model whose thinking stands in its answer: no reasoning parser takes it out, or one leaves it there."""
+    """Return the text after the thinking of a model whose thinking is part of its answer, with or without a reasoning parser."""
     return content.rpartition("</think>")[2]
 
 
 def damage(text: str) -> str:
-    """Return in words why a text is garbage, empty when it is none."""
+    """Return why a text is garbage, empty for a sound one."""
     text = text[:SEARCHED]
     if "\ufffd" in text:
-        return "it has U+FFFD, tokens that are no text"
+        return "it has U+FFFD, tokens that are not text"
     control = _CONTROL.search(text)
     if control:
         return f"it has the control character {control[0]!r}"
@@ -159,10 +159,10 @@ def reasoning_split(chance: random.Random, _context: int, _percent: int) -> Ques
     def wrong(message: Message) -> str:
         marker = next((one for one in REASONING_MARKERS if one in message.content), "")
         if marker:
-            return f"the thinking stands in the answer: {marker}"
-        return "" if message.reasoning.strip() else "no thinking came beside the answer"
+            return f"the thinking is part of the answer: {marker}"
+        return "" if message.reasoning.strip() else "no separate thinking came with the answer"
 
-    return Question(f"How many days are {weeks} weeks? Think first, then answer with the number.", "thinking beside the answer, none in it", wrong)
+    return Question(f"How many days are {weeks} weeks? Think first, then answer with the number.", "separate thinking, none in the answer", wrong)
 
 
 def tool_call(_chance: random.Random, _context: int, _percent: int) -> Question:
@@ -174,7 +174,7 @@ def tool_call(_chance: random.Random, _context: int, _percent: int) -> Question:
 
     def wrong(message: Message) -> str:
         if not message.tool_calls:
-            return "the call stayed text: the tool call parser did not take it" if "get_weather" in message.content else "no tool was called"
+            return "the call stayed text: the tool call parser did not recognize it" if "get_weather" in message.content else "no tool was called"
         function = message.tool_calls[0].get("function") or {}
         if function.get("name") != "get_weather":
             return f"the tool {function.get('name')!r} was called"
@@ -259,7 +259,7 @@ def parse_message(body: bytes) -> Message | None:
         message = choice["message"]
         return Message(
             content=str(message.get("content") or ""),
-            # vLLM says `reasoning` since 0.12, `reasoning_content` before.
+            # vLLM uses `reasoning` since 0.12, `reasoning_content` before.
             reasoning=str(message.get("reasoning") or message.get("reasoning_content") or ""),
             tool_calls=[dict(call) for call in message.get("tool_calls") or []],
             finish_reason=str(choice.get("finish_reason") or ""),
@@ -338,7 +338,7 @@ def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
 
 
 def as_finding(result: dict[str, t.Any], node: str) -> dict[str, t.Any]:
-    """Return a result as a finding; both texts stand in it."""
+    """Return a result as a finding, with both texts."""
     check, verdict = CHECKS[result["check"]], result["verdict"]
     if verdict == "pass":
         message, remedy = f"{result['expected']!r} came back.", ""

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Ray's workers write in a node's container, read on from look to look. This module util is PRIVATE to the collection.
+"""The logs of Ray's workers in a node's container, read in steps. This module util is PRIVATE to the collection.
 
-A rank's own last words stand there, and on its own node alone: what Ray forwards to the head's log comes late, or not at all.
+A rank's own last lines are there, and on its own node alone: Ray forwards them to the head's log late, or not at all.
 The container can write all of it: see :mod:`untrusted`.
 """
 
@@ -21,21 +21,22 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import untrust
 SESSIONS = "tmp/ray"
 SESSION = re.compile(r"session_\d{4}-[\w-]+\Z")
 WORKER = re.compile(r"worker-[\w-]+\.(?:out|err)\Z")
-#: Files that are followed, the newest, and bytes of one that a look returns. A line that is longer is given up.
+#: How many of the newest files are followed, and bytes of one that a step returns. A longer line is dropped.
 MOST_FILES, CHUNK = 64, 65536
 
 
 def _names(root: str, relative: str) -> list[str]:
-    with untrusted.directory(root, relative) as folder:
-        return os.listdir(folder)
+    """Return the names in a directory, none without one."""
+    try:
+        with untrusted.directory(root, relative) as folder:
+            return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def _logs(root: str) -> str:
     """Return where the newest session's logs are, empty without one."""
-    try:
-        newest = max((name for name in _names(root, SESSIONS) if SESSION.match(name)), default="")
-    except FileNotFoundError:
-        return ""
+    newest = max((name for name in _names(root, SESSIONS) if SESSION.match(name)), default="")
     return f"{SESSIONS}/{newest}/logs" if newest else ""
 
 
@@ -47,11 +48,7 @@ def read(root: str, offsets: dict[str, int], from_end: bool) -> tuple[dict[str, 
     folder = _logs(root)
     lines: dict[str, list[str]] = {}
     following: dict[str, int] = {}
-    try:
-        names = sorted(name for name in _names(root, folder) if WORKER.match(name))[-MOST_FILES:] if folder else []
-    except FileNotFoundError:
-        names = []
-    for name in names:
+    for name in sorted(name for name in _names(root, folder) if WORKER.match(name))[-MOST_FILES:] if folder else []:
         try:
             with untrusted.reader(root, f"{folder}/{name}") as log:
                 begin = log.seek(0, os.SEEK_END) if from_end else offsets.get(name, 0)

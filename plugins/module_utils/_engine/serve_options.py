@@ -95,7 +95,7 @@ def check(params: dict[str, t.Any]) -> None:
 
 
 def check_address(name: str, value: str | None) -> None:
-    """Raise :class:`ClusterError` unless an option is left out or holds an IP address."""
+    """Raise :class:`ClusterError` unless an option is left out or is an IP address."""
     try:
         ipaddress.ip_address(value or "0.0.0.0")
     except ValueError as error:
@@ -103,7 +103,7 @@ def check_address(name: str, value: str | None) -> None:
 
 
 def check_place(params: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` unless a node's part of an engine without Ray knows where it stands."""
+    """Raise :class:`ClusterError` unless a node's part of an engine without Ray has a valid place."""
     rank, count = params["node_rank"], params["node_count"]
     if rank is None or (count > 1 and not params["master_address"]):
         raise ClusterError(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One question for a token, and whether the engine works that gives none. This module util is PRIVATE to the collection."""
+"""One request for a token, and whether an engine that gives none still works. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import comma
 
 
 class Asked(t.NamedTuple):
-    """What came of the question: how the API answers its health, the proof, and without one what is known of the engine's work."""
+    """The result of the request: how the API answers its health, the proof, and without one the engine's progress."""
 
     api: str
     completion: engine_state.Completion | None
@@ -38,7 +38,7 @@ def fabric_root(argv: t.Sequence[str], sysfs_root: str) -> str:
 
 
 def fabric_of(sysfs_root: str) -> int | None:
-    """Return what this node has sent by RDMA, None when that is not known. What goes by TCP is left out: Ray's nodes talk there, also beside a hung engine."""
+    """Return what this node has sent by RDMA, None when that is not known. TCP is left out: Ray's nodes use it even while the engine hangs."""
     try:
         return traffic.all_rdma_sent(sysfs_root) if sysfs_root else None
     except (OSError, UnknownState):
@@ -46,9 +46,9 @@ def fabric_of(sysfs_root: str) -> int | None:
 
 
 def progress_of(url: str, key: ApiKey | None, timeout: float, sysfs_root: str = "") -> api_probe.Progress | None:
-    """Return what an engine's metrics and the fabric say of its work, None when the metrics are not given or cannot be read.
+    """Return the progress that an engine's metrics and the fabric show, None when the metrics are missing or cannot be read.
 
-    The key is sent when it is wanted alone.
+    The key is sent only when the API asks for it.
     """
     answer = engine_state.asked(f"{url}/metrics", timeout, key)
     try:
@@ -59,7 +59,7 @@ def progress_of(url: str, key: ApiKey | None, timeout: float, sysfs_root: str = 
 
 
 def length_of(url: str, key: ApiKey | None, timeout: float) -> int | None:
-    """Return the context length that an API serves, None when it does not tell. The key is sent when it is wanted alone."""
+    """Return the context length that an API serves, None when it does not report it. The key is sent only when the API asks for it."""
     answer = engine_state.asked(f"{url}/v1/models", timeout, key)
     try:
         models = [] if answer.problem else api_probe.parse_models(answer.body)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files of ours that hold one mapping of a schema, read with suspicion. This module util is PRIVATE to the collection."""
+"""The collection's own JSON files: one mapping with a schema, checked when it is read. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
 
-#: Reading what is only root's, without being root.
+#: Remedy for a file that only root may read.
 UNREAD = "Run the task with become: true."
 
 Content = dict[str, t.Any]
 
 
 def lacking(record: t.Any, keys: t.Mapping[str, type]) -> str:
-    """Return what is missing or of another type in a record, empty when nothing is."""
+    """Return what is missing or of another type in a record, empty if nothing is."""
     if not isinstance(record, dict):
         return "it is not a mapping"
     names = [key for key, kind in keys.items() if not isinstance(record.get(key), kind) or (kind is int and isinstance(record[key], bool))]
@@ -27,9 +27,9 @@ def lacking(record: t.Any, keys: t.Mapping[str, type]) -> str:
 
 
 class Document(t.NamedTuple):
-    """A kind of file: ``name`` begins the reason of its errors, ``what`` says what it is, ``wrong`` what is wrong with its content, empty when nothing is.
+    """A kind of file: ``name`` begins the reason of its errors, ``what`` describes it, ``wrong`` returns the problem of a content, empty for none.
 
-    ``remedy`` may name the file as ``{path}``.
+    ``remedy`` may name the file as ``{path}``. At most ``limit`` bytes are read.
     """
 
     name: str
@@ -37,11 +37,12 @@ class Document(t.NamedTuple):
     schema: int
     wrong: t.Callable[[Content], str]
     remedy: str
+    limit: int = files.SIZE_LIMIT
 
     def read(self, path: str) -> Content | None:
-        """Return the content, None when the file is not there. Raises :class:`UnknownState` when it holds something else or may not be read."""
+        """Return the content, None when the file is absent. Raises :class:`UnknownState` for another content, or a file that may not be read."""
         try:
-            text = files.required_text(path)
+            text = files.required_text(path, self.limit)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -51,11 +52,11 @@ class Document(t.NamedTuple):
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise UnknownState(f"{path} is not JSON: {error}", **broken) from error
-        known = isinstance(content, dict) and content.get("schema") == self.schema
-        if why := self.wrong(content) if known else f"its schema is not {self.schema}":
+        has_schema = isinstance(content, dict) and content.get("schema") == self.schema
+        if why := self.wrong(content) if has_schema else f"its schema is not {self.schema}":
             raise UnknownState(f"{path} is not {self.what}: {why}", **broken)
         return content
 
     def write(self, path: str, content: t.Mapping[str, t.Any]) -> None:
-        """Write the content for everybody to read, whatever the umask is. Raises OSError."""
+        """Write the content so that all users may read it, regardless of the umask. Raises OSError."""
         files.write_json(path, {"schema": self.schema, **content}, 0o644)

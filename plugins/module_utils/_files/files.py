@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Small files, ours and those of procfs and sysfs. This module util is PRIVATE to the collection.
+"""Small files: the collection's own, and those of procfs and sysfs. This module util is PRIVATE to the collection.
 
-Ours are written whole or not at all. Of procfs and sysfs, absent, not readable and not understood are distinguished.
+The collection's files are written completely or not at all. For procfs and sysfs, absent, not readable and not understood are distinguished.
 
-A section of ``node_info`` is read by several readers, each of which may fail by itself. Functions that read a section take ``section``:
-``section(reader, otherwise)`` returns what ``reader()`` returns, or notes what went wrong and returns ``otherwise``. :func:`strict` notes
-nothing: the first failure is the section's.
+A section of ``node_info`` has several readers, each of which may fail alone. Functions that read a section take ``section``:
+``section(reader, otherwise)`` returns the value of ``reader()``, or records the failure and returns ``otherwise``. :func:`strict` records
+nothing: the first failure ends the section.
 """
 
 from __future__ import annotations
@@ -25,46 +25,55 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
-#: Bytes of one file that are read; files of procfs and sysfs are far shorter.
+#: Most bytes to read of one file. Files of procfs and sysfs are far shorter.
 SIZE_LIMIT = 1024 * 1024
-#: Bytes of a whole file of ours that are read, the longest of which are programs.
+#: Most bytes to read of one of the collection's own files, the longest of which are programs.
 CONTENT_LIMIT = 4 * 1024 * 1024
 
-#: Where what counts until the next boot is kept.
+#: Directory of files that are valid until the next boot.
 RUN_DIR = "/run/gb10"
 
-#: How the name of a file goes on that is written beside the one that it replaces: with its writer, and as earlier versions had it.
-_BESIDE = re.compile(r"(?P<pid>[0-9]+)-[0-9]+\.new|gb10-new")
+#: The suffix of a new file next to the one that it replaces: with its writer's process id, and as earlier versions wrote it.
+_NEW_SUFFIX = re.compile(r"(?P<pid>[0-9]+)-[0-9]+\.new|gb10-new")
 
-#: How the kernel says that an attribute does not exist here, or has no value now: ``carrier`` of an interface that is down and the type
+#: Errors for an attribute that does not exist here, or has no value now: ``carrier`` of an interface that is down and the type
 #: of an empty GID answer EINVAL, the pressure files of a kernel with PSI switched off EOPNOTSUPP.
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV, errno.ENODATA}
 
 
 class Section(t.Protocol):
-    """Runs one reader of a section; see this module's docstring."""
+    """Calls one reader of a section. See this module's docstring."""
 
     def __call__(self, reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-        """Return what ``reader()`` returns, or ``otherwise`` when it failed and that was noted."""
+        """Return the value of ``reader()``, or ``otherwise`` after recording its failure."""
 
 
 def strict(reader: t.Callable[[], t.Any], otherwise: t.Any = None) -> t.Any:
-    """Return what ``reader()`` returns and do not catch its failure; ``otherwise`` is not used."""
+    """Return the value of ``reader()``, and let its failure pass; ``otherwise`` is not used."""
     return reader()
 
 
-def required_text(path: str) -> str:
+@contextlib.contextmanager
+def descriptor(path: str, flags: int, dir_fd: int | None = None) -> t.Iterator[int]:
+    """Open a path, which may be a directory, and close it at the end of the block. Raises OSError."""
+    handle = os.open(path, flags | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def required_text(path: str, limit: int = SIZE_LIMIT) -> str:
     """Return a file's text without the white space around it. Raises OSError; bytes that are not UTF-8 are replaced."""
     with open(path, "rb") as stream:
-        return stream.read(SIZE_LIMIT).decode("utf-8", errors="replace").strip()
+        return stream.read(limit).decode("utf-8", errors="replace").strip()
 
 
 def boot_id(proc_root: str) -> str:
     """Return the kernel's id of this boot. Raises :class:`UnknownState` when it cannot be read."""
     path = os.path.join(proc_root, "sys", "kernel", "random", "boot_id")
     try:
-        with open(path, encoding="ascii", errors="replace") as handle:
-            return handle.read().strip()
+        return required_text(path)
     except OSError as error:
         raise UnknownState(f"{path} cannot be read: {error.strerror}") from error
 
@@ -93,13 +102,11 @@ def optional_number(path: str) -> int | None:
 
 
 def plain_content(path: str) -> bytes | None:
-    """Return a plain file, None when there is none, also where a link is. Raises OSError when it may not be read."""
+    """Return a plain file's content, None when it is absent or a link. Raises OSError when it may not be read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError:
-        if os.path.islink(path):
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR) or os.path.islink(path):
             return None
         raise
     with open(handle, "rb") as stream:
@@ -107,55 +114,37 @@ def plain_content(path: str) -> bytes | None:
 
 
 def sync_directory(path: str) -> None:
-    """Have the names in a directory on the disk: what was renamed there is found after a power cut, too. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    """Write a directory's names to the disk, so that a renamed file is found after a power cut, too. Raises OSError."""
+    with descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as handle:
         os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_leftovers(path: str) -> None:
-    """Remove what writers of ``path`` that were killed left beside it, those of earlier versions among them. Raises OSError."""
+    """Remove the new files that killed writers of ``path`` left next to it, also those of earlier versions. Raises OSError."""
     folder, name = os.path.split(path)
-    for found in os.listdir(folder or "."):
-        match = _BESIDE.fullmatch(found.removeprefix(f"{name}.")) if found.startswith(f"{name}.") else None
+    for entry in os.listdir(folder or "."):
+        match = _NEW_SUFFIX.fullmatch(entry.removeprefix(f"{name}.")) if entry.startswith(f"{name}.") else None
         if match and not (match["pid"] and os.path.exists(f"/proc/{match['pid']}")):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, found))
+                os.unlink(os.path.join(folder, entry))
 
 
-def _beside(path: str) -> str:
-    """Return a name beside ``path`` that no other writer has."""
-    return f"{path}.{os.getpid()}-{time.monotonic_ns()}.new"
+@contextlib.contextmanager
+def _replacing(path: str, replace: bool = True) -> t.Iterator[str]:
+    """Yield a name next to ``path`` that no other writer has. What the block writes there gets the name ``path``, also after a power cut.
 
-
-def _put(new: str, path: str, replace: bool) -> None:
-    """Give what was written beside ``path`` its name; it is there after a power cut, too. Raises OSError, FileExistsError without ``replace``."""
-    if replace:
-        os.replace(new, path)
-    else:
-        os.link(new, path)
-        os.unlink(new)
-    sync_directory(os.path.dirname(path) or ".")
-
-
-def write_whole(path: str, content: bytes, mode: int | None = 0o600, *, replace: bool = True) -> None:
-    """Write a file so that a reader, and a node after a power cut, has the old or the new content, whoever else writes it at the same moment.
-
-    Its mode is the umask's where ``mode`` is None. Without ``replace`` a file that is there stays. Raises OSError, and leaves nothing beside it then.
+    Raises OSError, FileExistsError without ``replace``, and leaves nothing next to ``path`` then.
     """
     remove_leftovers(path)
-    new = _beside(path)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 if mode is None else 0o600)
+    new = f"{path}.{os.getpid()}-{time.monotonic_ns()}.new"
     try:
-        with open(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            if mode is not None:
-                os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        _put(new, path, replace)
+        yield new
+        if replace:
+            os.replace(new, path)
+        else:
+            os.link(new, path)
+            os.unlink(new)
+        sync_directory(os.path.dirname(path) or ".")
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(new)
@@ -163,28 +152,36 @@ def write_whole(path: str, content: bytes, mode: int | None = 0o600, *, replace:
         raise OSError(error.errno, error.strerror, path) from error
 
 
+def write_whole(path: str, content: bytes, mode: int | None = 0o600, *, replace: bool = True) -> None:
+    """Write a file so that a reader, also after a power cut, finds the old or the new content, even with several writers at once.
+
+    With ``mode`` None the umask sets its mode. Without ``replace`` an existing file stays. Raises OSError.
+    """
+    with _replacing(path, replace) as new:
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 if mode is None else 0o600)
+        with open(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+
+
 def write_link(path: str, target: str) -> None:
-    """Have a link at ``path`` lead to ``target``, as :func:`write_whole` has a file there. Raises OSError."""
-    remove_leftovers(path)
-    new = _beside(path)
-    os.symlink(target, new)
-    try:
-        _put(new, path, True)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(new)
-        raise
+    """Make ``path`` a link to ``target``, as :func:`write_whole` writes a file. Raises OSError."""
+    with _replacing(path) as new:
+        os.symlink(target, new)
 
 
 def write_text(path: str, text: str, mode: int | None = None) -> None:
-    """Write a text as :func:`write_whole` does. Raises OSError."""
+    """Write a text as :func:`write_whole` does; without ``mode`` the umask sets its mode."""
     write_whole(path, text.encode(), mode)
 
 
 def open_lock(path: str) -> int:
-    """Open the file that is locked by those who are to work alone, made where it is missing, and return its descriptor.
+    """Open a lock file, which is created where it is missing, and return its descriptor.
 
-    Only its owner may open it: whoever can open a file or a directory can lock it. Raises OSError, and :class:`ClusterError` for one of another kind.
+    Only its owner may open it: any account that can open a file can lock it. Raises OSError, and :class:`ClusterError` for another kind of file.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     status = os.fstat(handle)
@@ -196,24 +193,19 @@ def open_lock(path: str) -> int:
 
 @contextlib.contextmanager
 def alone(path: str) -> t.Iterator[None]:
-    """Keep others out who ask for the same ``path``, which is there meanwhile only. Raises BlockingIOError when one is in, and what :func:`open_lock` does."""
-    while True:
-        handle = open_lock(path)
-        try:
+    """Hold the lock file ``path``, which exists only meanwhile. Raises BlockingIOError while another process holds it, and as :func:`open_lock` does."""
+    with contextlib.ExitStack() as stack:
+        handle = None
+        # The last holder may have removed the file between opening and locking it.
+        while handle is None or not _is_at(handle, path):
+            handle = open_lock(path)
+            stack.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(handle, path):
-                break
-        except OSError:
-            os.close(handle)
-            raise
-        # Whoever was in has removed it since it was opened here.
-        os.close(handle)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        os.close(handle)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def _is_at(handle: int, path: str) -> bool:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whose a directory is, and how root acts in one that a user owns. This module util is PRIVATE to the collection.
+"""The owner of a directory, and how root works in a directory of another user. This module util is PRIVATE to the collection.
 
-Who owns a directory can put a link there, at any moment. So root acts there as that user, who reaches nothing else by it; and as root only where every
-directory and link on the way is root's, and nobody else may write to it.
+The owner of a directory can create a link there at any moment. So root works there with that user's rights, who gains no access by such a link; and as root
+only if root owns every directory and link in the path and no other account may write to them.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: Links that one path may lead over, as for the kernel.
+#: Most links in one path, as for the kernel.
 LINKS = 40
 
 
 class Owner(t.NamedTuple):
-    """The user and group that something is done as."""
+    """The user and group to act as."""
 
     uid: int
     gid: int
 
 
 class Step(t.NamedTuple):
-    """A directory, link or file that a path leads over, by its path without links, and the status of it itself."""
+    """A directory, link or file in a path: its own path without links, and its own status."""
 
     path: str
     status: os.stat_result
 
 
 def _steps(path: str) -> list[Step]:
-    """Return what an absolute path leads over, up to where nothing is any more. Raises :class:`ClusterError` for a link that leads nowhere, OSError."""
+    """Return the steps of an absolute path up to the last that exists. Raises :class:`ClusterError` for a dangling link, OSError."""
     steps, at, link, behind = [Step("/", os.lstat("/"))], "/", "", -1
     names, links = path.split("/")[::-1], 0
     while names:
         name = names.pop()
         if name in ("", "."):
             continue
-        # What led here had no link in it.
+        # ``at`` has no links.
         here = os.path.dirname(at) if name == ".." else os.path.join(at, name)
         try:
             status = os.lstat(here)
         except (FileNotFoundError, NotADirectoryError):
             if link and len(names) >= behind:
                 raise ClusterError(
-                    f"{link} is a link to {os.readlink(link)}, which is not there",
-                    expected="a directory, or nothing yet",
+                    f"{link} is a link to {os.readlink(link)}, which does not exist",
+                    expected="a directory, or none yet",
                     remedy=f"Mount or make {here}, or remove the link: rm {link}",
                     reason="link",
                 ) from None
@@ -63,8 +63,8 @@ def _steps(path: str) -> list[Step]:
             continue
         links += 1
         if links > LINKS:
-            raise ClusterError(f"{path} leads over more than {LINKS} links", remedy=f"Remove what leads in a circle: rm {here}", reason="link")
-        # Names beyond this number are the link's own.
+            raise ClusterError(f"{path} leads through more than {LINKS} links", remedy=f"Remove the circular link: rm {here}", reason="link")
+        # Any further names come from the link.
         behind = len(names) if behind < 0 else min(behind, len(names))
         link, target = here, os.readlink(here)
         at = "/" if target.startswith("/") else at
@@ -80,7 +80,7 @@ def _name(uid: int) -> str:
 
 
 def groups_of(owner: Owner) -> list[int]:
-    """Return all groups of a user. Who has no account has the one."""
+    """Return all groups of a user; without an account, only the given one."""
     try:
         return os.getgrouplist(pwd.getpwuid(owner.uid).pw_name, owner.gid)
     except KeyError:
@@ -88,7 +88,7 @@ def groups_of(owner: Owner) -> list[int]:
 
 
 def _group(status: os.stat_result) -> int:
-    """Return the group to act as where a directory is: its own when its owner is in it, else the owner's. No user gets a group by a directory."""
+    """Return the group to act as in a directory: the directory's own if its owner is a member, else the owner's. A directory gives no user a group."""
     try:
         account = pwd.getpwuid(status.st_uid)
     except KeyError:
@@ -97,31 +97,31 @@ def _group(status: os.stat_result) -> int:
 
 
 def owner_of(path: str) -> Owner:
-    """Return who owns a directory, or the nearest one above it that is there: whom to be for whatever is done there.
+    """Return the owner of a directory, or of the nearest existing one above it: the user to act as there.
 
-    Raises :class:`ClusterError` where root would act by what another user can change, or as one user by what another one can; OSError.
+    Raises :class:`ClusterError` if another user could change the path that root, or the owner, would follow; OSError.
     """
     steps = _steps(os.path.join(os.getcwd(), path))
     where = [step for step in steps if stat.S_ISDIR(step.status.st_mode)][-1]
     owner = Owner(where.status.st_uid, _group(where.status))
     if os.geteuid() != 0:
-        return owner  # Who is not root can do no more than they may.
+        return owner  # Another user than root has only their own rights.
     if any(step.status.st_uid not in (0, owner.uid) for step in steps):
         raise _mixed(steps, where)
     for at, status in steps if owner.uid == 0 else ():
-        # Under the sticky bit nobody replaces what is another one's.
+        # With the sticky bit no user can replace the entries of another.
         is_free = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid)
         if stat.S_ISDIR(status.st_mode) and is_free and (at == where.path or not status.st_mode & stat.S_ISVTX):
             raise ClusterError(
-                f"{at} is root's, and other users may write to it: root follows no path that they can change ({path})",
-                remedy=f"Give it to the user whose it is (sudo chown USER: {at}), or let nobody else write to it: sudo chmod go-w {at}",
+                f"{at} belongs to root, and other users may write to it: root follows no path that they can change ({path})",
+                remedy=f"Give it to its user (sudo chown USER: {at}), or let only root write to it: sudo chmod go-w {at}",
                 reason="owner",
             )
     return owner
 
 
 def _mixed(steps: t.Sequence[Step], where: Step) -> ClusterError:
-    """Return the error for a directory that is reached over what another user can change."""
+    """Return the error for a directory whose path another user can change."""
     theirs = [step for step in steps if step.status.st_uid not in (0, where.status.st_uid)]
     links = [step for step in theirs if stat.S_ISLNK(step.status.st_mode)]
     above = [step for step in theirs if where.path.startswith(f"{step.path}/")]
@@ -129,21 +129,21 @@ def _mixed(steps: t.Sequence[Step], where: Step) -> ClusterError:
     one, other = _name(status.st_uid), _name(where.status.st_uid)
     if above:
         return ClusterError(
-            f"{where.path} belongs to {other}, and {at} above it to {one}, who could put a link in its place",
+            f"{where.path} belongs to {other}, and {at} above it to {one}, who could replace it by a link",
             expected="one owner",
             remedy=f"sudo chown -R --reference={at} {where.path}",
             reason="owner",
         )
     return ClusterError(
-        f"{at} belongs to {one}, and leads to {where.path}, which belongs to {other}: nothing is done there for somebody else's link",
-        expected="links of root's, or of whose directory they lead to",
-        remedy=f"Find out why it leads there. Remove it (rm {at}), or name {where.path} itself in the settings.",
+        f"{at} belongs to {one}, and leads to {where.path}, which belongs to {other}: a link of another user is not followed",
+        expected="links of root, or of their target's owner",
+        remedy=f"Find out why it leads there. Remove it (rm {at}), or set {where.path} itself in the settings.",
         reason="owner",
     )
 
 
 def one_owner(top: str, paths: t.Iterable[str]) -> Owner:
-    """Return who owns a directory, and those of ``paths`` below it that are there. Raises as :func:`owner_of` does, and for two owners."""
+    """Return the owner of a directory and of the existing ``paths`` below it. Raises as :func:`owner_of` does, and for two owners."""
     owner = owner_of(top)
     for path in paths:
         other = owner_of(path)
@@ -159,12 +159,12 @@ def one_owner(top: str, paths: t.Iterable[str]) -> Owner:
 
 @contextlib.contextmanager
 def acting_as(owner: Owner) -> t.Iterator[None]:
-    """Be a user for a while. Who is not root is who they are."""
+    """Act as a user during the block. Only root can; for another user it does nothing."""
     if os.geteuid() != 0 or owner.uid == 0:
         yield
         return
     groups, gid = os.getgroups(), os.getegid()
-    # What everybody may read in the source's cache is so here: the engine's container reads it as another user.
+    # Files stay readable for all users as in the source's cache: the engine's container reads them as another user.
     mask = os.umask(0o022)
     os.setgroups(groups_of(owner))
     os.setegid(owner.gid)
@@ -179,9 +179,9 @@ def acting_as(owner: Owner) -> t.Iterator[None]:
 
 
 def require_readable(path: str, opened: int) -> None:
-    """Raise :class:`ClusterError` where root would read a file for a user who may not: one that their link leads to.
+    """Raise :class:`ClusterError` if a link of a user in the path leads root to a file that this user may not read.
 
-    ``opened`` is what root opened there: the links are judged by it, since they may lead to another file by now. Raises OSError when it is absent.
+    ``opened`` is the descriptor that root opened there: the links must lead to that file, since they may have changed. Raises OSError if it is absent.
     """
     if os.geteuid() != 0:
         return
@@ -208,12 +208,12 @@ def require_readable(path: str, opened: int) -> None:
 
 
 def _replaced(path: str) -> ClusterError:
-    return ClusterError(f"{path} was replaced meanwhile", remedy=f"Find out who did that: ls -ld {path}", reason="owner")
+    return ClusterError(f"{path} was replaced meanwhile", remedy=f"Find out by whom: ls -ld {path}", reason="owner")
 
 
 @contextlib.contextmanager
 def held(path: str) -> t.Iterator[str]:
-    """Open a directory as its owner, and give a path that leads to this one whatever becomes of its name. Raises as :func:`owner_of` does."""
+    """Open a directory as its owner, and yield a path that leads to it even after it was renamed. Raises as :func:`owner_of` does."""
     owner = owner_of(path)
     with acting_as(owner):
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -4,9 +4,9 @@
 
 """Files below a directory that a container can write. This module util is PRIVATE to the collection.
 
-Root in the container may put links, FIFOs, device nodes or files of any size at every path there, and replace one between two looks. So the host
-opens such a path from the directory's own handle, name by name, follows no link and uses regular files with one name alone. The directory
-itself (``top``) must be named by the host: nothing in the container can replace where it is mounted.
+Root in the container may create links, FIFOs, device nodes or files of any size at every path there, and replace one at any moment. So the host
+opens such a path from the directory's own handle, name by name, follows no link, and uses only regular files with one name. The directory
+itself (``top``) must be named by the host: nothing in the container can replace its mount point.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import owners
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import descriptor
 
-#: How often a file is opened again that its owner replaced meanwhile.
+#: How often to open a file that its owner keeps replacing.
 ATTEMPTS = 5
 
-#: Whose rights a look takes, all threads of the process have meanwhile.
-_LOOKING = threading.Lock()
+#: Held while a file is opened with its owner's rights, which then apply to all threads of the process.
+_OPENING = threading.Lock()
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,13 +35,13 @@ _KINDS = (
 
 
 class Tampered(UnknownState):
-    """Something lies below a container's directory that no program of ours puts there."""
+    """A container's directory has an entry that no program of this collection creates there."""
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
             f"{path} was tampered with: {found}",
-            remedy="Nothing outside was touched. What ran in the container did this: take the cluster down with the playbook teardown, which removes what "
-            "was put there, and find out which code did it before you serve again.",
+            remedy="Run the playbook teardown, which removes the entry, and find out which code in the container made it before you serve again. Nothing "
+            "outside of the directory was touched.",
             reason="tampered",
             raw=path,
         )
@@ -48,7 +49,7 @@ class Tampered(UnknownState):
 
 
 def _names(relative: str) -> list[str]:
-    """Return the names of a relative path. Raises ValueError for one that could lead elsewhere: the caller made it from untrusted words."""
+    """Return the names of a relative path. Raises ValueError for one that could lead out of its directory."""
     names = relative.split("/")
     if any(name in ("", ".", "..") for name in names) or "\0" in relative:
         raise ValueError(f"{relative!r} is not a path below a directory")
@@ -61,9 +62,9 @@ def _kind(mode: int) -> str:
 
 @contextlib.contextmanager
 def directory(top: str, relative: str = "", *, create: bool = False, mode: int = 0o750) -> t.Iterator[int]:
-    """Open the directory ``relative`` below ``top``, the handle of which is given. ``create`` makes what is missing of ``relative``, with ``mode``.
+    """Open the directory ``relative`` below ``top`` and yield its handle. ``create`` makes the missing directories of ``relative``, with ``mode``.
 
-    Raises OSError when one is absent or may not be read, :class:`Tampered` for anything else than a directory on the way.
+    Raises OSError when one is absent or may not be read, :class:`Tampered` when one is not a directory.
     """
     handle = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     path = top
@@ -88,7 +89,7 @@ def _open_directory(name: str, above: int, path: str) -> int:
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
             if not stat.S_ISDIR(mode):
-                raise Tampered(path, f"{_kind(mode)} stands where a directory belongs") from error
+                raise Tampered(path, f"{_kind(mode)} is in the place of a directory") from error
         error.filename = path
         raise
 
@@ -96,71 +97,63 @@ def _open_directory(name: str, above: int, path: str) -> int:
 def reader(top: str, relative: str, *, own: bool = True) -> t.BinaryIO:
     """Open a regular file for reading. Raises OSError when it is absent or may not be read, :class:`Tampered` for anything else.
 
-    A file of our programs (``own``) has one name; another one is somebody's hard link.
+    A file of the collection's programs (``own``) has one name: a second one would be a foreign hard link.
     """
     folder, _slash, name = relative.rpartition("/")
     path = os.path.join(top, relative)
     with directory(top, folder) as above:
         for _attempt in range(ATTEMPTS):
-            # Looked at before it is opened: to open a device can already do something.
-            look = os.open(_names(name)[0], os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-            try:
-                status = os.fstat(look)
+            # Opened as a path first: opening a device can have effects.
+            with descriptor(_names(name)[0], os.O_PATH | os.O_NOFOLLOW, above) as handle:
+                status = os.fstat(handle)
                 if not stat.S_ISREG(status.st_mode):
-                    raise Tampered(path, f"{_kind(status.st_mode)} stands where a file belongs")
+                    raise Tampered(path, f"{_kind(status.st_mode)} is in the place of a file")
                 if own and status.st_nlink > 1:
                     raise Tampered(path, f"it has {status.st_nlink} names (hard links)")
                 if status.st_nlink or not own:
-                    return open(f"/proc/self/fd/{look}", "rb", buffering=0)  # pylint: disable=consider-using-with
-            finally:
-                os.close(look)
+                    return open(f"/proc/self/fd/{handle}", "rb", buffering=0)  # pylint: disable=consider-using-with
     raise FileNotFoundError(2, "was replaced again and again", path)
 
 
 def regular(path: str) -> int | None:
-    """Open the file that a path leads to, over links too, and return its descriptor; None for what is no regular file.
+    """Open the file that a path leads to, also through links, and return its descriptor; None for anything but a regular file.
 
     Raises OSError, and :class:`ClusterError` where a user's link leads root to what that user may not read.
     """
-    with _LOOKING:
-        # Looked at before it is opened: opening a device can already do something, and opening a named pipe waits for its writer.
-        look = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISREG(os.fstat(look).st_mode):
-                return None
-            owners.require_readable(path, look)
-            return os.open(f"/proc/self/fd/{look}", os.O_RDONLY | os.O_CLOEXEC)
-        finally:
-            os.close(look)
+    # Opened as a path first: opening a device can have effects, and opening a named pipe waits for its writer.
+    with _OPENING, descriptor(path, os.O_PATH) as handle:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        owners.require_readable(path, handle)
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def content(path: str, limit: int) -> bytes | None:
-    """Return the whole file that a path leads to, over links too; None for what is no regular file, or has more than ``limit`` bytes.
+    """Return the whole file that a path leads to, also through links; None for anything but a regular file of at most ``limit`` bytes.
 
     Raises as :func:`regular` does.
     """
-    descriptor = regular(path)
-    if descriptor is None:
+    found = regular(path)
+    if found is None:
         return None
-    with open(descriptor, "rb") as handle:
-        found = handle.read(limit + 1) if os.fstat(descriptor).st_size <= limit else None
-    return found if found is not None and len(found) <= limit else None
+    with open(found, "rb") as handle:
+        text = handle.read(limit + 1)
+    return text if len(text) <= limit else None
 
 
 def read(top: str, relative: str, limit: int) -> bytes:
     """Return a whole file. Raises as :func:`reader` does, and :class:`Tampered` when it has more than ``limit`` bytes."""
+    text = b""
     with reader(top, relative) as handle:
-        found = b""
-        while len(found) <= limit:
-            part = handle.read(limit + 1 - len(found))
-            if not part:
-                return found
-            found += part
-    raise Tampered(os.path.join(top, relative), f"it has more than {limit} bytes")
+        while part := handle.read(limit + 1 - len(text)):
+            text += part
+    if len(text) > limit:
+        raise Tampered(os.path.join(top, relative), f"it has more than {limit} bytes")
+    return text
 
 
 class Entry(t.NamedTuple):
-    """What lies below a directory: its path from there, the status of it itself, and for a link where it leads by its own text."""
+    """An entry below a directory: its path from there, its own status, and for a link its target as written."""
 
     path: str
     status: os.stat_result
@@ -168,12 +161,12 @@ class Entry(t.NamedTuple):
 
 
 def walk(top: str, relative: str = "") -> t.Iterator[Entry]:
-    """Give everything below the directory ``relative`` below ``top``, directories and links among it; no link is followed.
+    """Yield everything below the directory ``relative`` below ``top``, including directories and links; no link is followed.
 
     Raises OSError when a directory is absent at the start or may not be read, :class:`Tampered` as :func:`directory` does.
     """
     def stop(error: OSError) -> None:
-        # One that went since its name was read holds nothing.
+        # A directory that was removed meanwhile has no entries.
         if not isinstance(error, FileNotFoundError):
             raise error
 
@@ -184,24 +177,24 @@ def walk(top: str, relative: str = "") -> t.Iterator[Entry]:
                     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                     target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(status.st_mode) else ""
                 except FileNotFoundError:
-                    continue  # gone by now
+                    continue  # removed meanwhile
                 yield Entry(os.path.normpath(os.path.join(below, name)), status, target)
 
 
 def create(above: int, name: str, mode: int = 0o640) -> int:
-    """Create a file that is not there yet in an open directory, and return it open for writing. Raises OSError, also for a link of that name."""
+    """Create a new file in an open directory and return its descriptor for writing. Raises OSError, also for a link of that name."""
     return os.open(_names(name)[0], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=above)
 
 
 def remove(top: str, relative: str) -> None:
-    """Remove a file, or a link itself. Raises OSError, :class:`Tampered` for a link on the way."""
+    """Remove a file, or a link itself. Raises OSError, :class:`Tampered` for a link in the path."""
     folder, _slash, name = relative.rpartition("/")
     with directory(top, folder) as above:
         os.unlink(_names(name)[0], dir_fd=above)
 
 
 def remove_tree(top: str, relative: str) -> None:
-    """Remove a directory and everything in it; of a link there, the link. Raises OSError, :class:`Tampered` for a link on the way."""
+    """Remove a directory and everything in it; of a link, only the link. Raises OSError, :class:`Tampered` for a link in the path."""
     def stop(error: OSError) -> t.NoReturn:
         raise error
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the NVIDIA driver says about GPUs and their processes. This module util is PRIVATE to the collection."""
+"""The NVIDIA driver's short facts about GPUs and their processes. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, hides_processes, read_process
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import GONE, hides_others, read_process
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.used", "--format=csv,noheader,nounits")
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"^[0-9]{1,10}$")
 
 @dataclasses.dataclass(frozen=True)
 class GpuProcess:
-    """One process as the driver lists it; ``used_mib`` is None where the driver does not say."""
+    """One process as the driver lists it; ``used_mib`` is None where the driver does not report it."""
 
     pid: int
     name: str
@@ -50,7 +50,7 @@ def parse_figure(text: str) -> int | None:
         return None
     match = _MEMORY.match(text)
     if not match:
-        raise UnknownState(f"nvidia-smi gives a figure that cannot be read: {text!r}", reason="output not understood", remedy=BY_HAND, raw=text)
+        raise UnknownState(f"nvidia-smi prints a figure that cannot be read: {text!r}", reason="output not understood", remedy=BY_HAND, raw=text)
     return int(match["mib"])
 
 
@@ -97,7 +97,7 @@ def parse_gpus(text: str) -> list[dict[str, t.Any]]:
 
 
 def answer(result: ToolResult) -> str:
-    """Return what the driver's tool printed. Raises :class:`UnknownState` with its words when it failed, or knows no GPU."""
+    """Return the output of the driver's tool. Raises :class:`UnknownState` with that output when it failed, or has no GPU."""
     if result.rc != 0 or result.stdout.strip() == NO_DEVICES:
         raise UnknownState(
             f"nvidia-smi failed with status {result.rc}: {first_line(result.raw)}",
@@ -109,17 +109,17 @@ def answer(result: ToolResult) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that says something, or a word for silence."""
+    """Return the first line that is not empty, or ``no output``."""
     return next(filter(None, map(str.strip, text.splitlines())), "no output")
 
 
 def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
-    """Ask the driver's tool for the GPUs. Raises :class:`UnknownState` when it gives no readable answer."""
+    """Ask the driver's tool for the GPUs. Raises :class:`UnknownState` when its answer cannot be read."""
     return parse_gpus(answer(run_tool([nvidia_smi, *GPU_QUERY], timeout)))
 
 
 def state_of(pid: int, proc_root: str) -> str:
-    """Return what became of a process that the driver lists.
+    """Return the state of a process that the driver lists.
 
     ``ghost``: the kernel has no such process. ``defunct``: it has ended and waits for its parent. ``unknown``: it is there but may not be
     looked at.
@@ -151,14 +151,9 @@ def require_host_processes(proc_root: str, *, asserted: bool) -> None:
                 reason="foreign pid namespace",
                 raw=namespace,
             )
-    try:
-        with open(os.path.join(proc_root, "self", "mounts"), encoding="utf-8", errors="replace") as stream:
-            mounts = stream.read()
-    except FileNotFoundError:
-        return
-    if os.geteuid() != 0 and hides_processes(mounts, proc_root):
+    if hides_others(proc_root):
         raise UnknownState(
-            f"{proc_root} hides other users' processes (hidepid): every one of them would look like a ghost",
+            f"{proc_root} hides other users' processes (hidepid): each of them would look like a ghost",
             remedy="Run the task with become: true.",
             reason="processes hidden",
         )

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the NVIDIA driver says about GPUs in depth: ``nvidia-smi -q -x``. This module util is PRIVATE to the collection.
+"""The NVIDIA driver's facts about GPUs in depth: ``nvidia-smi -q -x``. This module util is PRIVATE to the collection.
 
 The answer is text of another program, read as such: no entity is expanded, no document type definition is fetched, and half an answer
-is no answer.
+and half an answer is refused.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _process(element: ET.Element) -> tuple[tuple[str, str], dict[str, t.Any]]:
     entry = {
         "pid": int(pid),
         "type": _text(element, "type"),
-        # The tool's own "[Not Found]" is kept: it stands for a process that it cannot look at.
+        # The tool's own "[Not Found]" is kept: it means a process that the tool cannot read.
         "name": (element.findtext("process_name") or "").strip(),
         "used_mib": _whole(element, "used_memory", "MiB"),
     }

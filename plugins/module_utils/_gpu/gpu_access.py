@@ -5,7 +5,7 @@
 """How a container asks for the GPU, and whether it gets there. This module util is PRIVATE to the collection.
 
 The Container Device Interface comes first: stock Docker of DGX OS 7.5 and 7.6 knows nothing else (recorded), and a device that it gave stays when
-systemd reloads, which NVIDIA's runtime and hook cannot promise. The way is no field of a container: one that runs stays as it is.
+systemd reloads, which NVIDIA's runtime and hook cannot promise. The method is not a field of a container: a running one stays as it is.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 Gpus = t.Union[str, t.Sequence[t.Union[str, int]]]
 
-#: What all GPUs of a node are called as a CDI device.
+#: The name of all GPUs of a node as a CDI device.
 ALL_GPUS = f"{cdi.NVIDIA_KIND}=all"
 
-#: What writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
+#: The unit that writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
 #: starts it after multi-user.target, and none before August 2026 starts it before Docker.
 REFRESH_UNIT = "nvidia-cdi-refresh.service"
 #: Seconds that the devices get to come, those between two looks, and those of one question to systemd.
@@ -43,11 +43,11 @@ CDI_AGAIN = (
     "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 )
 
-#: What keeps a container from the GPU: what Docker's engine, NVML or CUDA says, our message, remedy.
+#: Why a container does not reach the GPU: the error text of Docker, NVML or CUDA, the message, the remedy.
 FAILURES: list[tuple[str, str, str]] = [
     (
         r"could not select device driver|unknown or invalid runtime name",
-        "the Docker engine cannot give GPUs to a container: it knows no NVIDIA runtime",
+        "the Docker engine cannot give GPUs to a container: it has no NVIDIA runtime",
         "Install the NVIDIA Container Toolkit and restart Docker, or set gb10_container_gpus: none when no GPU is wanted.",
     ),
     (
@@ -58,12 +58,12 @@ FAILURES: list[tuple[str, str, str]] = [
     (
         r"[Dd]river/library version mismatch|CUDA error 803\b",
         "the driver that is loaded and its libraries are of two versions",
-        f"Reboot the node when nobody uses it, then: {CDI_AGAIN}",
+        f"Reboot the node when it is idle, then: {CDI_AGAIN}",
     ),
     (
         r"error mounting .*/(?:libcuda|libnvidia-\S+)\.so|nvidia-container-cli: .*(?:load library failed|mount error|file creation failed)",
         "the driver's files that a container is to get are not those of this node",
-        f"After an update of the driver: reboot the node when nobody uses it, then {CDI_AGAIN}",
+        f"After an update of the driver: reboot the node when it is idle, then {CDI_AGAIN}",
     ),
     (
         r"Failed to initialize NVML: Unknown Error",
@@ -77,7 +77,7 @@ FAILURES: list[tuple[str, str, str]] = [
     ),
     (
         r"CUDA error 804\b",
-        "the image brings a libcuda that this GPU does not take",
+        "the image has a libcuda that does not support this GPU",
         "Take an image.base for the CUDA that nvidia-smi names, or update the driver.",
     ),
     (
@@ -89,7 +89,7 @@ FAILURES: list[tuple[str, str, str]] = [
 
 
 def _cdi_names(gpus: Gpus) -> list[str]:
-    """Return what these GPUs are called as CDI devices."""
+    """Return the names of these GPUs as CDI devices."""
     if gpus in ("none", []):
         return []
     return [f"{cdi.NVIDIA_KIND}={gpu}" for gpu in (["all"] if gpus == "all" else gpus)]
@@ -112,7 +112,7 @@ def given_by_cdi(inspected: t.Mapping[str, t.Any]) -> bool:
 
 
 def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root: str = "/etc") -> list[str]:
-    """Return the CDI devices that the engine can give, once these GPUs are among them; without them where nothing says that they will come.
+    """Return the CDI devices that the engine can give, once these GPUs are among them; without them where they are not expected to come.
 
     They will where the container before had its GPU by CDI (``before``), and where a unit writes the specification at boot. To ask for the GPU in another
     way then would give one that the next reload of systemd takes away. Raises :class:`WaitTimeout` when they do not come, :class:`UnknownState` when the
@@ -128,7 +128,7 @@ def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root
             return devices
     raise WaitTimeout(
         f"after {CDI_SECONDS:.0f} s the Docker engine still has no {', '.join(sorted(names))} among its devices, and {why}",
-        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To give GPUs in another way from now on, take the cluster down, and disable "
+        remedy=f"{CDI_AGAIN}. Where it fails: journalctl -u {REFRESH_UNIT}. To pass GPUs without CDI, take the cluster down, and disable "
         "that unit.",
         reason="no devices",
     )
@@ -177,7 +177,7 @@ def checked(answer: t.Any) -> dict[str, t.Any]:
 
 
 def explained(words: str) -> tuple[str, str]:
-    """Return what somebody's words about a GPU that was not reached mean, and the remedy; nothing for words of something else."""
+    """Return the cause that an error text about an unreachable GPU shows, and the remedy; empty texts for an unknown error."""
     return next(((message, remedy) for pattern, message, remedy in FAILURES if re.search(pattern, words)), ("", ""))
 
 
@@ -191,14 +191,14 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
     argv = [*wrapper, "python3", "-c", inspect.getsource(gpu_probe)]
     try:
         requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, await_cdi_devices(api, gpus))]
-        # Its root can be written, as that of the container that it stands for: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
+        # Its root is writable, as that of a node's container: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
         # (reported in kserve/kserve#5711).
         host = {"DeviceRequests": requests, "ReadonlyRootfs": False}
         result = api.run_throwaway(image["Id"], argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, host=host)
     except UnknownState:
         raise
     except WaitTimeout as error:
-        return {**NOT_REACHED, "error": str(error), "why": "the GPU's specification (CDI) is not there", "remedy": error.remedy}
+        return {**NOT_REACHED, "error": str(error), "why": "the GPU's specification (CDI) is missing", "remedy": error.remedy}
     except ClusterError as error:
         words = str(error.details.get("raw") or error)
         return {**NOT_REACHED, "error": words, **dict(zip(("why", "remedy"), explained(words)))}
@@ -206,7 +206,7 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
         answer = checked(image_contract.marked_json(result.stdout, gpu_probe.MARK))
     except ValueError as error:
         raise UnknownState(
-            f"a container of the image does not say whether it reaches the GPU: python3 ended with status {result.rc} and {error}",
+            f"a container of the image does not report whether it reaches the GPU: python3 ended with status {result.rc} and {error}",
             reason="image does not answer",
             raw=(result.stdout + result.stderr)[-2000:],
         ) from error
@@ -219,7 +219,7 @@ def proof_path(state_dir: str, image: dict[str, t.Any]) -> str:
 
 
 def proof_key(gpus: Gpus, proc_root: str = "/proc") -> dict[str, t.Any]:
-    """Return what an answer holds for: this probe, these GPUs, this boot, this driver."""
+    """Return the conditions under which an answer is valid: this probe, these GPUs, this boot, this driver."""
     probe = hashlib.sha256(inspect.getsource(gpu_probe).encode()).hexdigest()
     return {"probe": probe, "gpus": gpus, "boot": boot_id(proc_root), "driver": optional_text(os.path.join(proc_root, "driver/nvidia/version"))}
 

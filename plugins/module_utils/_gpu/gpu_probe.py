@@ -35,7 +35,7 @@ def management():
 
 
 def computing():
-    """Return which CUDA the libcuda knows that a process here gets, and where that lies. Raises OSError with CUDA's words."""
+    """Return the CUDA version of the libcuda that a process here gets, and the path of that library. Raises OSError with CUDA's words."""
     library = ctypes.CDLL("libcuda.so.1")
     code = library.cuInit(0)
     if code:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What GPU processes and memory of a node are told to be: the whole of ``cuda_zombie_check``. This module util is PRIVATE to the collection.
+"""The judgement about a node's GPU processes and memory: the whole of ``cuda_zombie_check``. This module util is PRIVATE to the collection.
 
 ``node_info`` answers the same, at a first glance, as one of its sections.
 """
@@ -149,7 +149,7 @@ def not_known(error: UnknownState, node: str) -> dict[str, t.Any]:
 
 def run_mark(pid: int, state: str, proc_root: str) -> str | None:
     """Return the mark of the engine's run that a process descends from, empty without one, None when it cannot be asked."""
-    # What hangs in the kernel may hold its own memory locked, and would have its reader hang too.
+    # A process that hangs in the kernel may keep its memory locked, and its reader would hang too.
     if state in "DZX":
         return None
     try:
@@ -215,7 +215,7 @@ def look(params: Params, readers: Readers | None = None) -> zombies.Look:
 
 
 def again(params: Params) -> bool:
-    """Return whether an earlier call looked already, and this one goes on with waiting for memory."""
+    """Return whether an earlier call looked already, and this one continues to wait for memory."""
     return "samples_mb" in params["earlier"]
 
 
@@ -238,7 +238,7 @@ def look_until_settled(params: Params, readers: Readers | None = None) -> tuple[
 
 
 def end_orphans(params: Params, found: zombies.Look, check_mode: bool) -> list[dict[str, t.Any]]:
-    """End the orphans of a look, or tell that they would be; returns them with how each ended."""
+    """End the orphans, or in check mode only list them; return them with how each ended."""
     orphans = found.of("orphan")
     if not orphans:
         return []
@@ -257,7 +257,7 @@ def sample(params: Params) -> dict[str, int]:
 
 
 def stopped_lately(params: Params, available: int) -> bool:
-    """Return whether an engine of ours ended a short time ago and memory is not back to what was noted before its start."""
+    """Return whether this collection's engine ended a short time ago and memory is below the level recorded before its start."""
     seconds, noted = accounting.last_stop(params["state_dir"])
     lately = seconds is not None and seconds <= params["settle_timeout"]
     return lately and (noted is None or available < noted - params["leak_threshold_mb"])
@@ -330,7 +330,7 @@ def read_log(params: Params, readers: Readers) -> dict[str, t.Any]:
 
 
 def gather(params: Params, check_mode: bool, readers: Readers | None = None) -> Evidence:
-    """Find out everything. Raises :class:`UnknownState` when the driver or the kernel gives no readable answer."""
+    """Find out everything. Raises :class:`UnknownState` when the answer of the driver or the kernel cannot be read."""
     earlier, containers = params["earlier"], Containers(params)
     found, some_ended = look_until_settled(params, readers)
     why = ["a GPU process has ended"] if some_ended else []
@@ -377,7 +377,7 @@ GLANCE: Params = {
 def check(params: Params, check_mode: bool, readers: Readers | None = None) -> dict[str, t.Any]:
     """Find out and judge everything, and return the module's result. ``params`` are its options, all of them.
 
-    With ``readers`` the first look takes what somebody has read already. Raises :class:`ClusterError` for an option that is too small.
+    With ``readers`` the first look uses what the caller has read already. Raises :class:`ClusterError` for an option that is too small.
     What is unknown has the verdict ``unknown``.
     """
     require_least(params, LEAST)

@@ -16,7 +16,7 @@ VERDICTS = ("pass", "warn", "unknown", "block")
 VERDICT_OF_CLASS = {"live": "pass", "defunct": "warn", "ghost": "block", "orphan": "block", "unknown": "unknown"}
 REMEDY_OF_CLASS = {
     "defunct": "Nothing to do: its memory comes back when its parent ends. When it stays, see who the parent is: ps -o ppid= -p {pid}",
-    "ghost": "Reboot this node when nobody uses it: nothing else gives this memory back.",
+    "ghost": "Reboot this node when it is idle: nothing else frees this memory.",
     "orphan": "End it, its memory comes back then: sudo kill {pid}, or run cuda_zombie_check with kill_orphans: true.",
     "unknown": "Run the task with become: true.",
 }
@@ -24,7 +24,7 @@ MESSAGE_OF_CLASS = {
     "defunct": "GPU process {pid} ({name}) has ended and waits for its parent; the driver still counts {memory} as its own",
     "ghost": "GPU process {pid} ({name}) is gone, and the driver still counts {memory} as its own",
     "orphan": "engine process {pid} ({name}) lost its server and still holds {memory}: {why}",
-    "unknown": "GPU process {pid} ({name}) may not be looked at, so it is unknown whether it lives",
+    "unknown": "GPU process {pid} ({name}) may not be read, so it is unknown whether it runs",
 }
 MESSAGE_OF_END = {
     "term": "engine process {pid} ({name}) without a server was ended, it held {memory}",
@@ -67,7 +67,7 @@ def judge_processes(processes: list[dict[str, t.Any]], node: str) -> list[dict[s
 def judge_ended(ended: list[dict[str, t.Any]], node: str) -> list[dict[str, t.Any]]:
     """Return one finding for each orphan that was, or would be, ended."""
     verdicts = {"remains": "block", "would end": "warn"}
-    remedies = {"remains": "Reboot this node when nobody uses it.", "would end": "Run it without check mode."}
+    remedies = {"remains": "Reboot this node when it is idle.", "would end": "Run it without check mode."}
     return [
         finding(
             "cuda_zombie.orphan",
@@ -96,8 +96,8 @@ def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.
         proven = table["leak"] == "proven"
         message = f"{table['unexplained_mb']} MiB of the used memory belong to no process and nothing of the kernel's ({accounting.UNCALIBRATED})"
         doubts = "" if proven else f"; not proven: {'; '.join(table['doubts'])}"
-        remedy = "Reboot this node when nobody uses it: nothing else gives this memory back." if proven else (
-            "End the GPU processes and look again. When it stays, reboot when nobody uses the node, and run doctor --tags baseline right after."
+        remedy = "Reboot this node when it is idle: nothing else frees this memory." if proven else (
+            "End the GPU processes and look again. When it stays, reboot the node when it is idle, and run doctor --tags baseline right after."
         )
         found.append(
             finding(
@@ -140,7 +140,7 @@ def judge_log(log: t.Mapping[str, t.Any], table: t.Mapping[str, t.Any] | None, n
             f"the driver got no memory {log['failures']} time(s) in this boot, first{at}: {first['text']}",
             measured=log["failures"],
             needed=0,
-            remedy="Watch this node. When an engine fails to start or memory stays missing, reboot it when nobody uses it.",
+            remedy="Watch this node. When an engine fails to start or memory stays missing, reboot it when it is idle.",
             source=log["source"],
         )
     ]

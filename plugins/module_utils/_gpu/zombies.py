@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who holds GPU memory: the living, the dead, and engines whose server is gone. This module util is PRIVATE to the collection.
+"""Which processes use GPU memory: living and ended ones, and engines whose server is gone. This module util is PRIVATE to the collection.
 
 The first half decides on what was read; the second reads, and ends processes where that was asked for.
 """
@@ -37,7 +37,7 @@ def listed(gpus: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Return the processes of the GPUs of :func:`driver_xml.gpus`, each once, by pid: ``{pid, name, type, used_mib}``.
 
     On one GPU a process counts once, however often it is listed there (as C and as G): with the larger figure. Over several GPUs its
-    memory is the sum. ``used_mib`` is None where the driver tells it for none of them. Raises :class:`UnknownState` when the processes of
+    memory is the sum. ``used_mib`` is None where the driver reports it for none of them. Raises :class:`UnknownState` when the processes of
     a GPU are not known.
     """
     entries: list[dict[str, t.Any]] = []
@@ -62,7 +62,7 @@ def unified(gpus: t.Sequence[t.Mapping[str, t.Any]]) -> bool | None:
 
 
 def sum_mib(processes: t.Iterable[t.Mapping[str, t.Any]]) -> int | None:
-    """Return the MiB of some processes together, None when one of them does not tell."""
+    """Return the MiB of some processes together, None when it is unknown for one of them."""
     figures = [process["used_mib"] for process in processes]
     return None if None in figures else sum(figures)
 
@@ -124,7 +124,7 @@ def _described(process: Process) -> dict[str, t.Any]:
 
 
 def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.Any], proc_root: str) -> Look:
-    """Ask the driver for its ``cards``, then the kernel for its processes. Raises :class:`UnknownState` when one of them gives no readable answer."""
+    """Ask the driver for its ``cards``, then the kernel for its processes. Raises :class:`UnknownState` when one of the answers cannot be read."""
     gpus = cards()
     entries = listed(gpus)
     try:

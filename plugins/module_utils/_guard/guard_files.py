@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of the guard is on a node. This module util is PRIVATE to the collection."""
+"""The files of the guard on a node, and its state. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import 
 #: Name of the unit, and the files below the state directory.
 UNIT = "gb10-guard.service"
 FOLDER, PROGRAM, CONFIG, RING, SERVED, SAID = "guard", "guard.pyz", "guard.json", "ring", "served.json", "said.json"
-#: Bytes that are read of its settings and of what it said, and seconds for which the latter is told.
-LIMIT, TOLD_SECONDS = 64 * 1024, 86400.0
-#: What takes it away.
+#: The most bytes of one of its JSON files, and the seconds for which its last message is shown.
+LIMIT, SHOWN_SECONDS = 1024 * 1024, 86400.0
+#: The option that removes it.
 ABSENT = "-e gb10_guard=absent"
-#: The line by which a unit file is known to be ours; the digest of all lines after it follows.
+#: The first line of its unit file; the digest of all lines after it follows.
 MARK = "# Written by gb10.cluster (playbook guard), "
 
 
@@ -34,7 +34,7 @@ def unit_of(state_dir: str, etc_root: str) -> Unit:
 
 
 def ring_group() -> int:
-    """Return the group that may read the ring: that of the journal, root's where there is none."""
+    """Return the group that may read the ring: the journal's group, root's where there is none."""
     try:
         return grp.getgrnam("adm").gr_gid
     except KeyError:
@@ -42,66 +42,54 @@ def ring_group() -> int:
 
 
 def ring_bytes(folder: str) -> int | None:
-    """Return how many bytes a ring has, None where this process may not know."""
-    found = 0
+    """Return the size of a ring in bytes, None where it may not be read."""
     try:
-        paths = ring.segments(folder)
+        return sum(os.stat(path).st_size for path in ring.segments(folder) if os.path.exists(path))
     except OSError:
         return None
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            found += os.stat(path).st_size
-    return found
 
 
-def _record(path: str) -> dict[str, t.Any] | None:
-    """Return the mapping in a file of the guard's, None where there is none that can be read."""
+def record(path: str) -> dict[str, t.Any]:
+    """Return the mapping in a JSON file, empty when there is none or it cannot be read."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with open(path, encoding="utf-8") as stream:
             found = json.loads(stream.read(LIMIT))
-        return found if isinstance(found, dict) else None
-    return None
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _said(path: str) -> dict[str, t.Any] | None:
-    found = _record(path) or {}
+    found = record(path)
     at, text = found.get("t"), found.get("text")
-    fresh = isinstance(at, (int, float)) and isinstance(text, str) and abs(time.time() - at) <= TOLD_SECONDS
+    fresh = isinstance(at, (int, float)) and isinstance(text, str) and abs(time.time() - at) <= SHOWN_SECONDS
     return {"at": at, "text": text} if fresh else None
 
 
 def guard(unit: Unit, timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is (see ``installed.look``), ``ring`` and ``ring_bytes`` (None where it may not be read),
-    ``older`` (an older version set it up, which knows no expected level), and what it did, or would have done, within a day (``said``)."""
-    settings, rings = _record(os.path.join(unit.folder, CONFIG)), os.path.join(unit.folder, RING)
-    older = settings is not None and "state_dir" not in settings
+    """Return the guard's state (see ``installed.look``), ``ring`` and ``ring_bytes`` (None where it may not be read),
+    ``older`` (an older version without expected levels installed it), and its last action, or the action it would have taken, within a day (``said``)."""
+    settings, rings = record(os.path.join(unit.folder, CONFIG)), os.path.join(unit.folder, RING)
     return {
-        **installed.look(unit, timeout), "ring": rings, "ring_bytes": ring_bytes(rings), "older": older, "said": _said(os.path.join(unit.folder, SAID)),
+        **installed.look(unit, timeout), "ring": rings, "ring_bytes": ring_bytes(rings), "older": bool(settings) and "state_dir" not in settings,
+        "said": _said(os.path.join(unit.folder, SAID)),
     }  # fmt: skip
 
 
-def size(count: int) -> str:
-    """Return bytes in MiB."""
-    return f"{count / (1 << 20):.1f} MiB"
-
-
 def _ring(found: dict[str, t.Any]) -> str:
-    """Return how large the ring is and where; it holds lines of the kernel's log, which not everybody may read."""
+    """Return the ring's size and path. It contains lines of the kernel's log, which not all accounts may read."""
     known = found.get("ring_bytes")
-    return f"in {found['ring']}, of an unknown size: only root and its group may read it" if known is None else f"{size(known)} in {found['ring']}"
+    return f"in {found['ring']}, size unknown: only root and its group may read it" if known is None else f"{known / (1 << 20):.1f} MiB in {found['ring']}"
 
 
 def text(found: dict[str, t.Any]) -> str:
-    """Return what of the guard is on a node in a line, empty where there is nothing."""
+    """Return the guard's state as a line, empty where there is nothing of it."""
     if found.get("installed"):
-        state = {True: "active", False: "not active", None: "state not known"}[found.get("active")]
-        parts = [f"guard: {state}, ring {_ring(found)}, {ABSENT} takes it away"]
+        state = {True: "active", False: "not active", None: "state unknown"}[found.get("active")]
+        parts = [f"guard: {state}, ring {_ring(found)}, {ABSENT} removes it"]
         if found.get("older"):
             renew = "ansible-playbook -i inventories/NAME gb10.cluster.protect --tags guard"
-            parts.append(f"an older version set it up, which ends ranks by the trend alone; {renew} renews it")
+            parts.append(f"an older version installed it, which ends ranks based on the trend only; {renew} renews it")
         if said := found.get("said"):
             parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
         return "; ".join(parts)
-    if found.get("ring_bytes", 0) != 0:
-        return f"guard: none, its ring is left ({_ring(found)}), {ABSENT} -e gb10_guard_forget=true removes it"
-    return ""
+    return f"guard: none, but its ring remains ({_ring(found)}), {ABSENT} -e gb10_guard_forget=true removes it" if found.get("ring_bytes", 0) != 0 else ""

@@ -2,32 +2,35 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The guard's ring on the disk: a day of samples, one JSON object a line, in segments of bounded size. This module util is PRIVATE to the collection.
+"""The guard's ring on disk: a day of samples, one JSON object a line, in segments of limited size. This module util is PRIVATE to the collection.
 
-Each segment begins with a line that says which boot it is of. A node that loses its power leaves a torn last line at worst, which readers pass over.
+The first line of each segment has its boot id. A power loss leaves at worst a torn last line, which readers skip.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import sync_directory
+
 #: Version of the lines.
 SCHEMA = 1
-#: A segment ends after this many bytes or seconds. The ring has the newest that fit into its bytes, and no more than so many, whatever they are dated:
-#: clocks jump. A day of samples is 96 segments; a guard that starts again and again writes small ones.
+#: A segment ends after this many bytes or seconds. The ring keeps the newest segments within its bytes and its count, independent of their dates:
+#: clocks jump. A day of samples is 96 segments; a guard that restarts repeatedly writes small ones.
 SEGMENT_BYTES, SEGMENT_SECONDS = 1024 * 1024, 900.0
 RING_BYTES, RING_SEGMENTS = 64 * 1024 * 1024, 1024
-#: The kernel's log is in it, so it is for root and its group alone, which the directory hands on: adm where there is one, as for the journal.
+#: The ring contains the kernel's log, so only root and its group may read it. Files inherit the directory's group: adm if it exists, as for the journal.
 DIRECTORY_MODE, MODE = 0o750, 0o640
-#: Events that say what was done, or would have been.
+#: Events of an action, or of one that was not allowed.
 ACTS = ("act", "would")
-#: Bytes of a segment that are read at most, and of its end for its last line.
+#: The most bytes of a segment that are read, and of its end for its last line.
 READ_LIMIT, TAIL_BYTES = 4 * SEGMENT_BYTES, 64 * 1024
-#: Boots that a reader tells of, the newest.
+#: The number of newest boots that a reader returns.
 BOOTS = 6
 
 _NAME = re.compile(r"ring-(?P<number>[0-9]{10})\.jsonl")
@@ -36,12 +39,12 @@ Record = dict[str, t.Any]
 
 
 def segments(folder: str) -> list[str]:
-    """Return the paths of the segments, the oldest first; none where there is no ring. Raises OSError."""
+    """Return the paths of the segments, the oldest first; none without a ring. Raises OSError."""
     try:
-        found = os.listdir(folder)
+        found = sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
-    return [os.path.join(folder, name) for name in sorted(found) if _NAME.fullmatch(name)]
+    return [os.path.join(folder, name) for name in found if _NAME.fullmatch(name)]
 
 
 def dumps(record: Record) -> bytes:
@@ -50,16 +53,16 @@ def dumps(record: Record) -> bytes:
 
 
 class Writer:
-    """Appends to the ring. Every method raises OSError; what was written before is not harmed by that."""
+    """Appends to the ring. Every method raises OSError, which does not affect earlier records."""
 
     def __init__(self, folder: str, head: Record, size: int = RING_BYTES, count: int = RING_SEGMENTS, segment: int = SEGMENT_BYTES) -> None:
-        """``head`` is what every segment begins with."""
+        """``head`` is part of the first record of every segment."""
         self.folder, self.head, self.size, self.count, self.segment = folder, head, size, count, segment
         self._handle: int | None = None
         self._bytes, self._began = 0, 0.0
 
     def write(self, records: t.Sequence[Record], now: float) -> None:
-        """Put records on the disk: they are there when this returns. ``now`` is in seconds since 1970."""
+        """Write records and sync them to the disk. ``now`` is in seconds since 1970."""
         handle = self._handle
         if handle is None or self._bytes >= self.segment or not 0 <= now - self._began < SEGMENT_SECONDS:
             handle = self._next(now)
@@ -70,7 +73,7 @@ class Writer:
                 view = view[os.write(handle, view):]
             os.fdatasync(handle)
         except OSError:
-            # What follows a torn line starts a segment of its own.
+            # Records after a torn line start a new segment.
             self.close()
             raise
         self._bytes += len(content)
@@ -93,12 +96,8 @@ class Writer:
         try:
             content = dumps({"e": "segment", "v": SCHEMA, "t": round(now, 3), **self.head})
             if os.write(handle, content) != len(content):
-                raise OSError(28, os.strerror(28), path)
-            folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            sync_directory(self.folder)
         except OSError:
             os.close(handle)
             with contextlib.suppress(OSError):
@@ -108,7 +107,7 @@ class Writer:
         return handle
 
     def _trim(self, there: list[str]) -> None:
-        """Remove the oldest segments, so that another whole one fits. The newest stays."""
+        """Remove the oldest segments until a whole new one fits. The newest one is kept."""
         sizes = [os.stat(path).st_size for path in there]
         total, left = sum(sizes), len(there)
         for path, size in zip(there[:-1], sizes):
@@ -122,34 +121,29 @@ class Writer:
 
 
 def parse(content: bytes) -> tuple[list[Record], int]:
-    """Return the records of a segment, and how many lines are torn."""
-    records, torn = [], 0
-    for line in content.split(b"\n"):
-        if not line.strip():
-            continue
-        try:
+    """Return the records of a segment, and the number of invalid lines."""
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    records = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
-            if not isinstance(record, dict) or not isinstance(record.get("t"), (int, float)):
-                raise ValueError("no record")
-        except (ValueError, RecursionError):
-            torn += 1
-            continue
-        records.append(record)
-    return records, torn
+            if isinstance(record, dict) and isinstance(record.get("t"), (int, float)):
+                records.append(record)
+    return records, len(lines) - len(records)
 
 
-def _read(path: str, *, first: bool = False, last: bool = False) -> bytes:
+def _ends(path: str) -> tuple[bytes, bytes]:
+    """Return the first line of a segment, and its last lines. Raises OSError."""
     with open(path, "rb") as stream:
-        if first:
-            return stream.readline(TAIL_BYTES)
-        if last:
-            stream.seek(-TAIL_BYTES, os.SEEK_END)
-            return stream.read(TAIL_BYTES).partition(b"\n")[2] or b""
-        return stream.read(READ_LIMIT)
+        first = stream.readline(TAIL_BYTES)
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - TAIL_BYTES))
+        tail = stream.read(TAIL_BYTES)
+        return first, tail if size <= TAIL_BYTES else tail.partition(b"\n")[2]
 
 
 class Boot(t.NamedTuple):
-    """What the ring has of one boot: ``paths`` are its segments; ``stopped`` says whether the guard was stopped in order at its end."""
+    """The segments of one boot (``paths``), and the times of its first and last record; ``stopped`` says whether the guard was stopped at its end."""
 
     boot_id: str
     first: float
@@ -159,39 +153,32 @@ class Boot(t.NamedTuple):
 
 
 def boots(folder: str) -> list[Boot]:
-    """Return what boots the ring has, the oldest first. Segments without a readable first line count to the boot before. Raises OSError."""
+    """Return the boots in the ring, the oldest first. A segment without a readable first line belongs to the boot before. Raises OSError."""
     found: list[Boot] = []
     for path in segments(folder):
         try:
-            heads, _torn = parse(_read(path, first=True))
-            whole = os.stat(path).st_size <= TAIL_BYTES
-            tail, _torn = parse(_read(path) if whole else _read(path, last=True))
+            heads, tail = (parse(content)[0] for content in _ends(path))
         except FileNotFoundError:
-            continue  # it went meanwhile
+            continue  # it was removed meanwhile
         boot = heads[0].get("boot") if heads else found[-1].boot_id if found else None
         if not isinstance(boot, str) or not (heads or tail):
             continue
-        begins, ends = (heads or tail)[0]["t"], (tail or heads)[-1]["t"]
-        stopped = bool(tail) and tail[-1].get("e") == "stop"
+        ends, stopped = (tail or heads)[-1]["t"], bool(tail) and tail[-1].get("e") == "stop"
         if found and found[-1].boot_id == boot:
-            before = found.pop()
-            found.append(before._replace(last=ends, stopped=stopped, paths=(*before.paths, path)))
+            found[-1] = found[-1]._replace(last=ends, stopped=stopped, paths=(*found[-1].paths, path))
         else:
-            found.append(Boot(boot, begins, ends, stopped, (path,)))
+            found.append(Boot(boot, (heads or tail)[0]["t"], ends, stopped, (path,)))
     return found[-BOOTS:]
 
 
 def window(boot: Boot, since: float, until: float) -> tuple[list[Record], int]:
-    """Return the records of a boot between two moments (seconds since 1970), and how many lines are torn. Raises OSError."""
+    """Return the records of a boot between two times (seconds since 1970), and the number of torn lines. Raises OSError."""
     records: list[Record] = []
     torn = 0
     for path in boot.paths:
-        try:
-            if os.stat(path).st_mtime < since - 1:
-                continue
-            found, bad = parse(_read(path))
-        except FileNotFoundError:
-            continue
-        records += [one for one in found if since <= one["t"] <= until and one.get("e") != "segment"]
-        torn += bad
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as stream:
+            if os.fstat(stream.fileno()).st_mtime >= since - 1:
+                found, bad = parse(stream.read(READ_LIMIT))
+                records += [record for record in found if since <= record["t"] <= until and record.get("e") != "segment"]
+                torn += bad
     return records, torn

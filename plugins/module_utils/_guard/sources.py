@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the guard reads of a node, each source by itself: one that fails or hangs is unknown, and the others go on.
+"""The guard's sources on a node. A source that fails or hangs is unknown and does not stop the others.
 
 This module util is PRIVATE to the collection.
 """
@@ -10,7 +10,6 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -21,39 +20,43 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_CLUSTER, LABEL_OWNER, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text
-from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import optional_text, required_text
+from ansible_collections.gb10.cluster.plugins.module_utils._guard import guard_files, trend
 from ansible_collections.gb10.cluster.plugins.module_utils._host.kernel_log import Collector, parse_boot_time, parse_line
-from ansible_collections.gb10.cluster.plugins.module_utils._memory import node_memory, note
+from ansible_collections.gb10.cluster.plugins.module_utils._memory import accounting, node_memory, note
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, traffic
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify, process_table
 
-#: What the driver's tool is asked every second; the second list is for drivers that do not know the last field of the first.
+#: The fields that the driver's tool prints every second.
 GPU_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu", "clocks_event_reasons.active")
-GPU_FIELDS_OLD = GPU_FIELDS[:-1]
-#: Seconds after which what the tool said last is unknown, and after which one that says nothing is started again.
+#: Seconds after which the tool's last line is stale, and after which a silent tool is restarted.
 GPU_STALE, GPU_AGAIN = 5.0, 60.0
-#: Bits of the reasons for which a driver holds the clocks down (nvml.h, nvmlClocksEventReasons).
+
+#: Bits of the reasons for which a driver limits the clocks (nvml.h, nvmlClocksEventReasons).
 REASONS = {
     0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake",
 }  # fmt: skip
 
-#: Processes that hold the model, and so the memory: these are asked to end, and ended.
+#: The reason of a level without a rank.
+NO_RANK = "no rank of this collection runs"
+#: Processes that hold the model, and so the memory: only these are signaled.
 HOLDERS = (classify.RANK, classify.ENGINE_CORE)
 
-#: Lines of the kernel that one sample takes; a storm is counted.
+#: The most kernel lines of one sample; further lines are counted.
 KERNEL_LINES = 20
 _KMSG_RECORD = 8192
 
 _NUMBER = re.compile(r"^-?[0-9]{1,9}(?:\.[0-9]{1,3})?$")
 _HEX = re.compile(r"^0x[0-9a-fA-F]{1,16}$")
 
+GpuSample = dict[str, float | int | None]
+
 
 # -- memory ------------------------------------------------------------------------------------------------------------------
 
 
 def memory(proc_root: str, meminfo: str | None = None) -> dict[str, int]:
-    """Return what a sample has of memory, in KiB. Raises :class:`UnknownState`."""
+    """Return the memory figures of a sample, in KiB. Raises :class:`UnknownState`."""
     found = node_memory.read_meminfo(proc_root, meminfo)
     return {"a": found["MemAvailable"], "f": found.get("MemFree", 0), "c": found["Cached"], "s": found.get("SwapTotal", 0) - found.get("SwapFree", 0)}
 
@@ -63,98 +66,71 @@ def total(proc_root: str, meminfo: str | None = None) -> int:
     return node_memory.read_meminfo(proc_root, meminfo)["MemTotal"]
 
 
-def text(path: str) -> str:
-    """Return a file of ours. Raises OSError."""
-    with open(path, encoding="utf-8") as stream:
-        return stream.read(1024 * 1024)
-
-
-def record(path: str) -> dict[str, t.Any]:
-    """Return the mapping in a file of ours, empty where there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        found = json.loads(text(path))
-        if isinstance(found, dict):
-            return found
-    return {}
-
-
 def pressure(proc_root: str, resource: str) -> list[float] | None:
-    """Return the shares of the last 10 s (percent) in which some and all work waited for a resource, None where the kernel does not say."""
+    """Return the shares of the last 10 s (percent) in which some and all work waited for a resource, None when the kernel does not report them."""
     with contextlib.suppress(OSError, UnknownState):
-        text = optional_text(os.path.join(proc_root, "pressure", resource))
-        found = node_memory.parse_pressure(text) if text else {}
-        if "some" in found:
-            return [float(found[kind]["avg10"]) for kind in ("some", "full") if kind in found]
+        found = node_memory.parse_pressure(optional_text(os.path.join(proc_root, "pressure", resource)) or "")
+        return [float(found[kind]["avg10"]) for kind in ("some", "full") if kind in found] or None
     return None
 
 
 # -- the GPU -----------------------------------------------------------------------------------------------------------------
 
 
-def parse_gpu(line: str, fields: t.Sequence[str] = GPU_FIELDS) -> dict[str, float | int | None] | None:
+def parse_gpu(line: str) -> GpuSample | None:
     """Return one line of the driver's tool: clock (MHz), power (W), temperature, use (%) and reasons; None for a line of another shape.
 
-    What the driver does not say, and what nobody can read, is None: GB10 has no figure for some.
+    A value that the driver does not report, or that cannot be parsed, is None: GB10 lacks some.
     """
     cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != len(fields):
+    if len(cells) != len(GPU_FIELDS):
         return None
     numbers = [float(cell) if _NUMBER.match(cell) else None for cell in cells[:4]]
-    if len(cells) == 4 and not any(number is not None for number in numbers):
-        return None
-    found: dict[str, float | int | None] = dict(zip(("sm", "w", "c", "u"), (int(one) if one is not None and one.is_integer() else one for one in numbers)))
-    if len(cells) == 5:
-        found["why"] = int(cells[4], 16) if _HEX.match(cells[4]) else None
-    return found
+    found: GpuSample = dict(zip(("sm", "w", "c", "u"), (int(number) if number is not None and number.is_integer() else number for number in numbers)))
+    return {**found, "why": int(cells[4], 16) if _HEX.match(cells[4]) else None}
 
 
 class Gpu:
-    """Keeps the driver's tool running and has what it said last."""
+    """Keeps the driver's tool running and stores its last line."""
 
-    def __init__(self, tool: str, seconds: int = 1) -> None:
-        self.tool, self.seconds = tool, seconds
-        self._fields: tuple[str, ...] = GPU_FIELDS
-        self._found: tuple[float, dict[str, float | int | None]] | None = None
+    def __init__(self, tool: str) -> None:
+        self.tool = tool
+        #: When the tool printed its last line, and that line.
+        self._found: tuple[float, GpuSample | None] = float("-inf"), None
         self._process: subprocess.Popen[str] | None = None
         self._started = float("-inf")
 
-    def now(self) -> dict[str, float | int | None] | None:
-        """Return what the driver says, None when it has not said anything for seconds."""
-        at, found = self._found or (float("-inf"), None)
+    def now(self) -> GpuSample | None:
+        """Return the driver's current values, None when the last line is stale."""
+        at, found = self._found
         return found if time.monotonic() - at <= GPU_STALE else None
 
     def tend(self) -> None:
-        """Start the tool where it does not run, and again where it hangs. One that cannot be killed is waited for, never joined by another one."""
-        running = self._process is not None and self._process.poll() is None
-        quiet = time.monotonic() - max(self._started, self._found[0] if self._found else float("-inf"))
-        if running and quiet > GPU_AGAIN and self._process:
+        """Start the tool when it does not run, and kill it when it hangs. A tool that cannot be killed gets no second instance."""
+        now = time.monotonic()
+        if self._process is None or self._process.poll() is not None:
+            if now - self._started > (GPU_STALE if self._found[1] else GPU_AGAIN):
+                self._start()
+        elif now - max(self._started, self._found[0]) > GPU_AGAIN:
             self._process.send_signal(signal.SIGKILL)
-        elif not running and time.monotonic() - self._started > (GPU_AGAIN if self._found is None and self._fields == GPU_FIELDS_OLD else GPU_STALE):
-            self._start()
 
     def stop(self) -> None:
-        """End the tool."""
+        """Kill the tool."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
     def _start(self) -> None:
-        self._started = time.monotonic()
-        argv = [self.tool, f"--query-gpu={','.join(self._fields)}", "--format=csv,noheader,nounits", "-l", str(self.seconds)]
-        try:
+        self._started, self._process = time.monotonic(), None
+        argv = [self.tool, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", "-l", "1"]
+        with contextlib.suppress(OSError):
             self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "LC_ALL": "C"}
             )
-        except OSError:
-            self._process = None
-            return
-        threading.Thread(target=self._follow, args=(self._process, self._fields), daemon=True).start()
+            threading.Thread(target=self._follow, args=(self._process,), daemon=True).start()
 
-    def _follow(self, process: subprocess.Popen[str], fields: tuple[str, ...]) -> None:
+    def _follow(self, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
-            if "not a valid field" in line:
-                self._fields, self._started = GPU_FIELDS_OLD, float("-inf")
-            found = parse_gpu(line, fields)
-            if found is not None:
+            if found := parse_gpu(line):
                 self._found = time.monotonic(), found
         process.wait()  # pylint: disable=ansible-bad-function
 
@@ -163,9 +139,9 @@ class Gpu:
 
 
 class Links:
-    """The interfaces with the fabric's addresses, those of RDMA devices, and the latter."""
+    """The interfaces with fabric addresses, the RDMA devices, and the interfaces of these devices."""
 
-    #: Seconds after which it is asked again which they are.
+    #: Seconds between two lookups of their names.
     AGAIN = 60.0
 
     def __init__(self, addresses: t.Collection[str], sysfs_root: str, proc_root: str) -> None:
@@ -175,28 +151,25 @@ class Links:
         self._devices: list[dict[str, t.Any]] = []
 
     def now(self) -> dict[str, list[t.Any]] | None:
-        """Return by interface whether it has a carrier, how often that changed and what it sent; by RDMA device what it sent. None when unknown."""
+        """Return ``[carrier, carrier changes, bytes sent]`` by interface, and ``[None, None, bytes sent]`` by RDMA device. None when unknown."""
         try:
             if time.monotonic() - self._asked > self.AGAIN:
                 self._ask()
-            with open(os.path.join(self._proc, "net", "dev"), encoding="ascii", errors="replace") as stream:
-                sent = traffic.parse_net_dev(stream.read())
+            sent = traffic.parse_net_dev(required_text(os.path.join(self._proc, "net", "dev")))
             found: dict[str, list[t.Any]] = {}
             for name in self._names:
                 about = net_devices.link(name, self._sysfs)
-                up = about["carrier"] if about["carrier"] is not None else False if about["operstate"] == "down" else None
+                up = False if about["carrier"] is None and about["operstate"] == "down" else about["carrier"]
                 changes = optional_text(os.path.join(self._sysfs, "class", "net", name, "carrier_changes"))
                 found[name] = [up, int(changes) if changes and changes.isdecimal() else None, sent.get(name)]
-            for device in self._devices:
-                found[device["name"]] = [None, None, traffic.rdma_sent(self._sysfs, device)]
-            return found
+            return {**found, **{device["name"]: [None, None, traffic.rdma_sent(self._sysfs, device)] for device in self._devices}}
         except (OSError, ClusterError):
             return None
 
     def _ask(self) -> None:
         self._devices = net_devices.rdma_devices(self._sysfs)
         named = {name for device in self._devices for name in device["netdevs"]}
-        # One that is down has lost no address; one that is gone stays known, so that it is seen to be gone.
+        # An interface that is down keeps its address; a removed interface stays in the list, so that its absence is recorded.
         self._names = sorted({*self._names, *named, *(one["interface"] for one in net_devices.ipv4_addresses() if one["address"] in self._addresses)})
         self._asked = time.monotonic()
 
@@ -205,7 +178,7 @@ class Links:
 
 
 class Kernel:
-    """New lines of the kernel's log that are worth telling, from the kernel's own buffer or from a file that grows."""
+    """New relevant lines of the kernel's log, from the kernel's buffer or from a growing file."""
 
     def __init__(self, source: str, proc_root: str, kmsg: str = "/dev/kmsg") -> None:
         self._path, self._is_file = (kmsg, False) if source == "auto" else (source, True)
@@ -241,7 +214,7 @@ class Kernel:
     def _lines(self) -> list[str]:
         if self._is_file:
             if os.fstat(self._handle).st_size < os.lseek(self._handle, 0, os.SEEK_CUR):
-                os.lseek(self._handle, 0, os.SEEK_SET)  # it was replaced
+                os.lseek(self._handle, 0, os.SEEK_SET)  # the file was replaced
             *whole, self._rest = (self._rest + os.read(self._handle, 1024 * 1024)).split(b"\n")
             return [line.decode("utf-8", "replace") for line in whole]
         found = []
@@ -251,7 +224,7 @@ class Kernel:
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                continue  # the buffer went over what was not read yet; the next read goes on with the oldest that is there
+                continue  # unread lines were overwritten; the next read returns the oldest line of the buffer
             found += record.decode("utf-8", "replace").splitlines()[:1]
         return found
 
@@ -260,7 +233,7 @@ class Kernel:
 
 
 class Rank(t.NamedTuple):
-    """A process that is part of an engine. ``ours`` says whether it is in a container that this collection started, and ``cluster`` for which one."""
+    """A process of an engine. ``ours`` says whether it is in a container of this collection, ``cluster`` is that container's cluster."""
 
     pid: int
     start_ticks: int
@@ -271,7 +244,7 @@ class Rank(t.NamedTuple):
 
 
 class Ranks:
-    """The parts of engines on the node, by the one judge of processes, and which of them are ours, by their container's labels."""
+    """The processes of engines on the node (see ``classify``), and which of them are in containers of this collection."""
 
     def __init__(self, proc_root: str, boot: str, config: t.Mapping[str, t.Any], docker_socket: str = "/var/run/docker.sock") -> None:
         self._proc, self._boot = proc_root, boot
@@ -279,13 +252,12 @@ class Ranks:
         self._docker = EngineApi(docker_socket, 10)
         self._ours: dict[str, str] = {}
         self._asked: frozenset[str] = frozenset()
-        #: By cluster, when the note was written that counts for its ranks, and which these are.
+        #: By cluster, when the note that counts for its ranks was written, and these ranks.
         self._noted: dict[str, tuple[t.Any, set[tuple[int, int]]]] = {}
         self.found: list[Rank] = []
-        self.errors = ""
 
     def look(self) -> list[Rank]:
-        """Look at all processes, without asking Docker. Raises OSError or :class:`UnknownState`."""
+        """Read all processes, without asking Docker. Raises OSError or :class:`UnknownState`."""
         parts = classify.parts(process_table.scan(self._proc).processes)
         places = [(pid, part, part.process.container) for pid, part in sorted(parts.items()) if part.kind in classify.ENGINE_PARTS]
         self.found = [
@@ -294,56 +266,52 @@ class Ranks:
         return self.found
 
     def refresh(self) -> None:
-        """Look at all processes; where an engine's part is in a container that nobody asked about yet, ask Docker whose it is."""
-        self.errors = ""
-        try:
+        """Read all processes, and ask Docker about the owner of containers that are new. What fails is tried again at the next call."""
+        with contextlib.suppress(OSError, ClusterError):
             containers = {rank.container for rank in self.look() if rank.container}
             if containers - self._asked:
                 listed = self._docker.containers({LABEL_OWNER: OWNER})
                 self._ours = {one["Id"]: str((one.get("Labels") or {}).get(LABEL_CLUSTER) or "") for one in listed if isinstance(one.get("Id"), str)}
                 self._asked = frozenset(containers)
                 self.look()
-        except (OSError, ClusterError) as error:
-            self.errors = str(error)
 
     def states(self) -> list[list[t.Any]]:
-        """Return pid, kind, the kernel's letter and whether it is ours, of each part; the letter is empty for one that is gone."""
-        said = []
-        for rank in self.found:
-            try:
-                stat = process_table.read_stat(rank.pid, self._proc)
-            except (OSError, UnknownState):
-                stat = None
-            said.append([rank.pid, rank.kind, stat.state if stat and stat.start_ticks == rank.start_ticks else "", int(rank.ours)])
-        return said
+        """Return pid, kind, the kernel's state letter and ``ours`` of each rank; the letter is empty for a rank that is gone."""
+        return [[rank.pid, rank.kind, self._state_of(rank), int(rank.ours)] for rank in self.found]
+
+    def _state_of(self, rank: Rank) -> str:
+        """Return the kernel's state letter of a rank, empty when it is gone or cannot be read."""
+        with contextlib.suppress(OSError, UnknownState):
+            stat = process_table.read_stat(rank.pid, self._proc)
+            return stat.state if stat and stat.start_ticks == rank.start_ticks else ""
+        return ""
 
     def phase(self) -> str:
-        """Return what our ranks do. One loads until the bring-up said that it serves, or it is older than any load takes."""
+        """Return the phase of our ranks. A rank loads until the bring-up recorded that it serves, or until it is older than any load takes."""
         holders = self._holders()
         if not holders:
             return trend.NONE
-        ranks = record(self._served).get("ranks")
-        told = ranks if isinstance(ranks, list) else []
+        ranks = guard_files.record(self._served).get("ranks")
+        served = ranks if isinstance(ranks, list) else []
         try:
-            with open(os.path.join(self._proc, "uptime"), encoding="ascii") as stream:
-                up = float(stream.read().split()[0])
-        except (OSError, ValueError, IndexError):
-            up = 0.0
+            up = accounting.uptime(self._proc)
+        except UnknownState:
+            up = 0
         hertz = os.sysconf("SC_CLK_TCK")
-        young = [rank for rank in holders if up - rank.start_ticks / hertz < self._load_seconds and [rank.pid, rank.start_ticks] not in told]
+        young = [rank for rank in holders if up - rank.start_ticks / hertz < self._load_seconds and [rank.pid, rank.start_ticks] not in served]
         return trend.LOADING if young else trend.SERVING
 
     def level(self) -> note.Level:
-        """Return the level that our ranks' start stays above when it goes as expected. Of several clusters the lowest counts, and an unknown one for all."""
+        """Return the level that an expected start stays above. Of several clusters the lowest level counts; one unknown level makes all unknown."""
         holders = self._holders()
         found = [self._level_of(cluster, [rank for rank in holders if rank.cluster == cluster]) for cluster in sorted({rank.cluster for rank in holders})]
-        return min(found, key=lambda one: (one.mb is not None, one.mb or 0), default=note.Level(None, "no rank of this collection is there"))
+        return min(found, key=lambda level: (level.mb is not None, level.mb or 0), default=note.Level(None, NO_RANK))
 
     def _level_of(self, cluster: str, ranks: t.Sequence[Rank]) -> note.Level:
-        """Return the level by the note of a cluster. It counts for the ranks that come first after it, until the last of them is gone."""
+        """Return the level in the note of a cluster. The note counts for the first ranks after it, until the last of them is gone."""
         if not cluster or os.path.basename(cluster) != cluster or cluster.startswith("."):
-            return note.Level(None, "their container does not say of which cluster it is")
-        found = record(note.path_of(self._state_dir, cluster))
+            return note.Level(None, "their container has no label with its cluster")
+        found = guard_files.record(note.path_of(self._state_dir, cluster))
         level = note.level_of(found, self._boot, min(rank.start_ticks for rank in ranks) / os.sysconf("SC_CLK_TCK"))
         mine = {(rank.pid, rank.start_ticks) for rank in ranks}
         written, seen = self._noted.get(cluster, (None, mine))
@@ -356,7 +324,7 @@ class Ranks:
         return [rank for rank in self.found if rank.ours and rank.kind in HOLDERS]
 
     def signal(self, number: int) -> list[int]:
-        """Send a signal to every process of ours that holds a model, as they are now, and return their pids."""
+        """Send a signal to every process of this collection that holds a model now, and return their pids."""
         with contextlib.suppress(OSError, ClusterError):
             self.look()
         sent = []
@@ -364,7 +332,7 @@ class Ranks:
             with contextlib.suppress(OSError, UnknownState):
                 handle = os.pidfd_open(rank.pid)
                 try:
-                    # The process behind the handle is the one that was judged: its number has no other one meanwhile.
+                    # While the handle is open the pid is not reused, so the start time proves that this is the judged process.
                     stat = process_table.read_stat(rank.pid, self._proc)
                     if stat and stat.start_ticks == rank.start_ticks:
                         signal.pidfd_send_signal(handle, number)

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether available memory falls so that the host would wedge, and what the guard does about it. This module util is PRIVATE to the collection.
+"""Detects a collapse of available memory that would hang the host, and decides the guard's action. This module util is PRIVATE to the collection.
 
-Pure: everything is decided on samples, so that recorded curves can be replayed. Neither level nor trend decides alone: healthy pairs were reported to serve
-for hours with 3.5 to 4.4 GiB available, a collapse to go from 29 to 6.3 GiB in 9 s, and a healthy start takes tens of GiB as fast. What tells them apart is
-where the start was expected to end: below that, and falling on, it is no healthy one.
+Pure: all decisions depend on samples only, so recorded curves can be replayed. Neither level nor trend is sufficient: healthy pairs were reported to serve
+for hours with 3.5 to 4.4 GiB available, a collapse went from 29 to 6.3 GiB in 9 s, and a healthy start takes tens of GiB as fast. The expected end of the
+start distinguishes them: a start below that level that keeps falling is not healthy.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import typing as t
 
 KIB_PER_GIB = 1024 * 1024
 
-#: What the ranks are doing, as far as the guard knows: none of ours is there, they load, they serve.
+#: The phase of the ranks: no rank of this collection runs, they load, they serve.
 NONE, LOADING, SERVING = "none", "loading", "serving"
-#: When the guard may act: while ranks load, then and while they serve, never.
+#: When the guard may act: while ranks load, while they load or serve, never.
 ACT_LOADING, ACT_ALWAYS, ACT_NEVER = "loading", "always", "never"
 ACTS = (ACT_LOADING, ACT_ALWAYS, ACT_NEVER)
-#: What is done: ask the ranks to end, end them, or only say that one or the other would be done.
+#: The actions: SIGTERM, SIGKILL, or only a record of the action that is not allowed.
 TERM, KILL, WOULD = "term", "kill", "would"
 
 
 class Sample(t.NamedTuple):
-    """Available memory at a moment: seconds of the clock that nobody can set, and KiB."""
+    """Available memory at one time: seconds of the monotonic clock, and KiB."""
 
     at: float
     available: int
@@ -36,10 +36,10 @@ class Sample(t.NamedTuple):
 class Policy:
     """When memory counts as collapsing.
 
-    ``floor`` (KiB) within ``horizon`` (s) is what the trend has to reach. It is the trend of the last ``window`` seconds, and of ``least`` samples at least.
-    ``share`` of it, and the newest step, must fall that fast by themselves: what a start allocates at once ends sooner. So much of what memory moved must
-    be gone at the end, too. Above ``near`` (KiB) there is time to see whether it ends. ``grace`` seconds after the first signal, ranks that are left are
-    ended when memory still falls, by more than ``noise`` KiB a second.
+    The trend of the last ``window`` seconds, with at least ``least`` samples, has to reach ``floor`` (KiB) within ``horizon`` (s). A ``share`` of that window,
+    and the newest step, must fall that fast on their own: a single large allocation ends sooner. The same share of all movement must be lost at the end.
+    Above ``near`` (KiB) there is time to wait. ``grace`` seconds after the first signal, remaining ranks are killed when memory still falls by more than
+    ``noise`` KiB a second.
     """
 
     floor: int = 2 * KIB_PER_GIB
@@ -53,7 +53,7 @@ class Policy:
 
 
 def rate(samples: t.Sequence[Sample]) -> float:
-    """Return how fast memory rises (KiB a second, negative: it falls): the line that fits the samples best. 0 for fewer than two moments."""
+    """Return the slope of the line that fits the samples best, in KiB a second (negative: memory falls). 0 for fewer than two samples."""
     if len(samples) < 2:
         return 0.0
     middle = sum(one.at for one in samples) / len(samples)
@@ -63,13 +63,13 @@ def rate(samples: t.Sequence[Sample]) -> float:
 
 
 def recent(samples: t.Sequence[Sample], seconds: float) -> list[Sample]:
-    """Return the newest samples that reach ``seconds`` back, give or take half a second: no clock ticks exactly, and late samples reach further."""
+    """Return the newest samples that reach ``seconds`` back, with a tolerance of half a second; late samples reach further."""
     first = next((at for at in range(len(samples) - 1, -1, -1) if samples[-1].at - samples[at].at >= seconds - 0.5), 0)
     return list(samples[first:])
 
 
 def reaches(samples: t.Sequence[Sample], policy: Policy) -> bool:
-    """Return whether the trend of the last seconds reaches the floor within the horizon. Too few samples are no trend; late ones reach further back."""
+    """Return whether the current trend reaches the floor within the horizon. Too few samples have no trend; late samples reach further back."""
     last = recent(samples, policy.window)
     if len(last) < policy.least:
         last = list(samples[-policy.least :])
@@ -85,13 +85,13 @@ def reaches(samples: t.Sequence[Sample], policy: Policy) -> bool:
     falling = sum(seconds for (seconds, _change), fast in zip(steps, falls) if fast)
     if not (falls and falls[-1]) or falling < policy.share * (last[-1].at - last[0].at) - 0.01:
         return False
-    # What comes and goes, seen late, falls most of the time and rises in between. A collapse gives nothing back.
+    # Alternating allocations, sampled late, fall most of the time and rise in between. A collapse does not rise.
     moved = sum(abs(change) for _seconds, change in steps)
     return last[-1].available <= policy.near and soon(rate(last)) and last[0].available - last[-1].available >= policy.share * moved
 
 
 def still_falls(samples: t.Sequence[Sample], policy: Policy) -> bool:
-    """Return whether memory falls on: over the last three seconds and in the last step, by more than noise. At the floor, whether it does not rise."""
+    """Return whether memory keeps falling by more than noise, over the last three seconds and in the last step. At the floor, whether it does not rise."""
     last = recent(samples, 3.0)
     if len(last) < 2:
         return False
@@ -101,7 +101,7 @@ def still_falls(samples: t.Sequence[Sample], policy: Policy) -> bool:
 
 
 class Order(t.NamedTuple):
-    """What is to be done now, and why: the level (KiB), and the trend (KiB a second)."""
+    """An action with its evidence: the available memory (KiB), and the trend (KiB a second)."""
 
     what: str
     available: int
@@ -109,25 +109,25 @@ class Order(t.NamedTuple):
 
 
 class Watch:
-    """Follows one node's memory, sample by sample."""
+    """Decides on one node's memory, sample by sample."""
 
     def __init__(self, policy: Policy = Policy(), act: str = ACT_LOADING) -> None:
         self.policy, self.act = policy, act
         self._samples: list[Sample] = []
-        #: The level below which the ranks were asked to end last.
+        #: The level of the last SIGTERM.
         self.under = 0
         self._asked: float | None = None
         self._said = False
 
     def feed(self, at: float, available: int, phase: str, level: int | None = None) -> Order | None:
-        """Take a sample and return what is to be done, None for nothing. Each of them is ordered once for a collapse.
+        """Add a sample and return an action, None for no action. Each action is ordered once a collapse.
 
-        ``level`` (KiB) is what our ranks' start stays above when it goes as expected, None where that is not known: then it is only said what would be done.
+        ``level`` (KiB) is the level that an expected start stays above, None when unknown: then the action is only recorded.
         """
         self._samples = [one for one in self._samples if one.at > at - 4 * self.policy.window] + [Sample(at, available)]
         slope = rate(recent(self._samples, self.policy.window))
         if phase == NONE:
-            # Whatever falls, it is none of ours.
+            # Other processes cause the fall.
             self._asked = None
         if self._asked is not None:
             if at - self._asked < self.policy.grace:
@@ -141,7 +141,5 @@ class Watch:
         if level is not None and (phase == LOADING and self.act != ACT_NEVER or phase == SERVING and self.act == ACT_ALWAYS):
             self._asked, self.under = at, level
             return Order(TERM, available, slope)
-        if self._said:
-            return None
-        self._said = True
-        return Order(WOULD, available, slope)
+        reported, self._said = self._said, True
+        return None if reported else Order(WOULD, available, slope)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is written for the guard: its settings, and the unit that runs it. This module util is PRIVATE to the collection."""
+"""The guard's settings file and unit. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.guard_files import CONFIG, MARK, PROGRAM, RING, SAID, SERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 
-#: Bytes of memory that the unit may hold, with the driver's tool that it keeps running.
+#: The most memory of the unit, including the driver's tool.
 MEMORY_MAX = "192M"
 
 
 def config(folder: str, act: str, load_seconds: int, addresses: t.Sequence[str], roots: t.Mapping[str, t.Any]) -> str:
-    """Return what the program reads when it starts."""
-    read = ("proc_root", "sysfs_root", "meminfo", "kernel_log", "nvidia_smi")
+    """Return the settings that the program reads when it starts."""
     content = {
         "ring": os.path.join(folder, RING),
         "served": os.path.join(folder, SERVED),
@@ -28,13 +27,13 @@ def config(folder: str, act: str, load_seconds: int, addresses: t.Sequence[str],
         "act": act,
         "load_seconds": load_seconds,
         "addresses": sorted(addresses),
-        "roots": {name: roots[name] for name in read},
+        "roots": {name: roots[name] for name in ("proc_root", "sysfs_root", "meminfo", "kernel_log", "nvidia_smi")},
     }
     return f"{json.dumps(content, indent=1, sort_keys=True)}\n"
 
 
 def unit(folder: str, python: str) -> str:
-    """Return the unit. It is killed late for memory, holds little, and may write nowhere but below ``folder``."""
+    """Return the unit. It has a low OOM score and a memory limit, and may only write below ``folder``."""
     program, settings = os.path.join(folder, PROGRAM), os.path.join(folder, CONFIG)
     return marked(
         f"""[Unit]

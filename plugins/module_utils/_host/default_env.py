@@ -144,8 +144,7 @@ class _Reader:
     """Gathers variables file by file; a file that cannot be read or parsed is noted by ``section``, and the others are still read."""
 
     def __init__(self, root: str, section: Section) -> None:
-        self.root = root
-        self.section = section
+        self.root, self.section = root, section
         self.found: list[dict[str, str]] = []
 
     def path(self, *parts: str) -> str:
@@ -165,9 +164,8 @@ class _Reader:
 
     def config(self, name: str) -> None:
         """Add what ``system.conf`` or ``user.conf`` and their drop-ins set for every unit."""
-        files = [self.path("systemd", f"{name}.conf")]
-        files += [self.path("systemd", f"{name}.conf.d", drop_in) for drop_in in self.names("systemd", f"{name}.conf.d", suffix=".conf")]
-        for path in files:
+        drop_ins = (self.path("systemd", f"{name}.conf.d", drop_in) for drop_in in self.names("systemd", f"{name}.conf.d", suffix=".conf"))
+        for path in (self.path("systemd", f"{name}.conf"), *drop_ins):
             self.read(f"systemd:{name}.conf", path, lambda text: set_by(parse_unit(text, ("DefaultEnvironment",))))
 
     def units(self, directory: str) -> None:
@@ -189,7 +187,7 @@ class _Reader:
 
         self.read(f"systemd:{name}", path, parse)
         for named in files:
-            # Elsewhere it is the unit's own, and may lie on another file system; a pattern or a specifier of systemd is not resolved.
+            # Elsewhere it is the unit's own, and may be on another file system; a pattern or a specifier of systemd is not resolved.
             if named.startswith("/etc/") and not set("*?[%$") & set(named):
                 self.read(f"systemd:{name}", self.path(named[len("/etc/"):]), parse_environment_file)
 
@@ -207,7 +205,7 @@ def environment(etc_root: str, section: Section = strict) -> list[dict[str, str]
     """Return the section ``environment`` of ``node_info``: the engine's variables that this node sets for every process, as ``{where, name, value, path}``.
 
     ``where`` is ``/etc/environment``, ``environment.d:FILE``, ``profile.d:FILE``, ``shell:FILE``, ``systemd:UNIT``, ``systemd:system.conf`` or
-    ``systemd:user.conf``; ``path`` the file itself. A value that looks like a secret is not returned. ``etc_root`` stands for ``/etc``. Files
+    ``systemd:user.conf``; ``path`` the file itself. A value that looks like a secret is not returned. ``etc_root`` replaces ``/etc``. Files
     that cannot be read or parsed are noted by ``section``. Raises OSError when ``etc_root`` itself cannot be listed.
     """
     os.listdir(etc_root)

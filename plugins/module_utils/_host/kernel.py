@@ -124,7 +124,7 @@ def installed_version(name: str, files: dict[str, str], release: str, tool: str 
 
 
 def version_key(release: str) -> list[tuple[int, int, str]]:
-    """Return what sorts kernel releases by age, as the boot loader's scripts do: runs of digits as numbers."""
+    """Return the sort key of a kernel release by age, as the boot loader's scripts sort: runs of digits as numbers."""
     return [(1, int(piece), "") if piece.isdecimal() and piece.isascii() else (0, 0, piece) for piece in re.split(r"([0-9]{1,18})", release) if piece]
 
 
@@ -149,7 +149,7 @@ def next_release(boot_root: str, section: Section = strict) -> str | None:
 
 
 def next_boot(boot_root: str, modules_root: str, section: Section = strict) -> dict[str, t.Any]:
-    """Return ``{release, has_nvidia_driver}`` of the next boot, both None where no kernel lies below ``boot_root`` (a container)."""
+    """Return ``{release, has_nvidia_driver}`` of the next boot, both None where no kernel is below ``boot_root`` (a container)."""
     release = next_release(boot_root, section)
     if release is None:
         return {"release": None, "has_nvidia_driver": None}
@@ -230,10 +230,11 @@ def kernel(
         installed = section(lambda name=name: installed_version(name, files or {}, release, modinfo_tool))
         if loaded is not None or name in (files or {}):
             modules[name] = {"loaded": loaded, "installed": installed}
-    parameters = {}
-    for module, parameter in PARAMETERS:
-        if os.path.exists(os.path.join(sysfs_root, "module", module, "parameters", parameter)):
-            parameters[f"{module}.{parameter}"] = section(lambda m=module, p=parameter: _parameter(m, p, sysfs_root, cmdline or ""))
+    parameters = {
+        f"{module}.{parameter}": section(lambda m=module, p=parameter: _parameter(m, p, sysfs_root, cmdline or ""))
+        for module, parameter in PARAMETERS
+        if os.path.exists(os.path.join(sysfs_root, "module", module, "parameters", parameter))
+    }
     return {
         "release": release,
         "arch": section(lambda: optional_text(os.path.join(proc_root, "sys", "kernel", "arch"))) or platform.machine(),

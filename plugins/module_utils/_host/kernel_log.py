@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the kernel logged about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
+"""The kernel's log lines about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
 
 Lines are distinguished by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
 ``journalctl -k`` in any of its forms. Only what the kernel itself said counts: a record of another facility was written into
@@ -30,9 +30,9 @@ FILE_LIMIT = 16 * 1024 * 1024
 _RECORD_SIZE = 64 * 1024
 #: Records of /dev/kmsg that are read.
 RECORD_LIMIT = 50_000
-#: Lines of the journal that are read, the newest; as JSON they stay below what is read of a tool's output.
+#: Lines of the journal that are read, the newest; as JSON they stay below the limit of a tool's output.
 JOURNAL_LIMIT = 12_000
-#: Different events that are told; the same one again only raises its count.
+#: Different events that are reported; the same one again only raises its count.
 EVENT_LIMIT = 200
 _TEXT_LIMIT = 400
 
@@ -56,7 +56,7 @@ _SHORT = re.compile(
     r"^[A-Z][a-z]{2} (?:[ \d]\d|\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Z]{2,5})? \S+ (?P<sender>[^:\s]+): (?P<text>.*)$", re.ASCII
 )
 
-#: What is worth telling, by kind; the first that matches names the kind.
+#: The kinds of events; the first pattern that matches names the kind.
 _KINDS = (
     ("nv_no_memory", re.compile(r"NV_ERR_NO_MEMORY")),
     ("xid", re.compile(r"NVRM: Xid \(")),
@@ -82,7 +82,7 @@ _KINDS = (
     ("mlx5", re.compile(r"\bmlx5_(?:core|ib)\b")),
 )
 
-#: What a healthy machine says at every boot.
+#: Lines of a healthy machine at every boot.
 _HARMLESS = re.compile(
     r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated|NVRM: GSP firmware loaded|NVRM: GPU at PCI:\S+ GPU-"
     # At every session of a profiler, and when the driver takes back that the GPU needs a reset.
@@ -94,7 +94,7 @@ _HARMLESS = re.compile(
     r"|insufficient power on the PCIe slot"
 )
 
-#: By what a line of mlx5 is worth telling where the log has no priorities; the driver's chatter at boot has none of these words.
+#: Words that make a line of mlx5 an event where the log has no priorities; the driver's chatter at boot has none of these words.
 _TROUBLE = re.compile(r"\berr(?:or)?s?\b|fail|timeout|timed out|unplugged|fatal|syndrome|health|reset|\blost\b|\bbad\b|\bhigh temp", re.IGNORECASE)
 _MLX5_LINK = re.compile(r"\bmlx5_core \S+ (?P<netdev>[^\s:]+): Link (?P<way>up|down)$")
 
@@ -106,9 +106,9 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One message of the kernel. ``priority`` is 0 (emergency) to 7 (debug), None where the log does not tell it.
+    """One message of the kernel. ``priority`` is 0 (emergency) to 7 (debug), None where the log does not have it.
 
-    The time is ``boot_us``, microseconds since boot, or ``wall_us``, microseconds since 1970 UTC; neither where the log does not tell.
+    The time is ``boot_us``, microseconds since boot, or ``wall_us``, microseconds since 1970 UTC; neither where the log has none.
     """
 
     text: str
@@ -119,9 +119,8 @@ class Line:
 
 def _iso(match: re.Match[str]) -> int | None:
     zone = match["zone"].replace("Z", "+00:00")
-    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
     try:
-        seconds = int(datetime.datetime.fromisoformat(match["stamp"] + zone).timestamp())
+        seconds = int(datetime.datetime.fromisoformat(f"{match['stamp']}{zone[:3]}:{zone[-2:]}").timestamp())
     except (ValueError, OverflowError):
         return None
     return seconds * 1_000_000 + int((match["fraction"] or "0").ljust(6, "0"))
@@ -136,7 +135,7 @@ def _whole(value: t.Any) -> int | None:
 def parse_journal_entry(text: str) -> Line | None:
     """Return the kernel's message of one ``journalctl -o json`` line, None for one that is not the kernel's own.
 
-    Raises ValueError when it is no JSON object. A message with bytes that are no text is a list of numbers there.
+    Raises ValueError for anything but a JSON object. A message that is not text is a list of numbers there.
     """
     entry = json.loads(text)
     if not isinstance(entry, dict):
@@ -185,9 +184,7 @@ class Collector:
     def __init__(self, boot_time: int | None = None) -> None:
         """``boot_time``: when this boot began, in seconds since 1970, to turn times since boot into times of day."""
         self.boot_time = boot_time
-        self.since_boot = False
-        self.truncated = False
-        self.lines = 0
+        self.since_boot, self.truncated, self.lines = False, False, 0
         self._found: dict[tuple[str, str], dict[str, t.Any]] = {}
         self._links_up: set[str] = set()
 
@@ -220,7 +217,7 @@ class Collector:
             self.truncated = True
 
     def events(self) -> list[dict[str, t.Any]]:
-        """Return what was found, in the order of the log."""
+        """Return the events in the order of the log."""
         return list(self._found.values())
 
     def _kind(self, line: Line) -> str | None:
@@ -257,7 +254,7 @@ def _printable(text: str) -> str:
 
 
 def parse_log(text: str, boot_time: int | None = None) -> Collector:
-    """Return the events of a log's text. Never raises: there is no text that is no log."""
+    """Return the events of a log's text. Never raises."""
     collector = Collector(boot_time)
     for line in text.split("\n"):
         collector.add(parse_line(line.rstrip("\r")))
@@ -310,7 +307,7 @@ def read_kmsg(path: str, timeout: float) -> tuple[list[str], bool]:
                 record = os.read(descriptor, _RECORD_SIZE)
             except BlockingIOError:  # that was the last one
                 break
-            except BrokenPipeError:  # overwritten while we read; the next read goes on with the oldest that is left
+            except BrokenPipeError:  # overwritten meanwhile; the next read continues with the oldest record
                 cut = True
                 continue
             if not record:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node's clock and what keeps it. This module util is PRIVATE to the collection."""
+"""The node's clock and the daemon that keeps it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

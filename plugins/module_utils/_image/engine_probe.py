@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What vLLM in an image takes, as one line of JSON. This module util is PRIVATE to the collection.
+"""Prints the options of vLLM in an image as one line of JSON. This module util is PRIVATE to the collection.
 
-The text of this file is run inside the image by its own ``python3``, without GPU and without network. The engine's own parser answers, because
-its help text leaves out choices and rounds defaults. The engine moves its modules from release to release, so each name has several places.
+The image's own ``python3`` runs the text of this file, without GPU and network. It reads the engine's own parser, because
+the help text omits choices and rounds defaults. The engine moves its modules between releases, so each name has several places.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib
 import json
 import sys
 
-#: Stands before the JSON, so that other output of the image does no harm.
+#: Precedes the JSON, to find it in the image's other output.
 MARK = "gb10-engine-contract:"
 
 #: The variable that selects the executor for Ray, in the releases that have two.
@@ -33,24 +33,26 @@ def first(name, *modules):
 
 
 def name_platform():
-    """Say that the platform is CUDA where the engine cannot infer one: a CUDA build without a GPU refuses to build its parser."""
+    """Set the platform to CUDA if the engine cannot detect one: a CUDA build without a GPU refuses to build its parser."""
     platforms = importlib.import_module("vllm.platforms")
     if not platforms.current_platform.is_unspecified():
         return
     interface = importlib.import_module("vllm.platforms.interface")
-    about = {"_enum": interface.PlatformEnum.CUDA, "device_name": "cuda", "device_type": "cuda", "dispatch_key": "CUDA", "ray_device_key": "GPU"}
-    platforms._current_platform = type("NamedPlatform", (interface.Platform,), {**about, "device_control_env_var": "CUDA_VISIBLE_DEVICES"})()
+    platforms._current_platform = type("NamedPlatform", (interface.Platform,), {
+        "_enum": interface.PlatformEnum.CUDA, "device_name": "cuda", "device_type": "cuda", "dispatch_key": "CUDA", "ray_device_key": "GPU",
+        "device_control_env_var": "CUDA_VISIBLE_DEVICES",
+    })()  # fmt: skip
 
 
 def serve_parser():
-    """Return the parser of ``vllm`` with its subcommand, that of ``vllm serve`` alone, and the subcommand: what the engine's own main() makes."""
+    """Return the parser of ``vllm``, that of its subcommand ``serve``, and the subcommand, as the engine's own main() makes them."""
     parser = first("FlexibleArgumentParser", "vllm.utils.argparse_utils", "vllm.utils")(prog="vllm")
     command = first("ServeSubcommand", "vllm.entrypoints.cli.serve")()
     return parser, command.subparser_init(parser.add_subparsers(dest="subparser")), command
 
 
 def plain(value):
-    """Return a default as JSON holds it. An object is named by its class: its text may hold an address in memory."""
+    """Return a default as a JSON value. An object is replaced by the name of its class: its text may have an address in memory."""
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else f"<{type(value).__name__}>"
@@ -68,7 +70,7 @@ def flags(parser):
 
 
 def registered(manager, *modules):
-    """Return the names of the parsers that a manager knows; none where a release has another kind of manager."""
+    """Return the names of a manager's parsers; none if a release has another kind of manager."""
     try:
         return sorted(first(manager, *modules).list_registered())
     except (ImportError, AttributeError):
@@ -76,7 +78,7 @@ def registered(manager, *modules):
 
 
 def torch_versions():
-    """Return the versions of CUDA and NCCL that PyTorch was built with, None for what it does not have."""
+    """Return the versions of CUDA and NCCL that PyTorch was built with, None for a missing one."""
     torch = importlib.import_module("torch")
     try:
         nccl = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
@@ -86,7 +88,7 @@ def torch_versions():
 
 
 def contract():
-    """Return what the engine takes."""
+    """Return the engine's options."""
     name_platform()
     known = flags(serve_parser()[1])
     variables = first("environment_variables", "vllm.envs")

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an image holds, what its own entrypoint does and what its engine takes, asked once by running it. This module util is PRIVATE to the collection.
+"""The contract of an image: its packages, its entrypoint and its engine's options, read once by running it. This module util is PRIVATE to the collection.
 
 NGC images put the forward-compatibility ``libcuda`` on the library path in their entrypoint. Started around it, CUDA of the image is newer
 than the driver, and FlashInfer's JIT fails with "the provided PTX was compiled with an unsupported toolchain" (reported by an owner of a
-Spark). Whether an entrypoint runs what it is given is therefore tried, not guessed by its name.
+Spark). Whether an entrypoint runs a given command is therefore tested, not derived from its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _versions(value: t.Any) -> bool:
     return isinstance(value, dict) and all(entry is None or isinstance(entry, str) for entry in value.values())
 
 
-#: The form of what the probe of packages answers, of what the probe of the engine does, and of the whole. The image's own Python wrote it.
+#: The forms of the answers of the probe of packages, of the probe of the engine, and of the whole contract. The image's own Python wrote them.
 PACKAGES_FORM: dict[str, t.Callable[[t.Any], bool]] = {
     "python": lambda value: isinstance(value, str),
     "architecture": lambda value: isinstance(value, str),
@@ -60,35 +60,33 @@ CONTRACT_FORM: dict[str, t.Callable[[t.Any], bool]] = {
     "engine_error": lambda value: isinstance(value, str),
 }
 
-#: Most characters of an answer, and bytes of the note about an image. Those of vLLM 0.32 have 60000.
+#: Most characters of an answer, and bytes of a cached contract. Those of vLLM 0.32 have 60000.
 LONGEST = 1024 * 1024
 
-#: What an image's entrypoint does with a command: there is none; it runs the command after its own work; it is a program of its own, which
-#: takes the command for its arguments; that could not be determined.
+#: Kinds of entrypoints: none; a wrapper that runs the command after its own work; a program that uses the command as its arguments; one whose kind
+#: could not be determined.
 NONE, WRAPPER, PROGRAM, UNKNOWN = "none", "wrapper", "program", "unknown"
 
-#: Programs that take a command for arguments of their own, beside the engines that ``classify`` knows.
+#: Programs that use a command as their arguments, in addition to the engines that ``classify`` recognizes.
 PROGRAMS = ("bash", "dash", "python", "python3", "ray", "sglang", "sh", "vllm")
 
-#: Nothing of the driver comes into the container, also where the engine's default runtime is NVIDIA's.
+#: Keeps the driver out of the container, also if the engine's default runtime is NVIDIA's.
 NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
 
-#: Seconds that an entrypoint gets to run the probe. Those of NGC images take about one (their banner and a look for the driver).
+#: Seconds for an entrypoint to run the probe. Those of NGC images need about one (for their banner and a search for the driver).
 ENTRYPOINT_SECONDS = 60.0
 
 
 def fits(value: t.Any, form: dict[str, t.Callable[[t.Any], bool]]) -> bool:
-    """Return whether a value has every key of a form, in that form."""
+    """Return whether a value has every key of a form, each valid."""
     return isinstance(value, dict) and all(name in value and is_formed(value[name]) for name, is_formed in form.items())
 
 
 def marked_json(stdout: str, mark: str) -> t.Any:
-    """Return what a probe printed behind its mark, whatever else an image prints. Raises ValueError when there is none."""
-    line = next((line for line in stdout.splitlines() if line.startswith(mark)), None)
-    if line is None:
-        raise ValueError("no answer in its output")
-    if len(line) > LONGEST:
-        raise ValueError(f"an answer of {len(line)} characters")
+    """Return the JSON that a probe printed after its mark, among other output. Raises ValueError without it."""
+    line = next((line for line in stdout.splitlines() if line.startswith(mark)), "")
+    if not 0 < len(line) <= LONGEST:
+        raise ValueError(f"an answer of {len(line)} characters" if line else "no answer in its output")
     try:
         return json.loads(line[len(mark):])
     except RecursionError as error:
@@ -96,7 +94,7 @@ def marked_json(stdout: str, mark: str) -> t.Any:
 
 
 def parse_answer(stdout: str, mark: str, form: dict[str, t.Callable[[t.Any], bool]]) -> Contract:
-    """Return what a probe printed, of the keys of its form and the versions. Raises ValueError when it printed nothing of the kind."""
+    """Return the keys of a probe's form and the versions from its output. Raises ValueError for any other output."""
     answer = marked_json(stdout, mark)
     if not fits(answer, {**form, "versions": _versions}):
         raise ValueError("an answer that lacks required keys")
@@ -109,14 +107,14 @@ def own_entrypoint(image: dict[str, t.Any]) -> list[str]:
 
 
 def is_program(entrypoint: t.Sequence[str]) -> bool:
-    """Return whether an entrypoint is a program that takes a command for its own arguments, by its name."""
+    """Return whether an entrypoint is a program that uses a command as its arguments, by its name."""
     return posixpath.basename(entrypoint[0]) in PROGRAMS or classify.judge(entrypoint) is not None
 
 
 def ask(api: EngineApi, image: dict[str, t.Any], reference: str, timeout: float) -> Contract:
-    """Return what an image holds and what its engine takes. ``timeout`` is in seconds, for each of its two or three short runs.
+    """Return the contract of an image. ``timeout`` is in seconds, for each of its two or three short runs.
 
-    Raises :class:`UnknownState` when it does not say what it holds. An engine that does not answer is None, and ``engine_error`` says why.
+    Raises :class:`UnknownState` if it does not report its packages. An engine that does not answer is None, and ``engine_error`` has the reason.
     """
     found = ask_packages(api, image, reference, timeout)
     engine, error = None, ""
@@ -130,26 +128,23 @@ def ask(api: EngineApi, image: dict[str, t.Any], reference: str, timeout: float)
         except ValueError as failure:
             error = f"{failure}: {(result.stdout + result.stderr)[-500:]}"
     versions = {**found["versions"], **(engine.pop("versions") if engine else {"cuda": None, "nccl": None})}
-    own_env = [entry.partition("=")[0] for entry in (image.get("Config") or {}).get("Env") or []]
-    return {**found, "versions": versions, "image_env": sorted(own_env), "engine": engine, "engine_error": error}
+    image_env = sorted(entry.partition("=")[0] for entry in (image.get("Config") or {}).get("Env") or [])
+    return {**found, "versions": versions, "image_env": image_env, "engine": engine, "engine_error": error}
 
 
 def ask_packages(api: EngineApi, image: dict[str, t.Any], reference: str, timeout: float) -> Contract:
-    """Return what an image holds, asked under its own entrypoint where that runs a command.
+    """Return the packages of an image, read under its own entrypoint if that runs a command.
 
-    ``image`` is what the engine knows about it. Raises :class:`UnknownState` when it does not answer.
+    ``image`` is the engine's description of it. Raises :class:`UnknownState` if it does not answer.
     """
     own, bare = own_entrypoint(image), ["python3", "-c", inspect.getsource(image_probe)]
-    if own and not is_program(own):
-        try:
+    kind = NONE if not own else PROGRAM if is_program(own) else UNKNOWN
+    if kind == UNKNOWN:
+        # An entrypoint that does not run the probe stays unknown, and the image is asked without it.
+        with contextlib.suppress(ClusterError, ValueError):
             answer = parse_answer(_run(api, image, [*own, *bare], min(timeout, ENTRYPOINT_SECONDS)).stdout, image_probe.MARK, PACKAGES_FORM)
             return {**answer, "entrypoint": {"argv": own, "kind": WRAPPER}}
-        except (ClusterError, ValueError):
-            # Whatever it did, it did not run the probe; the image itself is asked next.
-            kind = UNKNOWN
-    else:
-        kind = PROGRAM if own else NONE
-    remedy = f"Try it by hand: docker run --rm --network none --entrypoint python3 {reference} --version"
+    remedy = f"Test it: docker run --rm --network none --entrypoint python3 {reference} --version"
     try:
         result = _run(api, image, bare, timeout)
     except UnknownState:
@@ -160,7 +155,7 @@ def ask_packages(api: EngineApi, image: dict[str, t.Any], reference: str, timeou
         return {**parse_answer(result.stdout, image_probe.MARK, PACKAGES_FORM), "entrypoint": {"argv": own, "kind": kind}}
     except ValueError as error:
         raise UnknownState(
-            f"image {reference} does not report what it holds: python3 ended with status {result.rc} and {error}",
+            f"image {reference} does not report its packages: python3 ended with status {result.rc} and {error}",
             remedy=remedy,
             reason="image does not answer",
             raw=(result.stdout + result.stderr)[-2000:],
@@ -172,17 +167,17 @@ def _run(api: EngineApi, image: dict[str, t.Any], argv: list[str], timeout: floa
 
 
 def cache_path(state_dir: str, image: dict[str, t.Any]) -> str:
-    """Return where the answer of an image is kept."""
+    """Return the path of an image's cached contract."""
     return os.path.join(state_dir, "image-contracts", f"{image['Id'].partition(':')[2]}.json")
 
 
 def probe_digest() -> str:
-    """Return what tells the answers of one version of the probes from those of another."""
+    """Return the digest of this version of the probes."""
     return hashlib.sha256("".join(map(inspect.getsource, (image_probe, engine_probe))).encode()).hexdigest()
 
 
 def read_cache(path: str) -> Contract | None:
-    """Return the answer kept at ``path``; None when there is none that these very probes wrote and nobody else could change."""
+    """Return the contract cached at ``path``; None unless these versions of the probes wrote it and no other account could change it."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
             status = os.fstat(stream.fileno())
@@ -192,23 +187,22 @@ def read_cache(path: str) -> Contract | None:
         kept = json.loads(text) if len(text) <= LONGEST else {}
         return kept["contract"] if kept["probe"] == probe_digest() and fits(kept["contract"], CONTRACT_FORM) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        # A cache that cannot be used is no cache: the image is asked again.
+        # The image is asked again.
         return None
 
 
 def write_cache(path: str, contract: Contract) -> None:
-    """Keep an answer, unless the engine gave none; readers see it whole or not at all. Raises OSError."""
-    if contract["engine_error"]:
-        return
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    write_json(path, {"probe": probe_digest(), "contract": contract})
+    """Cache a contract, unless its engine did not answer. Raises OSError."""
+    if not contract["engine_error"]:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        write_json(path, {"probe": probe_digest(), "contract": contract})
 
 
 def wrapper_of(api: EngineApi, image: dict[str, t.Any] | None, reference: str, state_dir: str, timeout: float) -> list[str]:
-    """Return the entrypoint that has to stand before a command in a container of an image, empty where none has to.
+    """Return the entrypoint that must precede a command in a container of an image, empty if none has to.
 
-    An image without an entrypoint is not asked. Raises :class:`ClusterError` for one whose entrypoint does not run what it is given and is
-    not known as a program either, :class:`UnknownState` for an image that does not answer.
+    An image without an entrypoint is not asked. Raises :class:`ClusterError` if its entrypoint neither runs a given command nor is a known
+    program, :class:`UnknownState` if the image does not answer.
     """
     if image is None or not own_entrypoint(image):
         return []
@@ -216,13 +210,13 @@ def wrapper_of(api: EngineApi, image: dict[str, t.Any] | None, reference: str, s
     contract = read_cache(path)
     if contract is None:
         contract = ask(api, image, reference, timeout)
-        # Where it cannot be kept (a full disk), the next container asks again.
+        # If it cannot be written (a full disk), the next container asks again.
         with contextlib.suppress(OSError):
             write_cache(path, contract)
     if contract["entrypoint"]["kind"] == UNKNOWN:
         raise ClusterError(
-            f"image {reference} starts with {' '.join(contract['entrypoint']['argv'])}, which does not run a command that it is given",
-            remedy="Take an image whose entrypoint ends in `exec \"$@\"`, or clear it in one of your own: FROM it, ENTRYPOINT [].",
+            f"image {reference} starts with {' '.join(contract['entrypoint']['argv'])}, which does not run a command given to it",
+            remedy="Use an image whose entrypoint ends in `exec \"$@\"`, or clear it in your own image: FROM it, ENTRYPOINT [].",
             reason="entrypoint unknown",
         )
     return contract["entrypoint"]["argv"] if contract["entrypoint"]["kind"] == WRAPPER else []

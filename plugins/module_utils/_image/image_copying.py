@@ -2,14 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An image moves from one node's Docker engine to another's, without the layers that are there. This module util is PRIVATE to the collection.
+"""Copies an image from one node's Docker engine to another's, without the layers that exist there. This module util is PRIVATE to the collection.
 
-The node that has it runs :mod:`image_server` for the time of the copy; the one that lacks it asks for the blobs that it lacks, by digests that it has from
-the controller, and passes them on to its own engine (:mod:`image_loading`), through no file and no shell.
+The source runs :mod:`image_server` for the time of the copy. The node without the image requests the missing blobs, by digests that the controller
+sent, and streams them to its own engine (:mod:`image_loading`), without a file or a shell.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import http.client
@@ -30,32 +31,35 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._host.disk import disk
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_loading, image_registry, image_server
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_identity import common, layers_in
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import named_image
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
+#: The kind of copy, in the name of its file of progress.
+KIND = "image-copy"
 #: Defaults of ``image_copy`` that its action plugin needs, too.
 TIMEOUT = 7200
 STATE_DIR = "/var/lib/gb10"
 
-#: Where the files of the image server lie, below a directory that a reboot empties, and the program among them.
+#: Directory of the image server's files, below one that a reboot empties, and the program in it.
 RUN, PROGRAM = "gb10-image-copy", "serve.pyz"
-#: Bytes of a configuration or manifest, up to which a blob of an export is kept to be read.
+#: Most bytes of a configuration or manifest: larger blobs of an export are not kept.
 TEXT = 2 << 20
-#: Seconds that the engine may be silent while it pushes them.
+#: Seconds that the engine may be silent during their push.
 LEARN_SECONDS = 60
 _MAIN = f"from {image_server.__name__} import main\nmain()\n"
 #: The oldest API of an engine whose exports name every blob by its digest (25.0).
 NAMED_API = (1, 44)
-#: How many times as fast an engine exports what it compresses for a push (lab, Docker 20.10.24, 2 cores: 54 and 4 MB/s): beyond a part of an image as
-#: small as that, the export is sooner there.
+#: How much faster an engine exports layers than it compresses them for a push (lab, Docker 20.10.24, 2 cores: 54 and 4 MB/s): if it would have to
+#: compress a larger fraction of the image, the export is faster.
 LESS = 12
-#: Media types of what has no bytes of a layer.
+#: Media types of manifests and indexes.
 _LISTS = ("manifest.v1+json", "index.v1+json", "manifest.v2+json", "manifest.list.v2+json")
 
-#: Reasons for which a node cannot copy at all, so that it may pull and build instead.
+#: Reasons why a node cannot copy at all, and may pull and build instead.
 UNABLE = ("no systemd", "no address", "port taken", "unreachable", "no name", "other store")
 
-ALONE = "Let each node pull and build by itself: gb10_image_copy: preferred"
+ALONE = "Set gb10_image_copy: preferred, and each node pulls and builds the image"
 
 Offer = dict[str, t.Any]
 
@@ -66,43 +70,31 @@ def unit_name(cluster: str) -> str:
 
 
 def run_dir(cluster: str) -> str:
-    """Return where its files lie."""
+    """Return the directory of its files."""
     return os.path.join(transient.RUN_ROOT, RUN, cluster)
 
 
-def note_path(state_dir: str, cluster: str) -> str:
-    """Return where a node notes how far its copy is."""
-    return os.path.join(state_dir, f"image-copy-{cluster}.json")
-
-
 def lock_path(state_dir: str) -> str:
-    """Return the file that keeps two copies out of one engine, of whichever clusters."""
+    """Return the lock file that prevents two copies into one engine, also by different clusters."""
     return os.path.join(state_dir, "image-copy.lock")
 
 
-# -- what there is to copy -------------------------------------------------------------------------------------------
+# -- the image to copy ------------------------------------------------------------------------------------------------
 
 
 def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: int) -> tuple[Offer, dict[str, t.Any], str]:
-    """Return what this node can give of an image, for the other nodes, the order of the program that gives it, and why it is not pushed.
+    """Return the offer of an image for the other nodes, the order of the image server, and why the engine does not push it, empty if it does.
 
-    The base goes along under its own name where it is below the image: it costs its configuration alone. Raises :class:`ClusterError`.
+    An image that was built on ``base`` brings the base along under its own name, which adds only a configuration. Raises :class:`ClusterError`.
     """
-    if "@" in image:
-        raise ClusterError(
-            f"{image} is named by its digest, and an engine gives no image a name by digest but one that it pulled",
-            remedy="Set image.tag in the profile, or gb10_image_copy: never",
-            reason="no name",
-        )
-    found = api.image(image)
-    if found is None:
-        raise ClusterError(f"no image {image} is here, so nothing to copy", remedy="Run the play with --tags image, which builds it.", reason="absent")
+    found = named_image(api, image, "copy", "Set image.tag in the profile, or gb10_image_copy: never")
     info, layers = api.get("/info"), layers_in(found)
     images = [{"id": found["Id"], "names": [image], "layers": len(layers), "size": int(found.get("Size") or 0)}]
     below = api.image(base) if base else None
     if below is not None and below["Id"] != found["Id"] and common(layers_in(below), layers) == len(layers_in(below)):
-        names = [] if "@" in base else [base]
-        images.insert(0, {"id": below["Id"], "names": names, "layers": len(layers_in(below)), "size": int(below.get("Size") or 0)})
+        images.insert(
+            0, {"id": below["Id"], "names": [] if "@" in base else [base], "layers": len(layers_in(below)), "size": int(below.get("Size") or 0)}
+        )
     elif below is not None and below["Id"] == found["Id"] and base != image and "@" not in base:
         images[0]["names"].append(base)
     store = image_store.store_of(info)
@@ -112,33 +104,39 @@ def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: i
         failed = contents(api, images, layers, timeout)
         blobs = [digest for one in images for digest, _size in (*one["about"], *one["blobs"])]
     offer = {"image": image, "image_id": found["Id"], "layers": layers, "size": images[-1]["size"], "store": store, "images": images}
-    # The most that a push may compress of each.
+    # The most bytes that a push may compress of each.
     pushed = {one["id"]: 0 if store == "containerd" else one["size"] // LESS for one in images if one["id"] not in failed}
-    how = {"images": [one["id"] for one in images], "layers": layers, "push": pushed}
-    return offer, {"blobs": sorted(set(blobs)), **how, "socket": api.socket_path, "timeout": timeout}, "; ".join(failed.values())
+    order = {
+        "blobs": sorted(set(blobs)),
+        "images": [one["id"] for one in images],
+        "layers": layers,
+        "push": pushed,
+        "socket": api.socket_path,
+        "timeout": timeout,
+    }
+    return offer, order, "; ".join(failed.values())
 
 
 def require_room(api: EngineApi, info: dict[str, t.Any], size: int, floor_gib: int) -> None:
-    """Raise :class:`ClusterError` unless the engine has room for an export, which the classic store lays on its disk before the first byte; OSError."""
+    """Raise :class:`ClusterError` unless the engine has room for an export, which the classic store first writes to its disk; OSError."""
     if image_store.store_of(info) != "classic":
         return
     root = str(info.get("DockerRootDir"))
     needed = {root: size}
     if tuple(map(int, api.get("/version")["ApiVersion"].split("."))) < NAMED_API:
-        # One of its layers is spooled at a time.
+        # The image server spools one layer at a time.
         same = os.stat(image_server.SPOOL).st_dev == os.stat(root).st_dev
         needed = {root: 2 * size} if same else {root: size, image_server.SPOOL: size}
     for path, count in needed.items():
-        image_loading.require_space(disk(path)["free_bytes"], count, floor_gib, path, "for the engine's export of the image")
+        image_loading.require_space(path, disk(path)["free_bytes"], count, floor_gib, "for the engine's export of the image")
 
 
 def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str], timeout: float) -> dict[str, str]:
-    """Add to images of containerd's store what each consists of: ``kind``, and its blobs, ``about`` it and of its layers.
+    """Add the parts of each image of containerd's store: ``kind``, its manifests and configuration (``about``), and the blobs of its layers (``blobs``).
 
-    Return the images that the engine does not push, each with the reason; of these the export is read. Raises :class:`ClusterError`.
+    Return the images that the engine does not push, each with the reason; their export is read. Raises :class:`ClusterError`.
     """
-    texts: dict[str, bytes] = {}
-    failed: dict[str, str] = {}
+    texts, failed = dict[str, bytes](), dict[str, str]()
     for one in images:
         try:
             read_pushed(api, one["id"], texts)
@@ -155,14 +153,14 @@ def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Seq
     except (image_server.Unreadable, ValueError, KeyError, TypeError, tarfile.TarError, http.client.HTTPException) as error:
         raise ClusterError(
             f"the Docker engine's export of {images[-1]['names'][0]} cannot be copied: {error}",
-            remedy=f"Try it by hand: docker save {images[-1]['names'][0]} | tar -t. {ALONE}",
+            remedy=f"Test it: docker save {images[-1]['names'][0]} | tar -t. {ALONE}",
             reason="engine",
         ) from error
     return failed
 
 
 def read_pushed(api: EngineApi, image_id: str, texts: dict[str, bytes]) -> None:
-    """Add the manifests and configurations of an image by having the engine push them: first the manifest, then what that names.
+    """Add the manifests and configurations of an image by having the engine push them: first the manifest, then those that it names.
 
     Raises :class:`image_server.Unreadable`, :class:`ClusterError`, ValueError, KeyError, TypeError, OSError, HTTPException.
     """
@@ -172,21 +170,21 @@ def read_pushed(api: EngineApi, image_id: str, texts: dict[str, bytes]) -> None:
             raise image_server.Unreadable(f"{digest} is larger than {TEXT} bytes")
         content = b"".join(parts)
         if digest != f"sha256:{hashlib.sha256(content).hexdigest()}":
-            raise image_server.Unreadable(f"{digest} has another content")
+            raise image_server.Unreadable(f"{digest} does not have its digest")
         texts[digest] = content
 
     for name in (api.image(image_id) or {}).get("RepoTags") or []:
         if image_registry.LEFT.match(name):
-            # Of a copy that was killed. The image has its own name besides, by which it was found.
+            # A name of a killed copy. The image was found by another name.
             api.untag(name)
     while wanted := parts_of(image_id, texts).lacks:
         words = image_server.push(api.socket_path, image_id, wanted, give, LEARN_SECONDS).words
         if parts_of(image_id, texts).lacks == wanted:
-            raise image_server.Unreadable(f"the engine did not push what the image consists of: {words}")
+            raise image_server.Unreadable(f"the engine did not push all parts of the image: {words}")
 
 
 def read_exported(api: EngineApi, image_ids: t.Sequence[str], texts: dict[str, bytes], timeout: float) -> None:
-    """Add the manifests and configurations of images from an export, which is read up to the last of them: they stand anywhere, behind layers, too.
+    """Add the manifests and configurations of images from an export, which is read up to the last of them: they may follow layers.
 
     Raises :class:`image_server.Unreadable`, TarError, ValueError, KeyError, TypeError, OSError, HTTPException.
     """
@@ -200,7 +198,7 @@ def read_exported(api: EngineApi, image_ids: t.Sequence[str], texts: dict[str, b
 
 
 class Parts(t.NamedTuple):
-    """What an image of containerd's store consists of: its media type, the blobs about it and of its layers with their bytes, and what has not come yet."""
+    """The parts of an image of containerd's store: its media type, the blobs about it and of its layers with their bytes, and the unknown ones."""
 
     kind: str
     about: dict[str, int]
@@ -209,7 +207,7 @@ class Parts(t.NamedTuple):
 
 
 def parts_of(image_id: str, texts: t.Mapping[str, bytes]) -> Parts:
-    """Return what an image consists of, from the blobs that are known; of one for many platforms, what is here of it.
+    """Return the parts of an image, from the known blobs; for a multi-platform image those that exist here.
 
     Raises ValueError, KeyError, TypeError.
     """
@@ -231,7 +229,7 @@ def parts_of(image_id: str, texts: t.Mapping[str, bytes]) -> Parts:
 
 
 def _unpacked(text: bytes) -> list[str]:
-    """Return the layers that a configuration names, none for anything else."""
+    """Return the layers in a configuration, none for any other content."""
     try:
         return list(json.loads(text)["rootfs"]["diff_ids"])
     except (ValueError, KeyError, TypeError):
@@ -239,32 +237,32 @@ def _unpacked(text: bytes) -> list[str]:
 
 
 def require_offer(offer: t.Any) -> Offer:
-    """Return what a node that gives said. Raises :class:`ClusterError` when it is no such thing."""
+    """Return the offer of the source. Raises :class:`ClusterError` for anything else."""
     if not isinstance(offer, dict) or {"image", "image_id", "layers", "size", "store", "images"} - set(offer):
-        raise ClusterError("offer is not what state=served returned", remedy="Give RETURN's offer of the node that has the image.", reason="input")
+        raise ClusterError("offer is not what state=served returned", remedy="Pass the offer that the node with the image returned.", reason="input")
     return offer
 
 
 def require_store(info: dict[str, t.Any], offer: Offer) -> None:
-    """Raise :class:`ClusterError` unless this node's engine keeps its images as the source's does."""
+    """Raise :class:`ClusterError` unless this node's engine has the same image store as the source's."""
     own = image_store.store_of(info)
     if own != offer["store"]:
         raise ClusterError(
-            f"this node's Docker engine has the {own} image store, that of the source the {offer['store']} one: one image has another id in each",
-            remedy="Give all nodes the same one (containerd-snapshotter in /etc/docker/daemon.json; the images of the other one are not seen then, and are "
-            "pulled again), or have each node make its image: -e gb10_image_copy=never.",
+            f"this node's Docker engine has the {own} image store, that of the source the {offer['store']} one: an image has a different id in each",
+            remedy="Configure the same store on all nodes (containerd-snapshotter in /etc/docker/daemon.json, which hides the images of the other store: they "
+            "are pulled again), or let each node build its image: -e gb10_image_copy=never.",
             reason="other store",
         )
 
 
 def present(api: EngineApi, layers: t.Sequence[str]) -> int:
     """Return how many of an image's layers, from the lowest, this node's engine has."""
-    found = (api.image(entry["Id"]) for entry in api.get("/images/json", all=0))
-    return max((common(layers_in(one), layers) for one in found if one), default=0)
+    images = filter(None, (api.image(entry["Id"]) for entry in api.get("/images/json", all=0)))
+    return max((common(layers_in(image), layers) for image in images), default=0)
 
 
 class Lacks(t.NamedTuple):
-    """What a node lacks of an offer: images (or their names), blobs with the most bytes that each may have, layers, and about how many bytes they are."""
+    """The parts of an offer that a node lacks: images (or their names), blobs with the most bytes of each, the number of layers, and about their bytes."""
 
     images: list[dict[str, t.Any]]
     blobs: dict[str, int]
@@ -273,26 +271,26 @@ class Lacks(t.NamedTuple):
 
 
 def lacks(api: EngineApi, offer: Offer, room: int) -> Lacks:
-    """Return what this node's engine lacks of an offer. The bytes of a classic layer are not known before it comes: ``room`` is the most that it may have."""
+    """Return the parts of an offer that this node's engine lacks. A classic layer's size is unknown until it arrives: ``room`` is its limit."""
     images = [one for one in offer["images"] if any((api.image(name) or {}).get("Id") != one["id"] for name in one["names"])]
     if offer["store"] == "classic":
         have = present(api, offer["layers"])
         below = max((one["size"] for one in offer["images"] if one["layers"] <= have), default=0)
         blobs = {**dict.fromkeys((one["id"] for one in images), image_server.SMALL), **dict.fromkeys(offer["layers"][have:], room)}
         return Lacks(images, blobs, len(offer["layers"]) - have, max(0, offer["size"] - below))
-    # The same layer may lie here compressed in another way: what counts is an image that is the source's own.
+    # The same layer may exist here in another compression: only images of the source's id count.
     here = {digest for one in offer["images"] if api.image(one["id"]) for digest, _size in one["blobs"]}
     layers = {digest: size for one in images for digest, size in one["blobs"] if digest not in here}
     return Lacks(images, {**{digest: size for one in images for digest, size in one["about"]}, **layers}, len(layers), sum(layers.values()))
 
 
-# -- the node that gives ---------------------------------------------------------------------------------------------
+# -- the source ------------------------------------------------------------------------------------------------------
 
 
 def program() -> bytes:
-    """Return the image server: an archive that Python runs."""
-    modules = (blocks, image_registry, image_server)
-    files = {"__main__.py": _MAIN, **{f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in modules}}
+    """Return the image server as an archive that Python runs."""
+    files = {f"{module.__name__.replace('.', '/')}.py": inspect.getsource(module) for module in (blocks, image_registry, image_server)}
+    files["__main__.py"] = _MAIN
     for path in list(files):
         while path := os.path.dirname(path):
             files.setdefault(f"{path}/__init__.py", "")
@@ -304,18 +302,17 @@ def program() -> bytes:
 
 
 def start(cluster: str, order: dict[str, t.Any], address: str, port: int, clients: t.Sequence[str], seconds: int) -> str:
-    """Serve the image, and return where the secret lies: see :func:`transient.serve`. Raises :class:`ClusterError`."""
-    for one in clients:
+    """Serve the image, and return the path of the secret: see :func:`transient.serve`. Raises :class:`ClusterError`."""
+    for client in clients:
         try:
-            ipaddress.ip_address(one)
+            ipaddress.ip_address(client)
         except ValueError as error:
-            raise ClusterError(f"clients: {one!r} is not an IP address", remedy="Set gb10_fabric_address of that host.", reason="input") from error
-    place = run_dir(cluster)
+            raise ClusterError(f"clients: {client!r} is not an IP address", remedy="Set gb10_fabric_address of that host.", reason="input") from error
     server = transient.Program(
         unit=unit_name(cluster),
-        place=place,
+        place=run_dir(cluster),
         about=f"gb10.cluster: copy of an image to the other nodes of cluster {cluster}",
-        command=[sys.executable, "-B", os.path.join(place, PROGRAM)],
+        command=[sys.executable, "-B", os.path.join(run_dir(cluster), PROGRAM)],
         files={PROGRAM: program()},
         setting="gb10_image_port",
         alone=ALONE,
@@ -327,78 +324,62 @@ def start(cluster: str, order: dict[str, t.Any], address: str, port: int, client
 # -- the node that fetches -------------------------------------------------------------------------------------------
 
 
-def trouble(way: block_client.Way, error: block_client.Trouble) -> ClusterError:
-    """Return the error for a connection that came to nothing, or was cut."""
-    where = f"{way.address}:{way.port}"
-    see = f"See on the source: journalctl --since -10min -u '{RUN}*'"
+def trouble(route: block_client.Route, error: block_client.Trouble | blocks.Lost) -> ClusterError:
+    """Return the error for a connection that failed, or was cut."""
+    where = f"{route.address}:{route.port}"
+    reason, detail = (error.reason, error.detail) if isinstance(error, block_client.Trouble) else ("cut", str(error))
+    see = f"Run again. If it fails again, run on the source: journalctl --since -10min -u '{RUN}*'"
     message, remedy = {
         "unreachable": (
-            f"the source {where} cannot be reached: {error.detail}",
-            "See whether a firewall between the nodes closes gb10_image_port, and whether the link is up: "
+            f"the source {where} cannot be reached: {detail}",
+            "Check whether a firewall between the nodes closes gb10_image_port, and whether the link is up: "
             "ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
-        "stranger": (f"the source {where} knows this node by another address than {way.own}", "Correct gb10_fabric_address of this node."),
-        "refused": (f"the source {where} and this node do not have the same one-time secret: {error.detail}", f"Run again. When it comes back: {see}"),
-        "busy": (f"too many are connected to the source {where}", f"Run again. When it comes back: {see}"),
+        "stranger": (f"the source {where} expects another address than {route.own} for this node", "Correct gb10_fabric_address of this node."),
+        "refused": (f"the source {where} and this node do not have the same one-time secret: {detail}", see),
+        "busy": (f"the source {where} has too many connections", see),
     }.get(
-        error.reason,
+        reason,
         (
-            f"the connection to {way.address} was cut: {error.detail}; nothing of the image is kept",
-            "Run again. When it comes back, see the link: ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
+            f"the connection to {route.address} was cut: {detail}; nothing of the image is kept",
+            "Run again. If it fails again, check the link: ansible-playbook -i INVENTORY gb10.cluster.doctor --tags fabric",
         ),
     )
-    return ClusterError(message, remedy=remedy, reason="refused" if error.reason == "stranger" else error.reason)
+    return ClusterError(message, remedy=remedy, reason="refused" if reason == "stranger" else reason)
 
 
-def frames(way: block_client.Way, wanted: t.Collection[str]) -> t.Iterator[tuple[int, bytes]]:
-    """Yield what the source sends of the blobs that are wanted, once it has proved that it is the source. Raises :class:`ClusterError`."""
+def frames(route: block_client.Route, wanted: t.Collection[str]) -> t.Iterator[tuple[int, bytes]]:
+    """Yield the source's frames of the requested blobs, after it has proved that it is the source. Raises :class:`ClusterError`."""
     try:
-        connection = block_client.Connection(way, threading.Event())
-    except block_client.Trouble as error:
-        raise trouble(way, error) from error
-    try:
-        sock = connection.channel()
-        request = json.dumps(sorted(wanted)).encode()
-        blocks.send(sock, image_server.REQUEST.pack(len(request)) + request)
-        kind = image_server.ALIVE
-        while kind != image_server.END:
-            kind, length = image_server.FRAME.unpack(blocks.receive(sock, image_server.FRAME.size))
-            if length > image_server.CHUNK:
-                raise image_loading.foreign(f"a piece of {length} bytes")
-            content = blocks.receive(sock, length)
-            if kind == image_server.FAILED:
-                raise broken_off(way, content.decode("utf-8", "replace"))
-            if kind != image_server.ALIVE:
-                yield kind, content
-    except blocks.Lost as error:
-        raise trouble(way, block_client.Trouble("cut", str(error))) from error
-    except block_client.Trouble as error:
-        raise trouble(way, error) from error
-    finally:
-        connection.close()
+        with contextlib.closing(block_client.Connection(route, threading.Event())) as connection:
+            sock = connection.introduce()
+            request = json.dumps(sorted(wanted)).encode()
+            blocks.send(sock, image_server.REQUEST.pack(len(request)) + request)
+            kind = image_server.ALIVE
+            while kind != image_server.END:
+                kind, length = image_server.FRAME.unpack(blocks.receive(sock, image_server.FRAME.size))
+                if length > image_server.CHUNK:
+                    raise image_loading.foreign(f"a piece of {length} bytes")
+                content = blocks.receive(sock, length)
+                if kind == image_server.FAILED:
+                    message = content.decode("utf-8", "replace")
+                    raise ClusterError(
+                        f"the source {route.address} cannot export the image: {message[:2000]}; nothing of the image is kept",
+                        remedy="Run journalctl -k on the source to check its disk. Remove the image there and run with --tags image, which builds it again.",
+                        reason="disk full" if os.strerror(errno.ENOSPC) in message else "wrong digest",
+                    )
+                if kind != image_server.ALIVE:
+                    yield kind, content
+    except (block_client.Trouble, blocks.Lost) as error:
+        raise trouble(route, error) from error
 
 
-def broken_off(way: block_client.Way, said: str) -> ClusterError:
-    """Return the error for an export that the source could not give, with its own words."""
-    return ClusterError(
-        f"the source {way.address} broke off: {said[:2000]}; nothing of the image is kept",
-        remedy="See on the source: journalctl -k for its disk. Remove the image there, run with --tags image, and it is built again.",
-        reason="disk full" if os.strerror(errno.ENOSPC) in said else "wrong digest",
-    )
-
-
-def fetch(api: EngineApi, way: block_client.Way, offer: Offer, lacking: Lacks, timeout: float, note: t.Callable[[str], None]) -> int:
-    """Pass what is lacking on from the source to this node's engine, and return the bytes that came.
+def fetch(api: EngineApi, route: block_client.Route, offer: Offer, lacking: Lacks, timeout: float, note: t.Callable[[str], None]) -> int:
+    """Stream the missing parts from the source to this node's engine, and return the bytes received.
 
     Raises :class:`ClusterError` with the cause, :class:`WaitTimeout`.
     """
-    small = image_loading.lists(offer["store"], lacking.images, offer["layers"])
-    parts = image_loading.archive(small, lacking.blobs, frames(way, lacking.blobs))
-    came = image_loading.load(api, parts, lacking.size, timeout, note)
+    lists = image_loading.lists(offer["store"], lacking.images, offer["layers"])
+    size = image_loading.load(api, image_loading.archive(lists, lacking.blobs, frames(route, lacking.blobs)), lacking.size, timeout, note)
     image_loading.verify(api, offer["image"], offer["image_id"], offer["layers"], timeout)
-    return came
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether a disk is full."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return size

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One image whatever the engine's store. This module util is PRIVATE to the collection.
+"""Recognizes an image in engines with different image stores. This module util is PRIVATE to the collection.
 
-The classic store of Docker calls an image by the sha256 of its configuration, that of containerd by the sha256 of its manifest, which names the layers as
-they were compressed. The configuration has the labels and the digest of each unpacked layer, and moves unchanged from one to the other. An engine with
-containerd's store does not say its sha256: there labels, the base's id and the layers tell.
+Docker's classic store identifies an image by the sha256 of its configuration, containerd's by the sha256 of its manifest, which has the digests of the
+compressed layers. The configuration has the labels and the digest of each unpacked layer, and is the same in both. An engine with
+containerd's store does not report its sha256: there the labels, the base's id and the layers identify the image.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from __future__ import annotations
 import json
 import typing as t
 
-#: What the role image writes into an image: the id of what it was built on in the engine that built it, the sha256 of that one's configuration, by what
-#: recipe, what pip added, and which Ray had been wanted where its base kept that out.
+#: Labels by the role image: the base's id in the engine that built the image, the sha256 of the base's configuration, the recipe, the packages that pip
+#: added, and the requested Ray if the base excluded it.
 LABEL_BASE, LABEL_BASE_CONFIG, LABEL_RECIPE, LABEL_LOCK = "io.gb10.base", "io.gb10.base_config", "io.gb10.recipe", "io.gb10.lock"
 LABEL_RAY_WANTED = "io.gb10.ray_wanted"
 
 
 def layers_in(answer: dict[str, t.Any]) -> list[str]:
-    """Return the layers of an image, as the engine describes it."""
+    """Return the layers in the engine's description of an image."""
     return [str(one) for one in (answer.get("RootFS") or {}).get("Layers") or []]
 
 
 def common(first: t.Sequence[str], second: t.Sequence[str]) -> int:
-    """Return how many layers two images begin with together."""
+    """Return the number of lowest layers that two images have in common."""
     return next((number for number, (one, other) in enumerate(zip(first, second)) if one != other), min(len(first), len(second)))
 
 
 def base_of(labels: t.Mapping[str, str]) -> dict[str, t.Any] | None:
-    """Return what the role image noted about the image it built on, and what it added."""
+    """Return the base of an image and the added packages, by the labels of the role image."""
     if not labels.get(LABEL_BASE):
         return None
     lock, wanted = (_parsed(labels.get(name, "")) for name in (LABEL_LOCK, LABEL_RAY_WANTED))
@@ -51,19 +51,18 @@ def _parsed(label: str) -> t.Any:
 
 
 def is_built_on(labels: t.Mapping[str, str], base_id: str | None, base_config: str | None) -> bool:
-    """Return whether an image's labels name this base: by its id in the engine that built the image, or by its configuration in any other one."""
+    """Return whether an image's labels name this base: by its id in the engine that built the image, or by its configuration."""
     named = [labels[name] for name in (LABEL_BASE, LABEL_BASE_CONFIG) if labels.get(name)]
     return bool({base_id, base_config} & set(named))
 
 
 def stands_on(image: dict[str, t.Any], base: dict[str, t.Any], store: str) -> bool:
-    """Return whether an image was built on a base, both as an engine with this kind of store describes them.
+    """Return whether an image was built on a base, by the descriptions of an engine with this store.
 
-    The labels say so where the same kind of store built the image. One that was built in the other kind has another id of the base in its labels; what is
-    the same in both are the layers.
+    The labels name the base if the same kind of store built the image. The other kind has a different id of the base; only the layers are the same.
     """
     labels = (image.get("Config") or {}).get("Labels") or {}
     below, named, config = layers_in(base), labels.get(LABEL_BASE), labels.get(LABEL_BASE_CONFIG)
-    # Only the classic store calls an image by its configuration.
+    # Only the classic store identifies an image by its configuration.
     is_foreign = not config if store == "classic" else config == named
     return is_built_on(labels, base["Id"], None) or bool(named and is_foreign) and common(below, layers_in(image)) == len(below)

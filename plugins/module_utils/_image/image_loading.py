@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What loads an archive into this node's Docker engine. This module util is PRIVATE to the collection.
+"""Loads an archive into this node's Docker engine. This module util is PRIVATE to the collection.
 
-The archive is made here, from blobs whose digests are known before the first byte: their names, and the names that images get, never come from the other
-node. It has no end until every digest matches, and an engine keeps nothing of an archive without one.
+The archive is built here, from blobs whose digests are known before the first byte: their names and the images' names never come from the other
+node. It is completed only after every digest matches, and an engine keeps nothing of an incomplete archive.
 """
 
 from __future__ import annotations
@@ -20,51 +20,41 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi, engine_message
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB, Rate, no_space
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
+from ansible_collections.gb10.cluster.plugins.module_utils._image.image_identity import layers_in
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_server import ABOUT, BLOB, DATA, END, Engine
-from ansible_collections.gb10.cluster.plugins.module_utils._image.images import with_tag
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import full_name
 
-#: Seconds in which an engine that stopped reading says why.
+#: Seconds to wait for the message of an engine that stopped reading.
 WORDS_SECONDS = 10
-#: Bytes of the engine's answer to what was loaded.
+#: Most bytes of the engine's answer to a load.
 ANSWER_LIMIT = 1 << 20
-#: How often what is missing must fit on the engine's disk. The classic store unpacks what it is sent, and then each layer of that. containerd's keeps
-#: what it is sent, which is compressed (in the lab to a quarter), and unpacks it.
+#: How many times the missing bytes must fit on the engine's disk. The classic store unpacks the archive, and then each of its layers. containerd's keeps
+#: the archive, which is compressed (in the lab to a quarter), and unpacks it.
 TIMES = {"classic": 2, "containerd": 5}
 
 #: Two blocks of zeros end a tar.
 TAR_END = bytes(2 * tarfile.BLOCKSIZE)
 
 
-def require_space(free: int, needed: int, floor_gib: int, root: str, what: str = "to load the image") -> None:
-    """Raise :class:`ClusterError` when a disk has not enough room (bytes) for what is needed and what must stay free (GiB)."""
-    if free - needed < floor_gib * GIB:
-        remedy = "See what could go: docker system df, and ansible-playbook -i INVENTORY gb10.cluster.prune"
-        raise no_space(root, free, needed, floor_gib, what, remedy)
+def require_space(root: str, free: int, needed: int, floor_gib: int, what: str = "to load the image") -> None:
+    """Raise :class:`ClusterError` unless a disk has room (bytes) for what is needed and for what must stay free (GiB)."""
+    remedy = "See what could go: docker system df, and ansible-playbook -i INVENTORY gb10.cluster.prune"
+    copy_job.require_space(root, free, needed, floor_gib, what, remedy)
 
 
 # -- the archive -----------------------------------------------------------------------------------------------------
 
 
-def full_name(name: str) -> str:
-    """Return an image's name with its registry and tag, as containerd keeps it."""
-    head, slash, rest = name.partition("/")
-    if not slash:
-        name = f"docker.io/library/{name}"
-    elif not ("." in head or ":" in head or head == "localhost"):
-        name = f"docker.io/{head}/{rest}"
-    return with_tag(name)
-
-
 def path_of(digest: str) -> str:
-    """Return a blob's name in an archive."""
+    """Return a blob's path in an archive."""
     return f"blobs/sha256/{digest.partition(':')[2]}"
 
 
 def lists(store: str, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str]) -> dict[str, bytes]:
-    """Return the files by which an engine knows the images of an archive and their names; of all their layers, also of those that it has.
+    """Return the files that tell an engine the images of an archive, with their names and all their layers, including those that it has.
 
-    containerd's store keeps what it unpacked for the image that it was named first: a base has to come before what stands on it (seen with engine 26.1.5).
+    containerd's store assigns unpacked layers to the first image of the list: a base must precede the image that was built on it (seen with engine 26.1.5).
     """
     if store == "classic":
         each = [{"Config": path_of(one["id"]), "RepoTags": one["names"], "Layers": list(map(path_of, layers[:one["layers"]]))} for one in images]
@@ -72,35 +62,35 @@ def lists(store: str, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[s
     entries = []
     for one in images:
         about = {"mediaType": one["kind"], "digest": one["id"], "size": dict(one["about"])[one["id"]]}
-        words = [{"io.containerd.image.name": full_name(name), "org.opencontainers.image.ref.name": name.rpartition(":")[2]} for name in one["names"]]
-        entries += [{**about, "annotations": word} for word in words]
+        names = [{"io.containerd.image.name": full_name(name), "org.opencontainers.image.ref.name": name.rpartition(":")[2]} for name in one["names"]]
+        entries += [{**about, "annotations": name} for name in names]
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries}
     return {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(index).encode()}
 
 
 def header(name: str, size: int) -> bytes:
-    """Return what stands before a file of a tar."""
+    """Return the header of a file of a tar."""
     about = tarfile.TarInfo(name)
     about.size, about.mode = size, 0o644
     return about.tobuf(tarfile.GNU_FORMAT)
 
 
 def padding(size: int) -> bytes:
-    """Return what fills the last block of a file of a tar."""
+    """Return the bytes that complete the last block of a file of a tar."""
     return bytes(-size % tarfile.BLOCKSIZE)
 
 
 def foreign(what: str) -> ClusterError:
-    """Return the error for what is not the image that was offered."""
+    """Return the error for anything but the offered image."""
     return ClusterError(
-        f"what came is not the image that was offered: {what}; nothing of it is kept",
-        remedy="Run again. When it comes back, see the source's disk (journalctl -k), and what else is connected to the fabric.",
+        f"received data that is not the offered image: {what}; nothing of it is kept",
+        remedy="Run again. If it fails again, check the source's disk (journalctl -k), and what else is connected to the fabric.",
         reason="wrong digest",
     )
 
 
 def archive(small: t.Mapping[str, bytes], limits: t.Mapping[str, int], frames: t.Iterable[tuple[int, bytes]]) -> t.Iterator[bytes]:
-    """Yield an archive of small files and of the blobs that come, each of which must be one of ``limits`` (its most bytes) and have its digest.
+    """Yield an archive of small files and the received blobs, each of which must be in ``limits`` (its most bytes) and have its digest.
 
     Raises :class:`ClusterError` before the archive's end for anything else.
     """
@@ -136,7 +126,7 @@ def archive(small: t.Mapping[str, bytes], limits: t.Mapping[str, int], frames: t
 
 
 def said_by_engine(status: int, body: bytes) -> str:
-    """Return what the engine says went wrong with a load, empty when nothing did."""
+    """Return the engine's message about a failed load, empty after success."""
     if status >= 400:
         return engine_message(body)
     for line in body.splitlines():
@@ -148,21 +138,24 @@ def said_by_engine(status: int, body: bytes) -> str:
 
 
 def refused(words: str) -> ClusterError:
-    """Return the error for an image that the engine did not take."""
+    """Return the error for an image that the engine refused."""
     if "no space left on device" in words.lower() or "disk quota exceeded" in words.lower():
-        remedy = "Free some, see docker system df, and run again."
-        return ClusterError(f"the disk of the Docker engine is full: {words}; nothing of the image is kept", remedy=remedy, reason="disk full")
+        return ClusterError(
+            f"the disk of the Docker engine is full: {words}; nothing of the image is kept",
+            remedy="Free some space, see docker system df, and run again.",
+            reason="disk full",
+        )
     return ClusterError(
-        f"the Docker engine did not take the image: {words}; nothing of it is kept",
-        remedy="Run again. When it comes back, see on this node: journalctl -u docker --since -10min",
+        f"the Docker engine refused the image: {words}; nothing of it is kept",
+        remedy="Run again. If it fails again, run on this node: journalctl -u docker --since -10min",
         reason="wrong digest" if "digest" in words.lower() or "diffid" in words.lower() else "engine",
     )
 
 
 def load(api: EngineApi, parts: t.Iterable[bytes | memoryview], total: int, timeout: float, note: t.Callable[[str], None]) -> int:
-    """Pass the parts of an archive of about ``total`` bytes on to this node's engine as they come, and return the bytes of them.
+    """Stream the parts of an archive of about ``total`` bytes to this node's engine, and return their bytes.
 
-    Raises :class:`ClusterError` with the engine's words, :class:`WaitTimeout`, and what ``parts`` raises: the engine keeps nothing then.
+    Raises :class:`ClusterError` with the engine's message, :class:`WaitTimeout`, and as ``parts`` does: the engine keeps nothing then.
     """
     began = time.monotonic()
     with contextlib.closing(Engine(api.socket_path, timeout)) as engine:
@@ -172,63 +165,62 @@ def load(api: EngineApi, parts: t.Iterable[bytes | memoryview], total: int, time
             engine.putheader("Transfer-Encoding", "chunked")
             engine.endheaders()
         except OSError as error:
-            raise UnknownState(f"the Docker engine cannot be reached: {error}", remedy="Start it: systemctl start docker.") from error
-        came, taken = _pass_on(parts, total, engine, began + timeout, note)
-        words = _loaded(engine, began, timeout) if taken else _last_words(engine)
-    if words or not taken:
+            raise UnknownState(f"the Docker engine cannot be reached: {error}", remedy="Run systemctl start docker.") from error
+        size, is_sent = _pass_on(parts, total, engine, began + timeout, note)
+        words = _loaded(engine, began, timeout) if is_sent else _last_words(engine)
+    if words or not is_sent:
         raise refused(words or "it closed the connection")
-    return came
+    return size
 
 
 def _pass_on(
     parts: t.Iterable[bytes | memoryview], total: int, engine: http.client.HTTPConnection, deadline: float, note: t.Callable[[str], None]
 ) -> tuple[int, bool]:
-    """Return how many bytes came, and whether the engine took them all."""
-    rate, came, began = Rate(), 0, time.monotonic()
-    for part in parts:
-        if not part:
-            # An empty one would be the end.
-            continue
-        came += len(part)
+    """Return the bytes of the parts, and whether the engine read them all."""
+    rate, size, began = copy_job.Rate(), 0, time.monotonic()
+    # An empty part would end the body.
+    for part in filter(None, parts):
+        size += len(part)
         try:
-            engine.sock.sendall(f"{len(part):x}\r\n".encode())
-            engine.sock.sendall(part)
-            engine.sock.sendall(b"\r\n")
+            for piece in (f"{len(part):x}\r\n".encode(), part, b"\r\n"):
+                engine.sock.sendall(piece)
         except OSError:
-            # It has said why before it closed.
-            return came, False
+            # Its message came before it closed the connection.
+            return size, False
         now = time.monotonic()
-        note(rate.text(now - began, came, max(total, came)))
+        note(rate.text(now - began, size, max(total, size)))
         if now > deadline:
             raise WaitTimeout(
-                f"the image did not arrive in time: {rate.text(now - began, came, max(total, came))}; nothing of it is kept",
+                f"the image did not arrive in time: {rate.text(now - began, size, max(total, size))}; nothing of it is kept",
                 remedy="Raise gb10_copy_timeout for a slow link, or measure it: gb10.cluster.doctor --tags fabric",
                 reason="slow",
             )
     try:
         engine.sock.sendall(b"0\r\n\r\n")
     except OSError:
-        return came, False
-    note("all of it came, the engine unpacks it")
-    return came, True
+        return size, False
+    note("all of it was sent, the engine unpacks it")
+    return size, True
 
 
 def _loaded(engine: http.client.HTTPConnection, began: float, timeout: float) -> str:
-    """Return what the engine says went wrong, once it has unpacked what it was sent."""
+    """Return the engine's message about a failure to unpack the archive, empty after success."""
     engine.sock.settimeout(max(1.0, began + timeout - time.monotonic()))
     try:
         with engine.getresponse() as answer:
             return said_by_engine(answer.status, answer.read(ANSWER_LIMIT))
     except TimeoutError as error:
         raise WaitTimeout(
-            f"the Docker engine did not unpack the image within {timeout:g} s", remedy="See what it does: journalctl -u docker --since -10min", reason="slow"
+            f"the Docker engine did not unpack the image within {timeout:g} s", remedy="Run journalctl -u docker --since -10min", reason="slow"
         ) from error
     except (OSError, http.client.HTTPException) as error:
-        raise UnknownState(f"the Docker engine broke off while it unpacked the image: {error!r}", remedy="See journalctl -u docker --since -10min") from error
+        raise UnknownState(
+            f"the Docker engine closed the connection while it unpacked the image: {error!r}", remedy="Run journalctl -u docker --since -10min"
+        ) from error
 
 
 def _last_words(engine: http.client.HTTPConnection) -> str:
-    """Return why the engine stopped reading."""
+    """Return the message of an engine that stopped reading."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         engine.sock.settimeout(WORDS_SECONDS)
         with engine.getresponse() as answer:
@@ -237,16 +229,16 @@ def _last_words(engine: http.client.HTTPConnection) -> str:
 
 
 def verify(api: EngineApi, image: str, image_id: str, layers: t.Sequence[str], timeout: float) -> None:
-    """Make sure that a name has an image, that image its layers, and that they are unpacked: an engine may take an image that it could not unpack.
+    """Verify that a name has the image, that the image has its layers, and that they are unpacked: a load may succeed without unpacking.
 
-    A container is created for that and never started. Without one the image loses the name again. Raises :class:`ClusterError`.
+    A container is created for that and never started. If that fails, the image loses the name again. Raises :class:`ClusterError`.
     """
     found = api.image(image) or {}
-    if found.get("Id") != image_id or (found.get("RootFS") or {}).get("Layers") != list(layers):
+    if found.get("Id") != image_id or layers_in(found) != list(layers):
         raise ClusterError(
             f"{image} is {found.get('Id') or 'absent'} after the load",
             expected=f"{image_id} with {len(layers)} layers",
-            remedy="Somebody else tags or removes images here. Find out who, and run again.",
+            remedy="Find out which process tags or removes images here, and run again.",
             reason="other content",
         )
     try:
@@ -254,7 +246,7 @@ def verify(api: EngineApi, image: str, image_id: str, layers: t.Sequence[str], t
     except ClusterError as error:
         api.untag(image)
         raise ClusterError(
-            f"the Docker engine took {image} and makes no container of it: {error}; it has lost the name again",
-            remedy="See on this node: journalctl -u docker --since -10min, and docker system df. Then run again.",
+            f"the Docker engine loaded {image} but cannot create a container from it: {error}; the name was removed again",
+            remedy="Run on this node: journalctl -u docker --since -10min, and docker system df. Then run again.",
             reason="engine",
         ) from error

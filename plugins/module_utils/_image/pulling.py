@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far the pull of an image is. This module util is PRIVATE to the collection."""
+"""Progress and failures of an image's pull. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import re
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import GIB
+from ansible_collections.gb10.cluster.plugins.module_utils._image.images import registry_of
 
-GIB = 1 << 30
-
-#: What the engine says of a layer that is there as a whole, and of one that is downloaded.
+#: The engine's status of a complete layer, and of a downloaded one.
 _UNPACKED = ("Already exists", "Pull complete")
 _DOWNLOADED = ("Download complete", "Verifying Checksum", "Extracting")
 
 
 def note_path(state_dir: str, image: str) -> str:
-    """Return where the node notes how far the pull of an image is."""
+    """Return the file with the progress of an image's pull."""
     return os.path.join(state_dir, f"image-pull-{hashlib.sha256(image.encode()).hexdigest()[:12]}.json")
 
 
-#: What a registry, or the way to it, says that is in the way (engines 20.10 to 29), and what to do; ``{registry}`` is its name.
+#: Messages of a registry, or of the route to it (engines 20.10 to 29), with the remedy; ``{registry}`` is its name.
 _REFUSALS = (
-    (r"no space left", "Make room on the node (the playbooks prune and models list what could go), then run again."),
+    (r"no space left", "Free space on the node (the playbooks prune and models list what could be removed), then run again."),
     (r"toomanyrequests|\b429\b|rate limit", "Wait, or log in on the node as root, which raises the limit: docker login {registry}"),
     (
         r"unauthorized|authentication required|denied|no basic auth|\b40[13]\b",
@@ -39,39 +39,31 @@ _REFUSALS = (
     ),
     (
         r"x509|certificate|HTTP response to HTTPS",
-        "See the node's clock and what it trusts; a registry without TLS has to be named in insecure-registries of daemon.json.",
+        "Check the node's clock and trusted certificates; add a registry without TLS to insecure-registries in daemon.json.",
     ),
     (
         r"connection refused|no such host|no route|timeout|deadline exceeded|server misbehaving|network is unreachable",
-        "See the node's way there: curl -I https://{registry}/v2/; behind a proxy Docker needs one, too (systemctl edit docker).",
+        "Run curl -I https://{registry}/v2/ on the node; behind a proxy, configure it for Docker, too (systemctl edit docker).",
     ),
-    (r"EOF|connection reset|short read|verification failed|broken pipe", "Run again: it goes on with the layers that are there."),
+    (r"EOF|connection reset|short read|verification failed|broken pipe", "Run again: it continues with the remaining layers."),
 )
-DOCKER_HUB = "docker.io"
-
-
-def registry_of(image: str) -> str:
-    """Return the name of an image's registry, which is Docker's own where none is named."""
-    first, slash, _rest = image.partition("/")
-    return first if slash and (re.search(r"[.:]", first) or first == "localhost") else DOCKER_HUB
 
 
 def remedy_of(words: str, image: str) -> str:
-    """Return what to do about the engine's words for a pull that failed."""
-    found = next((remedy for pattern, remedy in _REFUSALS if re.search(pattern, words, re.IGNORECASE)), "See on the node: journalctl -u docker --since -10min")
+    """Return the remedy for the engine's message about a failed pull."""
+    found = next((remedy for pattern, remedy in _REFUSALS if re.search(pattern, words, re.IGNORECASE)), "Run on the node: journalctl -u docker --since -10min")
     return found.format(registry=registry_of(image))
 
 
 class Progress:
-    """What the engine's events say of all layers."""
+    """The progress of all layers, from the engine's events."""
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
-        self._unpacked: set[str] = set()
+        self._known, self._unpacked = set[str](), set[str]()
         self._bytes: dict[str, tuple[int, int]] = {}
 
     def feed(self, event: dict[str, t.Any]) -> None:
-        """Take one event of the engine. Raises :class:`ClusterError` when it is the engine's word for a failure."""
+        """Process one event of the engine. Raises :class:`ClusterError` if it reports a failure."""
         if event.get("error"):
             raise ClusterError(f"the Docker engine cannot pull the image: {event['error']}")
         layer, status = event.get("id"), str(event.get("status", ""))
@@ -88,6 +80,6 @@ class Progress:
             self._unpacked.add(layer)
 
     def text(self) -> str:
-        """Return how far it is, in words."""
+        """Return the progress in words."""
         done, total = (sum(sizes) / GIB for sizes in zip(*self._bytes.values())) if self._bytes else (0.0, 0.0)
         return f"{done:.1f} of {total:.1f} GiB downloaded, {len(self._unpacked)} of {len(self._known)} layers unpacked"

@@ -2,12 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An image that comes from its registry. This module util is PRIVATE to the collection."""
+"""Pulls an image from its registry. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 import typing as t
 
@@ -16,48 +14,38 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_json
+from ansible_collections.gb10.cluster.plugins.module_utils._files.copy_job import Note
 from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
-
-#: Seconds between two notes of how far a pull is.
-NOTE_SECONDS = 2.0
 
 
 def plan(pulled: str | None, tagged: str | None, image: str, tag: str | None) -> list[str]:
-    """Return what has to be done, from the ids that the node has under both names (None for none)."""
-    pulls = [] if pulled else [f"pull {image}"]
-    return [*pulls, *([f"tag it {tag}"] if tag and (not pulled or tagged != pulled) else [])]
+    """Return the required actions, from the ids that both names have on the node (None for absent)."""
+    return [*([] if pulled else [f"pull {image}"]), *([f"tag it {tag}"] if tag and (not pulled or tagged != pulled) else [])]
 
 
 def pull(docker: Docker, params: dict[str, t.Any]) -> None:
-    """Pull the image, and note now and then how far that is. Raises :class:`ClusterError` in the engine's words, :class:`WaitTimeout`."""
-    progress, path = pulling.Progress(), pulling.note_path(params["state_dir"], params["image"])
-    began = noted = time.monotonic()
+    """Pull the image, and write the progress. Raises :class:`ClusterError` with the engine's message, :class:`WaitTimeout`."""
+    progress, note, began = pulling.Progress(), Note(pulling.note_path(params["state_dir"], params["image"])), time.monotonic()
     try:
         for event in docker.pull(params["image"]):
             progress.feed(event)
-            now = time.monotonic()
-            if now - began > params["timeout"]:
+            note(progress.text())
+            if time.monotonic() - began > params["timeout"]:
                 raise WaitTimeout(
                     f"{params['image']} was not pulled within {params['timeout']} s; last seen: {progress.text()}",
-                    remedy="Run again, it goes on with the layers that are there. Raise timeout for a slow line.",
+                    remedy="Run again, it continues with the remaining layers. Raise timeout for a slow line.",
                 )
-            if now - noted >= NOTE_SECONDS:
-                noted = now
-                # Only for people to read: a pull does not fail for it.
-                with contextlib.suppress(OSError):
-                    os.makedirs(params["state_dir"], mode=0o755, exist_ok=True)
-                    write_json(path, {"text": progress.text()})
     except (UnknownState, WaitTimeout):
         raise
     except ClusterError as error:
         words = " ".join(str(error).split())
-        said = words if params["image"] in words else f"{params['image']}: {words}"
-        reason = "no image" if isinstance(error, NotFound) else "not pulled"
-        raise ClusterError(said, remedy=error.remedy or pulling.remedy_of(words, params["image"]), reason=reason) from error
+        raise ClusterError(
+            words if params["image"] in words else f"{params['image']}: {words}",
+            remedy=error.remedy or pulling.remedy_of(words, params["image"]),
+            reason="no image" if isinstance(error, NotFound) else "not pulled",
+        ) from error
     finally:
-        with contextlib.suppress(OSError):
-            os.remove(path)
+        note.remove()
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an image only adds to its base. This module util is PRIVATE to the collection."""
+"""Checks whether an image only adds to its base. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import LABEL_OWNER, LABEL_ROLE, OWNER, EngineApi
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_additions, image_copying, image_identity, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
 
-#: How many paths a message names.
-NAMED = 5
 #: Prints the versions of all packages by name.
 PROBE = "import importlib.metadata as m, json; print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}))"
 
 
 def packages_of(api: EngineApi, image: str, timeout: float) -> dict[str, str]:
-    """Return the versions of an image's packages by name. Raises :class:`UnknownState` when it does not say."""
+    """Return the versions of an image's packages by name. Raises :class:`UnknownState` if it does not report them."""
     answer = api.run_throwaway(image, ["python3", "-c", PROBE], labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout)
     try:
         return {str(name): str(version) for name, version in json.loads(answer.stdout.strip().splitlines()[-1]).items()}
     except (ValueError, IndexError, AttributeError) as error:
         raise UnknownState(
-            f"image {image} does not say its packages: python3 ended with status {answer.rc}",
-            remedy=f"Try it by hand: docker run --rm --entrypoint python3 {image} -m pip list",
+            f"image {image} does not report its packages: python3 ended with status {answer.rc}",
+            remedy=f"Test it: docker run --rm --entrypoint python3 {image} -m pip list",
             reason="image does not answer",
             raw=(answer.stdout + answer.stderr)[-2000:],
         ) from error
 
 
 def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the image and its base, as the engine describes them. Raises :class:`ClusterError` unless the one was built on the other."""
+    """Return the engine's descriptions of the image and its base. Raises :class:`ClusterError` unless the image was built on the base."""
     found = {}
     for name in ("image", "base_image"):
         answer = api.image(params[name])
@@ -48,7 +47,7 @@ def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
     below, all_layers = (image_identity.layers_in(found[name]) for name in ("base_image", "image"))
     if image_identity.common(below, all_layers) < len(below):
         raise ClusterError(
-            f"{params['image']} does not lie on {params['base_image']}",
+            f"{params['image']} was not built on {params['base_image']}",
             expected="the layers of the base below its own",
             remedy="Run with --tags image -e gb10_rebuild_image=true",
             reason="other base",
@@ -57,7 +56,7 @@ def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def compared(api: EngineApi, params: dict[str, t.Any], found: dict[str, t.Any]) -> tuple[str, image_additions.Additions]:
-    """Return how the two were compared, and what the upper layers do. Raises :class:`ClusterError`."""
+    """Return the kind of comparison, and the effect of the upper layers. Raises :class:`ClusterError`."""
     below, all_layers = (image_identity.layers_in(found[name]) for name in ("base_image", "image"))
     image_copying.require_room(api, api.get("/info"), int(found["image"].get("Size") or 0), 0)
     try:
@@ -66,7 +65,7 @@ def compared(api: EngineApi, params: dict[str, t.Any], found: dict[str, t.Any]) 
     except (image_server.Unreadable, tarfile.TarError, http.client.HTTPException, OSError, EOFError) as error:
         raise UnknownState(
             f"the Docker engine's export of {params['image']} cannot be read: {error}",
-            remedy=f"Try it by hand: docker save {params['image']} | tar -t",
+            remedy=f"Test it: docker save {params['image']} | tar -t",
             reason="engine",
         ) from error
     if layers.keys() >= set(all_layers):
@@ -85,12 +84,10 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     wrong = image_additions.without(touched, params["allowed"])
     other = image_additions.config(found["base_image"]["Config"], found["image"]["Config"], params["allowed_env"])
     if wrong or other:
-        more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
-        named = [*([", ".join(wrong[:NAMED]) + more] if wrong else []), *other]
         raise ClusterError(
-            f"{params['image']} changes what its base {params['base_image']} has: {'; '.join(named)}",
-            expected="layers that only add, but for the packages of the profile's mods",
-            remedy="Choose another gb10_ray_version or image.base. A change that is wanted belongs into a mod of the profile: docs/profiles.md",
+            f"{params['image']} changes what its base {params['base_image']} has: {'; '.join(filter(None, (named(wrong), *other)))}",
+            expected="layers that only add, except to the packages of the profile's mods",
+            remedy="Choose another gb10_ray_version or image.base. Declare an intended change as a mod of the profile: docs/profiles.md",
             reason="base changed",
             changed_paths=wrong,
         )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an image really contains: asked of the image once, and kept. This module util is PRIVATE to the collection."""
+"""Returns the contract of an image, which is read once and cached. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ABSENT: dict[str, t.Any] = {
 
 
 def gpu_of(module: AnsibleModule, api: EngineApi, image: dict[str, t.Any], entrypoint: dict[str, t.Any]) -> dict[str, t.Any] | None:
-    """Return what a container of the image reaches, from a former one of this boot and driver where one reached the GPU."""
+    """Return the GPU access of a container of the image, from an earlier success in this boot with this driver, if any."""
     params = module.params
-    # Whether an entrypoint that is not understood stays is not known: the stage stops for that.
+    # The stage stops for an unknown entrypoint.
     if params["gpus"] in ("none", []) or entrypoint["kind"] == image_contract.UNKNOWN:
         return None
     path, key = gpu_access.proof_path(params["state_dir"], image), gpu_access.proof_key(params["gpus"])
@@ -47,7 +47,7 @@ def gpu_of(module: AnsibleModule, api: EngineApi, image: dict[str, t.Any], entry
         try:
             gpu_access.write_proof(path, key, answer)
         except OSError as error:
-            module.warn(f"{path} cannot be written ({error.strerror}), so the GPU will be asked for again next time")
+            module.warn(f"{path} cannot be written ({error.strerror}), so the GPU will be tested again next time")
     return answer
 
 
@@ -59,20 +59,19 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     store = image_store.store_of(api.get("/info")) if base_image else ""
     base = {
         "base_image_id": base_image["Id"] if base_image else None,
-        # The classic store calls an image by the sha256 of its configuration.
+        # The classic store identifies an image by the sha256 of its configuration.
         "base_config": base_image["Id"] if base_image and store == "classic" else None,
         "on_base": bool(image and base_image) and image_identity.stands_on(image, base_image, store),
         "base_digest": by_digest(params["base_image"], base_image.get("RepoDigests") or []) if base_image else None,
     }
     if image is None:
-        remedy = "Run the play with --tags image"
-        return {**ABSENT, **base, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": remedy}
+        return {**ABSENT, **base, "verdict": "block", "msg": f"no image {params['image']} is here", "remedy": "Run the play with --tags image"}
 
     path = image_contract.cache_path(params["state_dir"], image)
     kept = image_contract.read_cache(path)
     contract = kept or image_contract.ask(api, image, params["image"], params["tool_timeout"])
     if contract["engine_error"]:
-        module.warn(f"{params['image']} does not say what its engine takes, and will be asked again next time: {contract['engine_error']}")
+        module.warn(f"{params['image']} does not report its engine's options, and will be asked again next time: {contract['engine_error']}")
     if kept is None:
         try:
             image_contract.write_cache(path, contract)
@@ -81,7 +80,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
     labels = (image.get("Config") or {}).get("Labels") or {}
     return {
-        "msg": f"{params['image']} holds {len(contract['packages'])} packages on Python {contract['python']}",
+        "msg": f"{params['image']} has {len(contract['packages'])} packages on Python {contract['python']}",
         "exists": True,
         "image_id": image["Id"],
         "repo_tags": image.get("RepoTags") or [],

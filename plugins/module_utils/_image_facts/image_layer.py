@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which files pip would add to an image. This module util is PRIVATE to the collection."""
+"""Returns the files that pip would add to an image. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,49 +18,47 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_contract, lock_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._node.ray import TOKEN_SINCE
 
-#: Where the CA bundle appears in the container.
+#: Path of the CA bundle in the container.
 CA_TARGET = "/run/gb10/ca.crt"
-#: Where packages of a bundle appear there.
+#: Path of a bundle's packages there.
 WHEELS_TARGET = "/run/gb10/wheels"
 OLD_PIP = "no such option"
 #: One version of Ray.
 RAY = re.compile(r"\Aray==([\w.]+)\Z")
-#: What pip says of a conflict: who depends on what, and which version the constraint allows.
+#: Pip's messages about a conflict: the dependency, and the version that the constraint allows.
 DEPENDS = re.compile(r"^ +(\S+ \S+ depends on [^\n;]+)", re.MULTILINE)
 KEPT = re.compile(r"^ +The user requested \(constraint\) (\S+?)==(\S+)$", re.MULTILINE)
 
 
 def parse_answer(stdout: str, most: int) -> list[dict[str, t.Any]]:
-    """Return what the probe printed, an answer for each of at most ``most`` attempts. Raises ValueError when there is none."""
+    """Return the probe's answers, one for each of at most ``most`` attempts. Raises ValueError for any other output."""
     answers = image_contract.marked_json(stdout, lock_probe.MARK)
     if not isinstance(answers, list) or not 1 <= len(answers) <= most:
         raise ValueError("an answer of another form")
-    for answer in answers:
-        if not isinstance(answer, dict) or not isinstance(answer.get("error"), str) or not isinstance(answer.get("lock"), (list, type(None))):
-            raise ValueError("an answer that lacks required keys")
+    if not all(isinstance(one, dict) and isinstance(one.get("error"), str) and isinstance(one.get("lock"), (list, type(None))) for one in answers):
+        raise ValueError("an answer that lacks required keys")
     return answers
 
 
-def in_the_way(words: str) -> str:
-    """Return which packages of the image do not go with what was asked for, in short; pip's own words when they say it in another way."""
+def conflict_of(words: str) -> str:
+    """Return the packages of the image that conflict with the requested ones, in short; pip's own message if it has another form."""
     depends = list(dict.fromkeys(one.strip() for one in DEPENDS.findall(words)))
     kept = [f"{name} {version}" for name, version in dict.fromkeys(KEPT.findall(words))]
     return f"{', '.join(depends)}, and the image has {', '.join(kept)}" if depends and kept else " ".join(words.split())
 
 
 def remedy_of(words: str, image: str) -> str:
-    """Return what to do about pip's refusal."""
+    """Return the remedy for pip's refusal."""
     if OLD_PIP in words:
-        return f"{image} has a pip older than 22.2: choose a newer image.base."
+        return f"Choose a newer image.base: {image} has a pip older than 22.2."
     if lock_probe.CONFLICT in words:
-        return "The base's own packages stay as they are: choose another image.base, or a gb10_ray_version and requires.ray of the profile that this one meets."
-    return "See whether containers here reach the package index; behind a proxy set gb10_build_ca_file and gb10_build_pip_env (PIP_PROXY, PIP_INDEX_URL)."
+        return "Choose another image.base, or a gb10_ray_version and requires.ray of the profile that this one meets: the base's packages are not changed."
+    return "Check whether containers here reach the package index; behind a proxy set gb10_build_ca_file and gb10_build_pip_env (PIP_PROXY, PIP_INDEX_URL)."
 
 
 def attempts(requirements: t.Sequence[str], ray_allowed: str) -> list[list[str]]:
-    """Return what to ask pip for, one after the other: what is wanted, then with an older Ray that knows the token."""
-    allowed = f",{ray_allowed}" if ray_allowed else ""
-    older = [RAY.sub(rf"ray>={'.'.join(map(str, TOKEN_SINCE))},<\1{allowed}", one) for one in requirements]
+    """Return the requests for pip, in their order: the requirements, then those with an older Ray that supports the token."""
+    older = [RAY.sub(rf"ray>={'.'.join(map(str, TOKEN_SINCE))},<\1{',' if ray_allowed else ''}{ray_allowed}", one) for one in requirements]
     return [list(requirements), *([older] if older != list(requirements) else [])]
 
 
@@ -69,7 +67,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     image, wanted = params["image"], params["requirements"]
     asked = attempts(wanted, params["ray_allowed"])
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    # NGC images set a constraint for what users add. The layer is bound by what is installed; an empty variable is none for pip.
+    # NGC images set a constraint for additional packages. The installed packages constrain the layer; for pip an empty variable is no constraint.
     env = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in params["pip_env"].items()}}
     mounts = []
     if params["ca_file"]:
@@ -92,17 +90,21 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     except ValueError as error:
         raise UnknownState(
             f"image {image} does not report what {', '.join(wanted)} needs: python3 ended with status {result.rc} and {error}",
-            remedy=f"Try it by hand: docker run --rm --entrypoint python3 {image} -m pip --version",
+            remedy=f"Test it: docker run --rm --entrypoint python3 {image} -m pip --version",
             reason="image does not answer",
             raw=(result.stdout + result.stderr)[-2000:],
         ) from error
     used, last = asked[len(answers) - 1], answers[-1]
-    why = in_the_way(answers[0]["error"]) if len(answers) > 1 else ""
+    why = conflict_of(answers[0]["error"]) if len(answers) > 1 else ""
     if last["lock"] is None:
         words = last["error"]
-        remedy = f"{params['wheels']} lacks what it takes: import a bundle of this collection's release." if params["wheels"] else remedy_of(words, image)
         tried = " or ".join(", ".join(one) for one in asked[: len(answers)])
-        # An older Ray in the same way says nothing new.
-        said = why if why and lock_probe.CONFLICT in words else "; ".join(filter(None, (why, in_the_way(words))))
-        raise ClusterError(f"{tried} cannot be added to {image}: {said}", remedy=remedy, reason="no layer", raw=words)
+        # The same conflict of an older Ray is not repeated.
+        message = why if why and lock_probe.CONFLICT in words else "; ".join(filter(None, (why, conflict_of(words))))
+        raise ClusterError(
+            f"{tried} cannot be added to {image}: {message}",
+            remedy=f"Import a bundle of this release: {params['wheels']} lacks the packages." if params["wheels"] else remedy_of(words, image),
+            reason="no layer",
+            raw=words,
+        )
     return {"msg": f"{', '.join(used)} adds {len(last['lock'])} package(s) to {image}{f': {why}' if why else ''}", "lock": last["lock"], "why": why}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which image a registry has under a tag now. This module util is PRIVATE to the collection."""
+"""Returns the digest of a tag in its registry. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         raise
     except ClusterError as error:
         raise ClusterError(
-            f"the registry does not say what {image} is: {error}",
+            f"the registry does not report the digest of {image}: {error}",
             remedy=error.remedy or pulling.remedy_of(str(error), image),
             reason=error.reason or "no digest",
         ) from error

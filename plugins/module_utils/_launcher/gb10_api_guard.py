@@ -20,7 +20,7 @@ import typing as t
 
 #: The variable that vLLM reads its key from.
 KEY_VARIABLE = "VLLM_API_KEY"
-#: The one path that answers everybody, and how it may be asked: it says nothing but that the engine lives.
+#: The one path that answers without the key, and its methods: it shows only that the engine lives.
 OPEN_PATH = "/health"
 OPEN_METHODS = ("GET", "HEAD")
 #: How a web socket is closed that was refused (RFC 6455: policy violation).
@@ -46,7 +46,7 @@ def values_of(scope: Scope, name: bytes) -> list[bytes]:
 
 
 def is_open(scope: Scope) -> bool:
-    """Return whether everybody may ask this: the health, and a browser's question before its request, which reaches no handler."""
+    """Return whether this needs no key: the health, and a browser's preflight request, which reaches no handler."""
     if scope["type"] != "http":
         return False
     if scope.get("method") == "OPTIONS":
@@ -81,9 +81,9 @@ class ApiGuard:
         self.app = app
         self.key = os.environ.get(KEY_VARIABLE, "").encode()
         if not self.key:
-            raise RuntimeError(f"{KEY_VARIABLE} is not set, so nobody could be let in")
+            raise RuntimeError(f"{KEY_VARIABLE} is not set, so every request would be refused")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The server's own start and end are no request.
+        # The server's own start and end are not requests.
         allowed = scope["type"] == "lifespan" or is_open(scope) or has_key(scope, self.key)
         await (self.app if allowed else refuse)(scope, receive, send)

@@ -362,24 +362,20 @@ def ours(spec: Spec, run: Run | None, run_ids: t.Container[str] | None = None) -
 
 def send(one: Process, number: int) -> None:
     """Signal a process if it is still the one that was judged. A descriptor keeps its number from passing to another one before the signal."""
-    try:
-        held = os.pidfd_open(one.pid)
-    except ProcessLookupError:
-        return
-    except (AttributeError, OSError):
-        held = None  # a kernel, a Python or a seccomp profile without descriptors of processes: use the number
-    try:
-        now = process(one.pid)
-        if now is None or now.start_ticks != one.start_ticks:
+    with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as closing:
+        try:
+            held = os.pidfd_open(one.pid)
+            closing.callback(os.close, held)
+        except ProcessLookupError:
             return
-        with contextlib.suppress(ProcessLookupError):
+        except (AttributeError, OSError):
+            held = None  # a kernel, a Python or a seccomp profile without descriptors of processes: use the number
+        now = process(one.pid)
+        if now and now.start_ticks == one.start_ticks:
             if held is None:
                 os.kill(one.pid, number)
             else:
                 signal.pidfd_send_signal(held, number)
-    finally:
-        if held is not None:
-            os.close(held)
 
 
 # -- run -------------------------------------------------------------------------------------------------------------
@@ -616,9 +612,8 @@ def starting(spec: Spec, noted: Run | None) -> str:
 
 def is_live(spec: Spec, noted: Run | None, left: list[Process]) -> bool:
     """Return whether an engine's main process lives. A record can be lost or name another process: a running launcher has one, which leads a session."""
-    if engine(noted) is not None:
-        return True
-    return (noted is None or lock_holder(spec) is not None) and any(one.pid == one.session for one in left)
+    is_noted = noted is not None and lock_holder(spec) is None
+    return engine(noted) is not None or (not is_noted and any(one.pid == one.session for one in left))
 
 
 def status(spec: Spec) -> dict[str, t.Any]:

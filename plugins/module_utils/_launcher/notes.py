@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the launcher notes of a run, read on the host. This module util is PRIVATE to the collection.
+"""The launcher's records of a run, read on the host. This module util is PRIVATE to the collection.
 
-The container can write these notes, so each value counts only in the form that the launcher writes it in.
+The container can write these records, so each value counts only in the form that the launcher writes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _is_run_id(value: t.Any) -> bool:
     return isinstance(value, str) and bool(RUN_ID.fullmatch(value))
 
 
-#: The form of what the launcher notes; None stands for a value that is not known.
+#: The form of the launcher's records; None means an unknown value.
 FORMS: dict[str, t.Callable[[t.Any], bool]] = {
     "run_id": _is_run_id,
     "run_ids": lambda value: isinstance(value, list) and all(map(_is_run_id, value)),
@@ -62,7 +62,7 @@ FORMS: dict[str, t.Callable[[t.Any], bool]] = {
 
 
 def read_note(path: str) -> dict[str, t.Any] | None:
-    """Return what the launcher noted in a file, None when there is none. Raises :class:`UnknownState` when it is no such note."""
+    """Return the launcher's record in a file, None without one. Raises :class:`UnknownState` for anything but such a record."""
     try:
         raw = untrusted.read(*os.path.split(path), NOTE_LIMIT)
     except FileNotFoundError:
@@ -83,15 +83,15 @@ def read_note(path: str) -> dict[str, t.Any] | None:
 
 def broken_note(path: str, raw: str) -> UnknownState:
     return UnknownState(
-        f"{path} is no JSON, or not that of the launcher",
-        remedy="Take the cluster down with the playbook teardown and -e gb10_interrupt_requests=true: it stops what runs, whatever this file says.",
+        f"{path} is not JSON, or not that of the launcher",
+        remedy="Take the cluster down with the playbook teardown and -e gb10_interrupt_requests=true: it stops what runs, whatever is in this file.",
         raw=raw,
         reason="note broken",
     )
 
 
 def read_run(path: str) -> dict[str, t.Any] | None:
-    """Return the note of a run, None when there is none. Raises :class:`UnknownState` when it is no such note."""
+    """Return the record of a run, None without one. Raises :class:`UnknownState` for anything but such a record."""
     run = read_note(path)
     if run is not None and any(run.get(name) is None for name in RUN_KEYS):
         raise broken_note(path, json.dumps(run)[:NOTE_TEXT])
@@ -99,7 +99,7 @@ def read_run(path: str) -> dict[str, t.Any] | None:
 
 
 def read_side(path: str) -> dict[str, t.Any]:
-    """Return a note that only tells more; one that is not there, or cannot be read, tells nothing."""
+    """Return an additional record, empty when it is missing or cannot be read."""
     try:
         return read_note(path) or {}
     except (OSError, ClusterError):

@@ -4,7 +4,7 @@
 
 """Words that the launcher in a node's container and the host share. This module util is PRIVATE to the collection.
 
-The launcher is one file that needs nothing beside it, so it has its own copies; a test holds them equal.
+The launcher is one file without imports from here, so it has its own copies; a test keeps them equal.
 """
 
 from __future__ import annotations

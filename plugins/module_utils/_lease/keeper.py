@@ -4,8 +4,8 @@
 
 """The program that ends a lease on its node when the caller is silent. This module util is PRIVATE to the collection.
 
-It stops the engines of the lease through their units, the head's first, proves the node's memory, starts the units of the mode before again where the node
-kept them, and writes into the record of the mode what it did. While it does it holds the lock of the mode, which it takes over from the silent caller alone.
+It stops the lease's engines through their units, the head's first, verifies the node's memory, restarts the units of the former mode where the node kept
+them, and updates the mode record. Meanwhile it holds the lock of the mode, which it only takes over from the silent caller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import socket
 import time
 import typing as t
 
@@ -23,20 +22,21 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.files import b
 from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes, record
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import cluster_locks
 from ansible_collections.gb10.cluster.plugins.module_utils._lock.lock_holder import lock_holder
+from ansible_collections.gb10.cluster.plugins.module_utils._network import listeners
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification, steps, text, unit_files
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record as units
-from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, say_faults
+from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean, say, log_uncaught_errors
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks at the lease or the head, for one answer of systemd, and for one of the head's port.
+#: Seconds between two checks of the lease or the head, for one answer of systemd, and for one of the head's port.
 LOOK_SECONDS, SYSTEMD_SECONDS, PORT_SECONDS = 2.0, 60.0, 5.0
-#: Seconds beyond what a unit's own step may take.
+#: Seconds beyond the limit of a unit's own step.
 MARGIN = 60.0
 
 
 def lock_path(state_dir: str) -> str:
-    """Return where the lock of the mode lies."""
+    """Return the path of the mode's lock."""
     return os.path.join(state_dir, "mode.lock.json")
 
 
@@ -44,42 +44,30 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
 
-def listens(address: str, port: int) -> bool:
-    """Return whether somebody answers there."""
-    try:
-        socket.create_connection((address, port), PORT_SECONDS).close()
-    except OSError:
-        return False
-    return True
-
-
 class Result(t.NamedTuple):
-    """How an end went: what failed on the way, and what is said of memory that did not come back."""
+    """The result of an end: its failures, and the message about memory that was not released."""
 
     troubles: list[str]
     leak: str = ""
 
 
 def closing(lease: t.Mapping[str, t.Any], before: modes.Record, result: Result) -> tuple[dict[str, t.Any] | None, str]:
-    """Return what the record of the mode says after an end, None for one that was never declared, and the event."""
+    """Return the content of the mode record after an end, None for a mode that was never declared, and the event."""
     target = modes.former(before)
     shape = {"mode": target["mode"], "clusters": target["clusters"], "reason": ""}
     if result.leak:
-        why = f"the lease for {lease['program']} ended, and its memory is not back: {result.leak}"
+        why = f"the lease for {lease['program']} ended, but its memory was not released: {result.leak}"
         return {"mode": modes.OFF, "clusters": {}, "phase": modes.LEAK, "reason": why}, why
-    why = "; ".join(result.troubles)
-    if not why and not lease["whole"]:
-        why = f"nothing of {target['mode']} was started again, since this node kept no unit of it"
-    if not why and lease["companions"]:
-        why = "engines are as before, companions as the lease left them"
-    if why:
-        return {**shape, "phase": modes.FAILED, "reason": f"{why}; the playbook mode goes on from here"}, f"back to {target['mode']}: {why}"
+    unrestored = "" if lease["whole"] else f"nothing of {target['mode']} was restarted, since this node kept no unit of it"
+    companions = "engines are as before, companions as the lease left them" if lease["companions"] else ""
+    if why := "; ".join(result.troubles) or unrestored or companions:
+        return {**shape, "phase": modes.FAILED, "reason": f"{why}; run the playbook mode to continue"}, f"back to {target['mode']}: {why}"
     event = f"back to {target['mode']}, the lease for {lease['program']} is over"
     return ({**shape, "phase": modes.SETTLED} if before["previous"] or before["phase"] == modes.SETTLED else None), event
 
 
 class Keeper:
-    """Watches the lease of one node. ``systemctl`` runs that with words and seconds, ``runner`` makes what runs a cluster's modules out of an archive."""
+    """Watches the lease of one node. ``systemctl`` takes words and seconds, ``runner`` returns the function that runs a cluster's modules of an archive."""
 
     def __init__(
         self,
@@ -90,10 +78,10 @@ class Keeper:
         self.state_dir = state_dir
         self.systemctl = systemctl
         self.runner = runner
-        self.told = ""
+        self.reported = ""
 
     def watch(self) -> int:
-        """Look at the lease until it is over; return the exit code."""
+        """Check the lease until it is over; return the exit code."""
         while True:
             try:
                 if self.look():
@@ -104,37 +92,37 @@ class Keeper:
             time.sleep(LOOK_SECONDS)
 
     def look(self) -> bool:
-        """End the lease when its caller is silent; return whether nothing is left to watch."""
+        """End the lease when its caller is silent; return whether there is nothing left to watch."""
         lease = record.read(self.state_dir)
         if lease is None or lease["state"] == record.ENDED:
             return True
-        if not self.why_due(lease) or self.comes_back(lease) or not self.claim():
+        if not self.why_due(lease) or self.is_restored_by_run(lease) or not self.claim():
             return False
         self.end(lease)
         return True
 
     def why_due(self, lease: record.Lease) -> str:
-        """Return why the node has to end a lease, or to go on with that; empty where it has not."""
+        """Return why the node has to end a lease, or to continue its end; empty when it does not have to."""
         if lease["state"] == record.ENDING:
             return lease["reason"]
         return record.why_lost(lease, boot_id(lease["roots"]["proc_root"]), record.boot_seconds())
 
-    def comes_back(self, lease: record.Lease) -> bool:
-        """Return whether a run works on what the node would start, once nothing of the lease is left to stop: its caller, for all that is known here."""
+    def is_restored_by_run(self, lease: record.Lease) -> bool:
+        """Return whether a run works on a cluster that the node would start, after the lease's clusters stopped. It may be the caller."""
         for name in () if lease["clusters"] else lease["restore"]:
-            path = cluster_locks.path_of(self.state_dir, name)
+            blocker = ""
             try:
-                current = cluster_locks.read(path)
+                if current := cluster_locks.read(cluster_locks.path_of(self.state_dir, name)):
+                    blocker = f"a run works on {name}: {current.describe()}"
             except UnknownState as error:
-                self.tell(f"{name} is left alone: {error}")
-                return True
-            if current:
-                self.tell(f"a run works on {name}: {current.describe()}")
+                blocker = f"{name} is not started: {error}"
+            if blocker:
+                self.report(blocker)
                 return True
         return False
 
     def claim(self) -> bool:
-        """Take the mode's lock over from the silent caller, and say that the lease ends; False where another run works here, or the caller came back."""
+        """Take over the mode's lock from the silent caller, and record the end of the lease; False where another run works here, or the caller returned."""
         try:
             with cluster_locks.exclusive(record.folder_of(self.state_dir)), cluster_locks.exclusive(self.state_dir):
                 lease = record.read(self.state_dir)
@@ -144,41 +132,40 @@ class Keeper:
                 path = lock_path(self.state_dir)
                 current = cluster_locks.read(path)
                 if current and current.id != lease["id"] and current.holder.get("service") != record.UNIT:
-                    self.tell(f"the lease is lost, and another run works here: {current.describe()}")
+                    self.report(f"the lease is lost, but another run works here: {current.describe()}")
                     return False
                 cluster_locks.write(path, cluster_locks.dump(self.holder, utc_now()), replace=current is not None)
                 record.write(self.state_dir, {**lease, "state": record.ENDING, "reason": reason})
                 say(f"the lease of {record.of(lease)} ends: {reason}")
                 return True
         except (ClusterError, OSError) as error:
-            # Somebody takes or releases the lock at this moment, or the disk is full: the next look tries it again.
-            self.tell(str(error))
+            # Another program takes or releases the lock now, or the disk is full: the next check tries again.
+            self.report(str(error))
             return False
 
     @property
     def holder(self) -> dict[str, t.Any]:
         return lock_holder(os.getpid(), service=record.UNIT)
 
-    def tell(self, message: str) -> None:
-        """Write a line to the journal, once."""
-        if message != self.told:
+    def report(self, message: str) -> None:
+        """Write a line to the journal unless it repeats the last one."""
+        if message != self.reported:
             say(message)
-        self.told = message
+        self.reported = message
 
     def end(self, lease: record.Lease) -> None:
-        """End a lease that was claimed, and leave the record and the lock as they should be. Raises :class:`ClusterError` and OSError."""
+        """End a claimed lease, and update the mode record and the lock. Raises :class:`ClusterError` and OSError."""
         reason = (record.read(self.state_dir) or lease)["reason"]
         target = modes.former(self.mode())
         switching = {"mode": target["mode"], "clusters": target["clusters"], "phase": modes.SWITCHING, "reason": ""}
         try:
             self.declare(switching, f"the lease ends: {reason}")
         except ClusterError as error:
-            # A full disk keeps nothing from being stopped and started.
+            # A full disk does not prevent the stop and the start.
             say(f"record of the mode: {error}")
-        result = self.undo(lease)
-        after, event = closing(lease, self.mode(), result)
+        after, event = closing(lease, self.mode(), self.undo(lease))
         say(event)
-        # A second end would stop what is there again now: what a full disk does not take is tried until it does.
+        # A second end would stop the restored engines: writing is repeated until it succeeds.
         self.insist("record of the mode", lambda: modes.remove(self.state_dir) if after is None else self.declare(after, event))
         self.insist("record of the lease", lambda: record.write(self.state_dir, {**lease, "state": record.ENDED, "reason": clean(f"{reason}; {event}")}))
         with contextlib.suppress(FileNotFoundError), cluster_locks.exclusive(self.state_dir):
@@ -188,26 +175,25 @@ class Keeper:
         self.systemctl(("disable", "--quiet", record.UNIT), SYSTEMD_SECONDS)
 
     def mode(self) -> modes.Record:
-        """Return the record of the mode; the shape of one where somebody removed it."""
+        """Return the mode record, an empty one where it was removed."""
         nothing = {"mode": modes.OFF, "phase": modes.SWITCHING, "reason": "", "clusters": {}, "previous": {}, "changed_at": "", "events": []}
         return modes.read(self.state_dir) or nothing
 
     def declare(self, wanted: dict[str, t.Any], event: str) -> None:
-        """Write into the record of the mode what is so now."""
-        said = {**wanted, "reason": clean(wanted["reason"])}
-        modes.write(self.state_dir, modes.following(self.mode(), said, utc_text(), clean(event)))
+        """Update the mode record."""
+        modes.write(self.state_dir, modes.following(self.mode(), {**wanted, "reason": clean(wanted["reason"])}, utc_text(), clean(event)))
 
     def insist(self, what: str, write: t.Callable[[], None]) -> None:
-        """Write something, again and again until it is written, and say once why it is not."""
+        """Repeat a write until it succeeds, and log an error once."""
         while True:
             try:
                 return write()
             except (ClusterError, OSError) as error:
-                self.tell(f"{what}: {error}; tried again until it is written")
+                self.report(f"{what}: {error}; tried again until it is written")
             time.sleep(LOOK_SECONDS)
 
     def undo(self, lease: record.Lease) -> Result:
-        """Stop what the lease had, prove the memory, and start what there was before. After an unclean shutdown, that waits for a person."""
+        """Stop the lease's engines, verify the memory, and start the former engines. After an unclean shutdown only a person starts them."""
         self.await_head(lease["awaits"])
         troubles, leaks = [], []
         for name in lease["clusters"]:
@@ -221,26 +207,26 @@ class Keeper:
 
     @staticmethod
     def attempt(what: str, act: t.Callable[[], None]) -> list[str]:
-        """Do something, and return what failed in one line, none when nothing did."""
+        """Run a step, and return its failure as a line, none when it succeeds."""
+        failed = []
         try:
             act()
         except (ClusterError, OSError) as error:
-            say(f"{what}: {error}")
-            return [f"{what}: {error}"]
-        say(f"{what}: done")
-        return []
+            failed = [f"{what}: {error}"]
+        say(failed[0] if failed else f"{what}: done")
+        return failed
 
     def await_head(self, awaits: t.Mapping[str, t.Any]) -> None:
-        """Let the head drain and stop its part first: a worker that goes before it cuts its requests off."""
+        """Wait until the head has drained and stopped: a worker that stops first would interrupt its requests."""
         if not awaits:
             return
         for _elapsed in clock(awaits["seconds"], LOOK_SECONDS):
-            if not listens(awaits["address"], awaits["port"]):
+            if listeners.answers(awaits["address"], awaits["port"], PORT_SECONDS):
                 return
-        say(f"the head's part at {awaits['address']} is still there after {awaits['seconds']} s; this node's part is stopped all the same")
+        say(f"the head at {awaits['address']} still runs after {awaits['seconds']} s; this node's engine is stopped anyway")
 
     def specified(self, name: str) -> specification.Specification:
-        """Return what the unit of a cluster does."""
+        """Return the specification of a cluster's unit."""
         return specification.read(os.path.join(unit_files.of_engine(self.state_dir, name).folder, specification.FILE))
 
     def run(self, words: t.Sequence[str], seconds: float) -> None:
@@ -250,22 +236,21 @@ class Keeper:
             raise ClusterError(f"systemctl {' '.join(words)} ended with {answer.rc}: {answer.raw[:300]}")
 
     def unclean(self, lease: record.Lease, name: str) -> list[str]:
-        """Return in one line why a cluster's own unit would not start at this boot, none when it would: its part here did not end before the node did."""
+        """Return why a cluster's unit would not start at this boot, as a line, none when it would: its engine did not stop before the shutdown."""
         unit, boot = unit_files.of_engine(self.state_dir, name), boot_id(lease["roots"]["proc_root"])
         try:
-            said = units.check_boot(unit.folder, boot, self.state_dir, unit.name)
+            if warning := units.check_boot(unit.folder, boot, self.state_dir, unit.name):
+                say(warning)
+            return []
         except (ClusterError, OSError) as error:
             say(f"{error}")
-            # As the unit itself would, which is not started: whoever starts it after this has looked.
+            # The unit, which is not started, would record the same: a later start is a person's decision.
             with contextlib.suppress(OSError):
                 units.write(unit.folder, boot, units.REFUSED, str(error))
             return [str(error)]
-        if said:
-            say(said)
-        return []
 
     def stop(self, lease: record.Lease, name: str) -> None:
-        """Stop a cluster's part here through its unit, which drains it. Without a unit somebody took it down. Raises :class:`ClusterError`."""
+        """Stop a cluster's engine here through its unit, which drains it. Without a unit it was removed already. Raises :class:`ClusterError`."""
         unit = unit_files.of_engine(self.state_dir, name, lease["roots"]["etc_root"])
         if not os.path.lexists(unit.path):
             return
@@ -273,7 +258,7 @@ class Keeper:
         self.run(("stop", unit.name), text.stop_seconds(self.specified(name)) + MARGIN)
 
     def missing(self, lease: record.Lease, name: str) -> list[str]:
-        """Return what is said of memory that did not come back, none when it did, or when nothing noted what there was."""
+        """Return the message about memory that was not released, none when it was, or when nothing was noted before the start."""
         program = unit_files.of_engine(self.state_dir, name).program
         if not os.path.exists(program):
             return []
@@ -283,7 +268,7 @@ class Keeper:
         return [found["msg"]] if found["verdict"] in ("warn", "block") else []
 
     def start(self, name: str) -> None:
-        """Start a cluster's unit as it was before; it proves a token. Raises :class:`ClusterError`."""
+        """Enable and start a cluster's unit, which verifies a token. Raises :class:`ClusterError`."""
         unit = unit_files.unit_name(name)
         self.run(("enable", "--quiet", unit), SYSTEMD_SECONDS)
         self.run(("start", unit), text.start_seconds(self.specified(name)) + MARGIN)
@@ -294,5 +279,5 @@ def main(argv: t.Sequence[str]) -> int:
     if len(argv) != 1:
         say("usage: STATE_DIRECTORY")
         return 2
-    say_faults()
+    log_uncaught_errors()
     return Keeper(argv[0]).watch()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a lease is on a node: its record, the program that watches it, and that program's unit. This module util is PRIVATE to the collection."""
+"""The files of a lease on a node: its record, the program that watches it, and that program's unit. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def unit_of(state_dir: str, etc_root: str) -> Unit:
 
 
 def unit_text(state_dir: str, python: str) -> str:
-    """Return the unit. It is started at boot, too: a lease can be lost while the node is off."""
+    """Return the unit. It also starts at boot: a lease can expire while the node is off."""
     program = os.path.join(record.folder_of(state_dir), record.PROGRAM)
     return marked(f"""[Unit]
 Description=gb10.cluster lease of this node
@@ -47,7 +47,7 @@ WantedBy=multi-user.target
 
 
 def over(state_dir: str) -> dict[str, str]:
-    """Return what is left of a lease that the node ended by itself, and why, by path: until another mode run, it says what it was."""
+    """Return the directory of a lease that the node ended, with the reason: its record is kept until the next run of the playbook mode."""
     try:
         lease = record.read(state_dir)
     except UnknownState:
@@ -57,6 +57,6 @@ def over(state_dir: str) -> dict[str, str]:
 
 
 def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:
-    """Return the clusters whose stopped units wait for the end of a lease and were not started again."""
+    """Return the clusters to restore after a lease whose units are still stopped."""
     found = {name: unit_files.unit(unit_files.of_engine(state_dir, name, etc_root), seconds) for name in lease["restore"]}
     return [name for name, unit in found.items() if unit["installed"] and unit["active"] is False]

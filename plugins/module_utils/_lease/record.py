@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A lease of the nodes: a mode that is there for one command of a controller, and how long the nodes wait for its next word. This module util is PRIVATE.
+"""A lease of the nodes: a mode that runs for one command of a controller, and ends when the controller stops renewing it. This module util is PRIVATE.
 
-The record lies on each node, where everybody may read it: it names who holds the lease, and of the command its program alone. Its time is that of the kernel
-since the boot, which no correction of the clock moves. A reboot ends a lease, since what is there for it does not come back.
+Each node has the record, readable by all accounts: it names the holder, and only the program of the command. Its time is the kernel's time since boot,
+which clock corrections do not change. A reboot ends a lease, since its engines do not restart.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_se
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
 
-#: What lies below the state directory: the folder, the record, and the program that watches it.
+#: The folder below the state directory, with the record and the program that watches it.
 FOLDER, FILE, PROGRAM = "lease", "lease.json", "lease.pyz"
 #: The unit of that program.
 UNIT = "gb10-lease.service"
 
-#: The caller renews it; the nodes end it by themselves; they did.
+#: The caller renews it; the node ends it; the node ended it.
 LIVE, ENDING, ENDED = "live", "ending", "ended"
 STATES = (LIVE, ENDING, ENDED)
 
-#: The reason of the error for a lease that is not there any more, or is another's.
+#: The reason of the error for a lease that is over, or has another holder.
 OVER = "lease over"
 
-#: ``id`` and ``holder`` are those of the mode's lock, ``clusters`` are those that go with the lease, ``restore`` those whose stopped units the node starts
-#: again, and ``whole`` says whether that is all that it had. ``renewed_s`` are seconds since the boot ``boot_id``. ``awaits`` is where the head answers a
-#: worker while its part is there (``address``, ``port``) and for how long it is waited for (``seconds``), empty on a head. ``memory`` has the options of
-#: node_samples_info, ``companions`` whether there are some.
+#: ``id`` and ``holder`` are those of the mode's lock. ``clusters`` stop with the lease, ``restore`` are clusters whose stopped units the node restarts, and
+#: ``whole`` says whether these are all former clusters. ``renewed_s`` are seconds since the boot ``boot_id``. ``awaits`` is the address at which the head
+#: answers a worker while it runs (``address``, ``port``), and the longest wait for its end (``seconds``); it is empty on a head. ``memory`` has the options
+#: of node_samples_info, ``companions`` says whether there are any.
 KEYS: dict[str, type] = {
     "id": str, "holder": dict, "program": str, "mode": str, "began_at": str, "lost_seconds": int, "state": str, "reason": str, "boot_id": str,
     "renewed_s": float, "clusters": list, "restore": list, "whole": bool, "awaits": dict, "memory": dict, "companions": bool, "roots": dict,
@@ -40,47 +40,47 @@ KEYS: dict[str, type] = {
 
 
 def _wrong(lease: dict[str, t.Any]) -> str:
-    """Return what is wrong with a record, empty when nothing is."""
+    """Return why a record is invalid, empty when it is valid."""
     return lacking(lease, KEYS) or ("" if lease["state"] in STATES else f"state is {lease['state']!r}")
 
 
-DOCUMENT = Document("lease", "the record of a lease", 1, _wrong, "Look at {path}. When nobody holds a lease of this node, remove its directory and run again.")
+DOCUMENT = Document("lease", "the record of a lease", 1, _wrong, "Inspect {path}. When no lease of this node is live, remove its directory and run again.")
 
 Lease = dict[str, t.Any]
 
 
 def folder_of(state_dir: str) -> str:
-    """Return where the files of a lease lie on a node."""
+    """Return the directory of a node's lease."""
     return os.path.join(state_dir, FOLDER)
 
 
 def path_of(state_dir: str) -> str:
-    """Return where the record of a lease lies on a node."""
+    """Return the path of a node's lease record."""
     return os.path.join(folder_of(state_dir), FILE)
 
 
 def read(state_dir: str) -> Lease | None:
-    """Return the lease of a node, None when there is none. Raises :class:`UnknownState` when it cannot be read or is something else."""
+    """Return the lease of a node, None when there is none. Raises :class:`UnknownState` when it is invalid or cannot be read."""
     content = DOCUMENT.read(path_of(state_dir))
     return {key: content[key] for key in KEYS} if content else None
 
 
 def write(state_dir: str, lease: Lease) -> None:
-    """Write the record of a lease for everybody to read. Raises OSError."""
+    """Write the lease record, readable by all accounts. Raises OSError."""
     os.makedirs(folder_of(state_dir), mode=0o755, exist_ok=True)
     DOCUMENT.write(path_of(state_dir), lease)
 
 
 def why_lost(lease: t.Mapping[str, t.Any], boot_id: str, now_s: float) -> str:
-    """Return why the node ends a lease that lives, empty where it does not; ``now_s`` are the seconds since the boot ``boot_id``."""
+    """Return why the node ends a live lease, empty when it does not; ``now_s`` are the seconds since the boot ``boot_id``."""
     if lease["boot_id"] != boot_id:
-        return "the node was rebooted, and what is there for a lease does not come back"
+        return "the node was rebooted, and a lease's engines do not restart"
     silent = now_s - lease["renewed_s"]
-    return f"nobody renewed it for {round(silent)} s" if silent > lease["lost_seconds"] else ""
+    return f"it was not renewed for {round(silent)} s" if silent > lease["lost_seconds"] else ""
 
 
 def renewed(lease: Lease | None, lease_id: str, boot_id: str, now_s: float) -> Lease:
-    """Return the lease as its caller renews it. Raises :class:`ClusterError` when it is over, or another's."""
+    """Return the renewed lease. Raises :class:`ClusterError` when it is over, or has another holder."""
     if lease is None:
         how = "it is gone"
     elif lease["id"] != lease_id:
@@ -91,17 +91,17 @@ def renewed(lease: Lease | None, lease_id: str, boot_id: str, now_s: float) -> L
         how = why_lost(lease, boot_id, now_s)
     else:
         return {**lease, "renewed_s": now_s}
-    raise ClusterError(f"the lease is over: {how}", remedy="See the playbook status for what runs now.", reason=OVER)
+    raise ClusterError(f"the lease is over: {how}", remedy="Run the playbook status, which shows what runs now.", reason=OVER)
 
 
 def of(lease: t.Mapping[str, t.Any]) -> str:
-    """Return who holds a lease and since when, for a message."""
+    """Return the holder of a lease and its start, for a message."""
     holder = lease["holder"]
     return f"{holder.get('user', '?')}@{holder.get('hostname', '?')}, process {holder.get('pid', '?')}, for {lease['program']}, since {lease['began_at']}"
 
 
 def summary(lease: Lease | None, boot_id: str) -> dict[str, t.Any]:
-    """Return what others need to know of a lease, empty where there is none. ``left_seconds`` is when the nodes would end it unless it is renewed."""
+    """Return the public part of a lease, empty without one. After ``left_seconds`` the nodes end it unless it is renewed."""
     if lease is None:
         return {}
     left = lease["renewed_s"] + lease["lost_seconds"] - boot_seconds() if lease["boot_id"] == boot_id else 0

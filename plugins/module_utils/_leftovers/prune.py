@@ -4,7 +4,7 @@
 
 """Which leftovers of a cluster on a node are no longer needed. This module util is PRIVATE to the collection.
 
-Everything here decides on what was read and touches nothing. When in doubt, a thing is not ours and stays.
+This file only decides; it changes nothing. An entry of unknown owner is kept.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import untrust
 from ansible_collections.gb10.cluster.plugins.module_utils._image.images import with_tag
 from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol import ENGINE_LOGS, RUN_ID
 
-#: The label that the role image gives to what it builds; its value is the digest of the recipe.
+#: The label of images that the role image builds; its value is the digest of the recipe.
 LABEL_RECIPE = "io.gb10.recipe"
-#: The id of the image that it was built on.
+#: The label with the id of the base image.
 LABEL_BASE = "io.gb10.base"
 
-#: Docker's states of a container that has ended or never started. One that restarts or is paused still holds something.
+#: Docker's states of a container that ended or never started. A restarting or paused container still holds resources.
 STOPPED = ("exited", "created", "dead")
 
-#: Role of the container that downloads a model, and the name of the file that holds its token.
+#: Role of the container that downloads a model, and the file name of its token.
 DOWNLOAD = "download"
 TOKEN = "hf_token"
 
-#: Role of the containers beside the engine. They belong to no cluster, but to their node.
+#: Role of the companions' containers. They belong to their node, not to a cluster.
 COMPANION = "companion"
 
 #: Role of the short-lived containers that image_info starts. They belong to no cluster.
@@ -78,7 +78,7 @@ class Candidate:
 
 
 class Left(t.NamedTuple):
-    """One thing that lies among ours and stays."""
+    """An entry among this collection's files that is kept."""
 
     kind: str
     name: str
@@ -86,7 +86,7 @@ class Left(t.NamedTuple):
 
 
 class Judged(t.NamedTuple):
-    """What may be removed, and what stays although it might seem to be ours."""
+    """The entries that may be removed, and the entries that are kept although they might seem to belong to this collection."""
 
     candidates: list[Candidate]
     left: list[Left]
@@ -149,15 +149,12 @@ def containers(
 
 def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float) -> list[Candidate]:
     """Return the containers of this cluster that still download a model. Whoever holds the cluster's lock knows that no play waits for one."""
-    found = []
-    for one in inspected:
-        labels, state = one["Config"].get("Labels") or {}, one["State"]
-        ours = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}.items() <= labels.items()
-        if ours and state["Status"] not in STOPPED:
-            age = age_of(seconds_of(state.get("StartedAt") or one["Created"]), now)
-            why = "left running by a play that was interrupted, or one that runs now"
-            found.append(Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age, 0, why))
-    return found
+    wanted, why = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}, "left running by a play that was interrupted, or one that runs now"
+    return [
+        Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age_of(seconds_of(one["State"].get("StartedAt") or one["Created"]), now), 0, why)
+        for one in inspected
+        if wanted.items() <= (one["Config"].get("Labels") or {}).items() and one["State"]["Status"] not in STOPPED
+    ]
 
 
 # -- images ----------------------------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The one lock a cluster has while a run works on it, a file on each of its nodes. This module util is PRIVATE to the collection.
+"""The lock of a cluster while a run works on it: a file on each of its nodes. This module util is PRIVATE to the collection.
 
-A lock is a record of who works here, not a state of the machine: taking and releasing it changes nothing that a user asked for.
+A lock records the current run, not a state of the machine: taking and releasing it is not a change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import hashlib
 import json
 import os
@@ -23,26 +22,23 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files
-from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 SCHEMA = 1
 
 #: The reason of the error for a lock that exists but cannot be parsed.
 NOT_UNDERSTOOD = "lock not understood"
-#: The reason of the error for a lock that is not that of the run any more.
+#: The reason of the error for a lock that the run no longer holds.
 LOST = "lock lost"
 
-#: The fields of a holder that distinguish one run from another. The others are for people.
+#: The fields that identify a holder. The others are for people.
 IDENTITY = ("user", "hostname", "machine", "boot_id", "pid_namespace", "pid", "pid_start", "run", "service")
 
-#: The file that is locked while a lock is taken or released, in the directory of that lock.
+#: The file in a lock's directory that is locked while the lock is taken or released.
 ALONE = ".lock"
-#: Seconds that a program of an earlier version gets to take or release a lock, and between two looks at it.
-FORMER_SECONDS, LOOK_SECONDS = 3.0, 0.1
 
-#: The option that names a lock that a person wants to break.
+#: The option that breaks a lock.
 BREAK = "-e gb10_break_lock="
-#: The reason of the error for a lock that another run has, or takes or releases at this moment.
+#: The reason of the error for a lock that another run holds, or takes or releases now.
 HELD = "held by another run"
 
 
@@ -56,17 +52,15 @@ class Lock:
     age: int
 
     def describe(self) -> str:
-        """Return who holds the lock and since when, for a message."""
-        holder = self.holder
-        who = f"{holder.get('user', '?')}@{holder.get('hostname', '?')}, process {holder.get('pid', '?')}"
-        if holder.get("service"):
-            who = f"service {holder['service']} on {holder.get('hostname', '?')}, process {holder.get('pid', '?')}"
+        """Return the holder and the time of the lock, for a message."""
+        holder, host = self.holder, self.holder.get("hostname", "?")
+        who = f"service {holder['service']} on {host}" if holder.get("service") else f"{holder.get('user', '?')}@{host}"
         play = f", play {holder['play']!r}" if holder.get("play") else ""
-        return f"{who}{play}, since {self.acquired_at} ({self.age} s ago)"
+        return f"{who}, process {holder.get('pid', '?')}{play}, since {self.acquired_at} ({self.age} s ago)"
 
 
 def holder_id(holder: dict[str, t.Any]) -> str:
-    """Return the identity of a run: the same for every task of it, another one for every other run."""
+    """Return the identity of a run: the same for all its tasks, and unique among runs."""
     fields = {name: str(holder.get(name, "")) for name in IDENTITY}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -78,12 +72,12 @@ def dump(holder: dict[str, t.Any], now: datetime.datetime) -> str:
 
 
 def unreadable_id(text: str) -> str:
-    """Return the name of a lock that cannot be read, by its content: one that changed since it was looked at has another."""
+    """Return the id of an unreadable lock, derived from its content: it differs after any change."""
     return f"unreadable-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def path_of(state_dir: str, cluster: str) -> str:
-    """Return where the lock of a cluster lies on each of its nodes."""
+    """Return the path of a cluster's lock on each of its nodes."""
     return os.path.join(state_dir, cluster, "lock.json")
 
 
@@ -94,8 +88,8 @@ def parse(text: str, path: str, age: int) -> Lock:
         return Lock(id=str(record["id"]), holder=dict(record["holder"]), acquired_at=str(record["acquired_at"]), age=age)
     except (ValueError, KeyError, TypeError) as error:
         raise UnknownState(
-            f"{path} cannot be read as a lock, so it is unknown who works here",
-            remedy=f"Look at {path}. When no other run works on this cluster: {BREAK}{unreadable_id(text)}",
+            f"{path} is not a valid lock, so its holder is unknown",
+            remedy=f"Inspect {path}. When no other run works on this cluster: {BREAK}{unreadable_id(text)}",
             reason=NOT_UNDERSTOOD,
             raw=text[:2000],
             lock_id=unreadable_id(text),
@@ -117,8 +111,8 @@ def read(path: str) -> Lock | None:
 def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock: str, ended: str) -> tuple[str | None, str]:
     """Return (action, reason) for a run that wants the lock: ``take``, ``take over``, or None when it holds it already.
 
-    ``break_lock`` is the id of another holder's lock that may be taken over, so that a lock that has changed hands since is respected; ``ended``
-    says why the present holder is known to have ended. Raises :class:`ClusterError` when another one holds it.
+    ``break_lock`` is the id of another holder's lock that may be taken over; a lock with a new holder has another id. ``ended`` says why the current
+    holder is known to have ended. Raises :class:`ClusterError` when another run holds it.
     """
     if current is None:
         return "take", "taken, it was free"
@@ -139,7 +133,7 @@ def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock
 
 
 def decide_release(current: Lock | None, holder: dict[str, t.Any], *, break_lock: str) -> tuple[str | None, str]:
-    """Return (action, reason) for a run that is done: ``release``, or None when there is nothing of its own to release."""
+    """Return (action, reason) for a run that is done: ``release``, or None when it does not hold the lock."""
     if current is None:
         return None, "no run holds the lock"
     if current.id in (holder_id(holder), break_lock):
@@ -148,15 +142,15 @@ def decide_release(current: Lock | None, holder: dict[str, t.Any], *, break_lock
 
 
 def check_held(path: str, lock_id: str) -> None:
-    """Raise :class:`ClusterError` when the lock that a run took is not there any more: it was broken, and another run may work here by now.
+    """Raise :class:`ClusterError` when the run no longer holds its lock: it was broken, and another run may work here.
 
-    Without an id nobody locked anything, and nothing is checked.
+    Without an id there is no lock to check.
     """
     current = read(path) if lock_id else None
     if lock_id and (current is None or current.id != lock_id):
         raise ClusterError(
             f"this run lost the cluster's lock {lock_id} on {platform.node()}, " + (f"{current.describe()} holds it now" if current else "it is gone"),
-            remedy="Nothing was started, stopped or removed by this task. Find out who broke the lock and what they do before you run again.",
+            remedy="This task started, stopped and removed nothing. Find out who broke the lock, and why, before you run again.",
             reason=LOST,
             lock=dataclasses.asdict(current) if current else None,
             changed=False,
@@ -166,9 +160,9 @@ def check_held(path: str, lock_id: str) -> None:
 
 @contextlib.contextmanager
 def exclusive(directory: str) -> t.Iterator[None]:
-    """Keep other runs from reading, deciding and writing at the same moment; held only while this takes place.
+    """Prevent other runs from reading, deciding and writing at the same time.
 
-    Raises :class:`ClusterError` when another run does so right now.
+    Raises :class:`ClusterError` when another run does so now.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -177,28 +171,9 @@ def exclusive(directory: str) -> t.Iterator[None]:
             raise ClusterError(
                 f"another run takes or releases the lock in {directory} at this moment", remedy="Run again when it is done.", reason=HELD
             ) from error
-        stack.enter_context(_former(directory))
         yield
-
-
-@contextlib.contextmanager
-def _former(directory: str) -> t.Iterator[None]:
-    """Keep programs out that a node got from a version which locked the directory itself.
-
-    They hold it for a moment, and try once. Everybody may lock a directory, so who holds it for longer is none of them, keeps them out as well, and is not
-    waited for.
-    """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for _elapsed in clock(FORMER_SECONDS, LOOK_SECONDS):
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def write(path: str, text: str, *, replace: bool) -> None:
-    """Write a lock whole or not at all. Without ``replace`` it must not exist yet; with it a reader sees the old one or the new one."""
+    """Write a lock atomically. Without ``replace`` it must not exist yet."""
     files.write_whole(path, text.encode(), 0o644, replace=replace)

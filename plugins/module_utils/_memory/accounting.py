@@ -140,7 +140,7 @@ def judge_leak(table: t.Mapping[str, t.Any], threshold_mb: int, now: Conditions)
         return "not judged", not_judged[:1]
     possible = (
         (now.managed is None, "it is unknown whether a container of this collection runs"),
-        (now.live, f"{now.live} GPU process(es) live: what they pin cannot be separated"),
+        (now.live, f"{now.live} GPU process(es) run: what they pin cannot be separated"),
         (now.movement == "one sample", "only one sample was taken"),
         (now.movement not in ("settled", "one sample"), f"the available memory is {now.movement}"),
         (now.baseline, now.baseline),

@@ -222,7 +222,7 @@ def constant(name: str, title: str, when: tuple[str, ...], inside: bool) -> Comp
 
 
 def outside(use: recipe.Settings, node: Node) -> list[Component]:
-    """Return what is in use beside the engine's own share."""
+    """Return the memory in use outside the engine's own share."""
     parts = []
     if node.free_at_start is not None:
         used = node.total - node.free_at_start

@@ -5,7 +5,7 @@
 """The level of available memory that a start stays above when it goes as expected. This module util is PRIVATE to the collection.
 
 It comes from what starts of the same specification took on this node, else from the memory plan, whose whole error counts against it. It is decided once,
-before the start, and noted beside what is available then; the node's guard reads it there, and acts below it alone.
+before the start, and recorded with the memory that is available then; the node's guard reads it there, and acts only below it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def of_starts(known: t.Sequence[starts.Start], image_id: str, start_digest: str,
     lowest = [min(one["lowest_mb"], one["steady_mb"]) for one in mine]
     took = max(one["before_mb"] - least for one, least in zip(mine, lowest))
     end = min(*lowest, available_mb - took)
-    return below(end / 1024, f"the start of {mine[-1]['recorded_at'][:10]} on record took {took / 1024:.1f} GiB")
+    return below(end / 1024, f"the start of {mine[-1]['recorded_at'][:10]} took {took / 1024:.1f} GiB")
 
 
 def of_plan(asked: t.Mapping[str, t.Any], total_mb: int, available_mb: int) -> Level:
     """Return the level by the memory plan of what is asked (``facts``, ``use``, ``declared_gib``, ``claims_gib``, ``lacks``), at the worst of its error."""
     if asked["lacks"]:
-        return Level(None, f"no such start is on record, and there is no memory plan without {', '.join(asked['lacks'])}")
+        return Level(None, f"no such start is recorded, and there is no memory plan without {', '.join(asked['lacks'])}")
     node = components.Node("", total_mb / 1024, asked["claims_gib"], available=available_mb / 1024)
     found = plan.node_plan(asked["facts"], recipe.Settings(**asked["use"]), node, asked["declared_gib"], 1)
     figures = min((found["serving"], found["loading"]), key=lambda one: one["available_gib"] - one["within_gib"])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a model's config.json says that its memory follows from. This module util is PRIVATE to the collection.
+"""The facts in a model's config.json from which its memory follows. This module util is PRIVATE to the collection.
 
 Facts are a flat mapping: what a profile keeps in ``memory.config``, what the collection's own table of models holds, and what is read from the
 config.json in a hub cache. Names are those of config.json where it has one. Layers are counted by what they keep for a sequence:
@@ -45,7 +45,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }  # fmt: skip
 #: Least value of a number; a state or a table may be absent, a width may not.
 _LEAST = {"num_hidden_layers": 1, "hidden_size": 1, "num_key_value_heads": 1, "head_dim": 1, "num_attention_heads": 1}
-#: Values of the rotary part that DeepSeek's MLA keeps beside its latent row, where nothing is said (config.json of DeepSeek-V2 and V3).
+#: Values of the rotary part that DeepSeek's MLA keeps next to its latent row, where the config does not say (config.json of DeepSeek-V2 and V3).
 _ROPE = 64
 #: Bytes of a value of a state in 32 bits, and of the convolution's last inputs in 16.
 _STATE, _CONV = 4, 2
@@ -276,5 +276,5 @@ def _quantization(config: t.Any, text: t.Mapping[str, t.Any]) -> Facts:
         facts.update({"weights_bits": 4, "weights_group": 16})
     elif algorithm == "FP8" or method in ("fp8", "fbgemm_fp8"):
         facts["weights_bits"] = 8
-    # Of several precisions in one checkpoint the size of the files alone tells.
+    # For several precisions in one checkpoint only the size of the files is known.
     return {name: value for name, value in facts.items() if _is_whole(value) and value}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node's memory holds, read from meminfo. This module util is PRIVATE to the collection."""
+"""A node's memory figures, read from meminfo. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, optional_number, optional_text, required_text, strict
 
-#: Ids of what modules find with this that can stop or warn.
+#: Ids of the findings made with this that can stop or warn.
 IDS = ("memory.back",)
 
 KIB_PER_MIB = 1024
@@ -71,7 +71,7 @@ def _lines(text: str, pattern: re.Pattern[str], source: str) -> list[re.Match[st
 
 
 def _read(path: str, parse: t.Callable[[str], t.Any]) -> t.Any:
-    """Return what ``parse`` makes of a file. Raises :class:`UnknownState` when it cannot be read."""
+    """Return the parsed content of a file. Raises :class:`UnknownState` when it cannot be read."""
     try:
         return parse(required_text(path))
     except OSError as error:

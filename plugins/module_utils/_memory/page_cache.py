@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Ids of what modules find with this that can stop or warn.
+#: Ids of the findings made with this that can stop or warn.
 IDS = ("page_cache.files", "page_cache.sync")
 
 #: Seconds that a killed child gets to end before it is left running.
@@ -42,14 +42,14 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 #: How much of a file is mapped at a time to ask which of its pages are cached; one byte of answer for each page.
 MINCORE_STEP = 1 << 30
 
-#: What is neither a file nor a directory.
+#: Kinds of paths that are neither a file nor a directory.
 SPECIAL = ((stat.S_ISBLK, "a block device"), (stat.S_ISCHR, "a character device"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
 
-#: What to do about a step that hangs.
+#: The remedy for a step that hangs.
 HUNG_REMEDY = "See which processes hang in the kernel (ps -eo pid,stat,wchan:32,args), and whether a disk or a file server is gone (journalctl -k)."
 
 
-# -- a deadline that holds -------------------------------------------------------------------------------------------
+# -- a strict deadline -----------------------------------------------------------------------------------------------
 
 
 class Hung(UnknownState):
@@ -57,7 +57,7 @@ class Hung(UnknownState):
 
 
 def bounded(doing: str, work: t.Callable[[], t.Any], timeout: float) -> t.Any:
-    """Call ``work`` in a child process and return its result, which JSON must be able to carry; ``doing`` says what it does.
+    """Call ``work`` in a child process and return its result, which must be JSON data; ``doing`` describes it for messages.
 
     Raises :class:`Hung` when ``timeout`` (seconds) is over, the OSError that ``work`` raised, and :class:`UnknownState` when the
     child ended without an answer.
@@ -113,7 +113,7 @@ def _read_all(descriptor: int, deadline: float) -> bytes | None:
 
 
 def _leave(child: int) -> None:
-    """Kill a child; one that is stuck in the kernel is left to die when the kernel lets go of it."""
+    """Kill a child; one that is stuck in the kernel ends when the kernel releases it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     for _waited in clock(KILL_GRACE, KILL_GRACE / 20):
@@ -130,11 +130,11 @@ def write_setting(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-# -- what files hold -------------------------------------------------------------------------------------------------
+# -- files in the cache ------------------------------------------------------------------------------------------------
 
 
 class Residency(t.NamedTuple):
-    """How much of a file is in the page cache, in bytes; ``dirty`` is None where the kernel does not say."""
+    """How much of a file is in the page cache, in bytes; ``dirty`` is None where the kernel does not report it."""
 
     cached: int
     dirty: int | None
@@ -173,7 +173,7 @@ def cachestat(libc: ctypes.CDLL, descriptor: int) -> Residency | None:
 
 
 def mincore(libc: ctypes.CDLL, descriptor: int, size: int) -> Residency:
-    """Ask an older kernel. The file must be ours to write: of any other the kernel says that all of it is cached."""
+    """Ask an older kernel. The file must be writable: the kernel reports any other as fully cached."""
     page = os.sysconf("SC_PAGE_SIZE")
     cached = 0
     for offset in range(0, size, MINCORE_STEP):
@@ -205,13 +205,13 @@ def residency(libc: ctypes.CDLL, descriptor: int, path: str, status: os.stat_res
     return found
 
 
-#: What is done to a file, given its descriptor and how much of it is cached.
+#: An action on a file, given its descriptor and how much of it is cached.
 Act = t.Callable[[int, "Residency | None"], None]
 
 
 @dataclasses.dataclass
 class Survey:
-    """How much of the page cache the files below some paths hold. Sizes are in bytes.
+    """How much of the page cache the files below some paths use. Sizes are in bytes.
 
     ``unmeasured`` is the size of the files that the kernel does not report on, ``unreadable`` the number of files or directories that
     may not be read, ``special`` that of devices, pipes and sockets, which are left alone, ``absent`` the paths that do not exist, ``refused`` those that
@@ -240,7 +240,7 @@ class Survey:
 def regular_files(paths: t.Sequence[str], survey: Survey) -> t.Iterator[str]:
     """Yield the files that ``paths`` name and all below those that are directories.
 
-    A link to a file, such as a hub cache's snapshots are made of, stands for the file. A link to a directory is followed when it
+    A link to a file, such as those in a hub cache's snapshots, counts as the file. A link to a directory is followed when it
     is one of ``paths`` itself, and never below, where it might lead anywhere.
     """
     def unreadable(_error: OSError) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a model takes of each node's memory, while it loads and while it serves. This module util is PRIVATE to the collection.
+"""The memory that a model needs on each node, while it loads and while it serves. This module util is PRIVATE to the collection.
 
 One formula, pure, with nothing but Python's standard library, so that a node and the controller get the same answer. Everything is in GiB a node
 unless a name says otherwise. A node runs one rank of the engine. Every figure comes with what it may be wrong by, as plus or minus; those of independent
@@ -14,10 +14,10 @@ What the engine does with its two settings for memory (vLLM, gpu_worker.py):
   of the whole memory. It refuses to start when less than the share is free at the start, or when one sequence of ``max_model_len`` does not fit the cache.
 - ``kv_cache_memory_bytes``: the cache gets exactly that. The share stays a check at the start and is no budget any more, profiling is skipped, and
   nothing holds back what weights, activations and the rest take on top. Starts with it were reported to die in the middle of a request
-  (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is on record.
+  (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is recorded.
 
-A node that runs out of unified memory freezes, and nobody can log in to see why. So ``no`` is said where the worst case leaves less than nothing, unless a
-start is on record, be it the node's own or a recipe that was reported to run and asks for no less (:class:`Report`).
+A node that runs out of unified memory freezes and accepts no login. So the verdict is ``no`` where the worst case leaves less than nothing, unless a
+start is recorded: the node's own, or a recipe that was reported to run and asks for no less (:class:`Report`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FITS, TIGHT, NO, UNKNOWN = "fits", "tight", "no", "unknown"
 #: From best to worst; of several nodes the worst counts.
 ORDER = (FITS, TIGHT, UNKNOWN, NO)
 
-#: MemTotal in GiB by memory class. 128: 127600748 kB, the usual value (119.6 to 121.7 are on record). 64: in proportion, none was found.
+#: MemTotal in GiB by memory class. 128: 127600748 kB, the usual value (119.6 to 121.7 were reported). 64: in proportion, none was found.
 CLASS_TOTAL = {128: 121.69, 64: 60.84}
-#: By how much the MemTotal of equal Sparks differs: 119.6 to 121.7 GiB are on record.
+#: By how much the MemTotal of equal Sparks differs: 119.6 to 121.7 GiB were reported.
 ALIKE = 0.97
 
 
@@ -54,10 +54,8 @@ def node_plan(
     # One whole sequence has to fit, and each sequence needs a block of state; the two share the blocks, so the larger is the least.
     least = max(one + state, (use.seqs or 1) * state / (1 + use.drafts))
     easy = one + seqs * state
-    if use.kv_bytes is not None:
-        pool, pool_within = use.kv_bytes / components.GIB, 0.1 * least
-    else:
-        pool, pool_within = use.share * node.total - inner, inner_within
+    pinned = None if use.kv_bytes is None else use.kv_bytes / components.GIB
+    pool, pool_within = (use.share * node.total - inner, inner_within) if pinned is None else (pinned, 0.1 * least)
     taken = max(pool, least, 0.0)
     serving = out + inner + taken
     within = components.root_of_squares(out_within, inner_within) if use.kv_bytes is not None or pool < least else out_within
@@ -96,13 +94,13 @@ def node_plan(
     states = min(max(taken - kept, 0.0), seqs * state)
     words = "; ".join(arithmetic for _kind, _size, arithmetic in components.kv_parts(facts, use))
     source = facts.get("source") or "the facts of the model"
-    cache_parts = [components.Component("kv", title, kept, kept * paged_within, components.SERVING, True, words or "none", source)]
-    if state:
-        per = f"{seqs} sequences x {state:.4f}"
-        cache_parts.append(components.Component("state", "constant state", states, states * paged_within, components.SERVING, True, per, source))
-    rest = max(0.0, taken - kept - states)
+    per, rest = f"{seqs} sequences x {state:.4f}", max(0.0, taken - kept - states)
     why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{use.share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
-    cache_parts.append(components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is told"))
+    cache_parts = [
+        components.Component("kv", title, kept, kept * paged_within, components.SERVING, True, words or "none", source),
+        *([components.Component("state", "constant state", states, states * paged_within, components.SERVING, True, per, source)] if state else []),
+        components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is configured"),
+    ]
     loader = components.Component("staging", "loader", staging.value, staging.within, components.LOADING, True, f"{staging.value:g}", staging.source)
     title, arithmetic = "page cache, given back when it is needed", "the files, as far as there is room"
     seen = components.Component("page_cache", title, cache, 0.0, components.LOADING, False, arithmetic, "Linux")
@@ -129,7 +127,7 @@ def _recorded(node: components.Node, took: float | None, planned: float, within:
 
 def _more(took: float, more: float, name: str, when: tuple[str, ...]) -> components.Component:
     source = components.CONSTANTS["recorded"]
-    return components.Component(name, "more than planned, by the record", more, source.within, when, False, f"a start on record took {took:.2f}", source.source)
+    return components.Component(name, "more than planned, by the record", more, source.within, when, False, f"a recorded start took {took:.2f}", source.source)
 
 
 #: The figures that a verdict follows from; see :func:`node_plan`.
@@ -147,8 +145,8 @@ def _shown(part: components.Component) -> dict[str, t.Any]:
 def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components.Node, of: _Parts, result: t.Mapping[str, t.Any]) -> tuple[str, list[str]]:
     """Return the verdict of a node and why.
 
-    ``no`` where even the best case fails, and while no start is on record also where the worst case leaves less than nothing or the share is left to the
-    engine. ``fits`` where the worst case leaves the margin; with a start of its own on record, where it leaves anything at all.
+    ``no`` where even the best case fails, and while no start is recorded also where the worst case leaves less than nothing or the share is left to the
+    engine. ``fits`` where the worst case leaves the margin; with a recorded start of its own, where it leaves anything at all.
     """
     floor = components.CONSTANTS["floor"].value
     noes, risks, doubts = [], [], []
@@ -163,7 +161,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
     elif worst < floor:
         risks.append(text)
     elif worst < components.CONSTANTS["unproven"].value and not use.recorded:
-        doubts.append(f"{left} GiB stay available while it serves, {components.CONSTANTS['unproven'].value:g} are wanted until a start is on record")
+        doubts.append(f"{left} GiB stay available while it serves, expected {components.CONSTANTS['unproven'].value:g} until a start is recorded")
     text = f"{loading['available_gib']:.1f} +/- {of.load_within:.1f} GiB are left of {node.total:g} once the weights are loaded"
     if node.total - of.load + of.load_within < floor:
         noes.append(text)
@@ -196,7 +194,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
         ),
         (
             use.kv_bytes is not None and not use.recorded,
-            "kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver",
+            "kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: it takes a recorded start of this image, profile and driver",
         ),
         (use.unsized_draft and not use.recorded, "the size of the drafter is not known: give its repository a size_gb"),
     )
@@ -217,7 +215,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
 
 
 def _left(use: recipe.Settings, node: components.Node, of: _Parts) -> str:
-    """Say what share and own parts leave, where that is the reason."""
+    """Return the rest of a message about the KV cache: the pinned size, or what share and own parts leave."""
     if use.kv_bytes is not None:
         return " GiB, as pinned"
     return f" GiB: {use.share:g} of {node.total:g} GiB less {of.inner:.1f} for weights, activations and graphs"
@@ -380,9 +378,9 @@ def advice(facts: t.Mapping[str, t.Any], use: recipe.Settings, single: str | Non
         )
     if single in (FITS, TIGHT):
         found.append(
-            "it also goes on one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 "
+            "it also fits one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 "
             "against 73.81 at 8, 128.27 against 124.21 at 32; kubis.ai), and two replicas outlive the death of one node"
         )
     elif single == NO:
-        found.append("it does not go on one node, so there is no choice between one model over the nodes and a replica on each")
+        found.append("it does not fit one node, so there is no choice between one model over the nodes and a replica on each")
     return found

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a recipe memory follows from: the settings that the engine would read. This module util is PRIVATE to the collection."""
+"""The settings of a recipe from which memory follows, as the engine would read them. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments import arg
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
 #: What vLLM takes where a recipe says nothing (vllm/engine/arg_utils.py, 70 GiB and more): releases differ, and some take fewer sequences where the cache holds
-#: fewer, so a plan counts with these and never says no for a number of sequences that nobody asked for.
+#: fewer, so a plan uses these and never refuses because of a number of sequences that was not requested.
 DEFAULTS = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}
 #: Steps under way at once: with asynchronous scheduling, vLLM's default, the next one is scheduled while one runs, and a sliding layer keeps room for both
 #: (VllmConfig.max_in_flight_tokens of 0.26.0; a start of gpt-oss with it). Earlier releases kept room for one, so this errs to the safe side there.
@@ -25,8 +25,8 @@ _KV_BYTES = {"fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, "fp4": 0.5625, "bfloat16"
 
 
 class Settings(t.NamedTuple):
-    """What of a recipe memory follows from. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine, whose own share is
-    ``default_share``. ``unread`` says which values of arguments the engine would not read, so that nobody can plan with them."""
+    """The settings of a recipe from which memory follows. ``seqs`` and ``utilization`` are None where the recipe leaves them to the engine, whose own share is
+    ``default_share``. ``unread`` names the values of arguments that the engine would not read, so there is no plan with them."""
 
     tensor: int
     pipeline: int
@@ -68,7 +68,7 @@ class Settings(t.NamedTuple):
 
     @property
     def left_to_engine(self) -> bool:
-        """Whether nothing but the engine's own default says how much memory it takes."""
+        """Whether only the engine's own default decides how much memory it takes."""
         return self.utilization is None and self.kv_bytes is None
 
 
@@ -85,8 +85,7 @@ class Report(t.NamedTuple):
 def kv_value_bytes(dtype: t.Any, facts: t.Mapping[str, t.Any]) -> float:
     """Return the bytes of one value of the KV cache: of ``kv_cache_dtype``, for ``auto`` what the checkpoint brings, else 16 bits."""
     name = str(dtype or "auto").lower()
-    found = next((size for start, size in _KV_BYTES.items() if name.startswith(start)), None)
-    return found if found is not None else (facts.get("kv_cache_bits") or 16) / 8
+    return next((size for start, size in _KV_BYTES.items() if name.startswith(start)), (facts.get("kv_cache_bits") or 16) / 8)
 
 
 def settings_of(

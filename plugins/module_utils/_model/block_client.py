@@ -17,19 +17,19 @@ import time
 
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks
 
-#: Seconds that one attempt to connect may take, and those after which no further one is made: the node before this one in a chain may begin later.
+#: Seconds of one attempt to connect, and of all attempts: the previous node of a chain may start later.
 CONNECT_SECONDS, BEGIN_SECONDS = 5.0, 20.0
 #: Seconds between two attempts.
 RETRY_SECONDS = 0.2
-#: Bytes that have to come before the kernel wakes a connection within a block: to be woken costs as much as to copy what woke it.
+#: Bytes that must arrive before the kernel wakes a connection within a block: a wakeup costs as much as copying a packet.
 WAKE_BYTES = 256 << 10
-#: How often a block is fetched whose digest differs.
+#: How often to fetch a block whose digest differs.
 ATTEMPTS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Way:
-    """How the source is reached, and from which address."""
+class Route:
+    """The addresses and the secret of a connection to the source."""
 
     own: str
     address: str
@@ -38,7 +38,7 @@ class Way:
 
 
 class Trouble(Exception):
-    """Why nothing more comes: ``reason`` is for programs, ``detail`` what was seen."""
+    """A failed connection: ``reason`` is for programs, ``detail`` for people."""
 
     def __init__(self, reason: str, detail: str, number: int = -1) -> None:
         super().__init__(reason)
@@ -46,45 +46,41 @@ class Trouble(Exception):
 
 
 class Stopped(Exception):
-    """Somebody else's trouble ended this connection."""
+    """The failure of another connection ended this one."""
 
 
 class Connection:
     """One stream of blocks. It can be cut from its beginning, before :meth:`introduce` has ended."""
 
-    def __init__(self, way: Way, stop: threading.Event) -> None:
-        self._way, self._stop, self._buffer = way, stop, blocks.Buffer()
-        self._socket = _connect(way, stop)
+    def __init__(self, route: Route, stop: threading.Event) -> None:
+        self._route, self._stop, self._buffer = route, stop, blocks.Buffer()
+        self._socket = _connect(route, stop)
         self._kind = blocks.SHA256
         self._digest = blocks.Digest(self._kind, self._buffer)
 
-    def introduce(self) -> None:
-        """Have both ends prove that they know the secret. Raises :class:`Trouble`."""
+    def introduce(self) -> socket.socket:
+        """Let both ends prove that they know the secret, and return the socket, for another protocol. Raises :class:`Trouble`."""
         try:
-            self._kind = self._introduce(self._way)
+            self._kind = self._introduce(self._route)
         except blocks.Lost as error:
             raise self._lost(error) from error
         self._digest = blocks.Digest(self._kind, self._buffer)
-
-    def channel(self) -> socket.socket:
-        """Have both ends prove that they know the secret, and return the socket for another protocol. Raises :class:`Trouble`."""
-        self.introduce()
         return self._socket
 
-    def _introduce(self, way: Way) -> int:
+    def _introduce(self, route: Route) -> int:
         """Prove that both ends know the secret, and choose a digest."""
         hello = blocks.receive(self._socket, len(blocks.HELLO))
         if hello == blocks.STRANGER:
-            raise Trouble("stranger", f"it does not know {way.own}")
+            raise Trouble("stranger", f"it does not expect {route.own}")
         if hello != blocks.HELLO:
-            raise Trouble("refused", "something else listens there")
+            raise Trouble("refused", "another program listens there")
         theirs, own = blocks.receive(self._socket, blocks.NONCE), secrets.token_bytes(blocks.NONCE)
-        blocks.send(self._socket, own + blocks.prove(way.secret, b"client", theirs + own))
+        blocks.send(self._socket, own + blocks.prove(route.secret, b"client", theirs + own))
         try:
             answer = blocks.receive(self._socket, 33)
         except blocks.Lost as error:
-            raise Stopped if self._stop.is_set() else Trouble("refused", "it does not take the secret") from error
-        if answer[:32] != blocks.prove(way.secret, b"server", theirs + own):
+            raise Stopped if self._stop.is_set() else Trouble("refused", "it refused the secret") from error
+        if answer[:32] != blocks.prove(route.secret, b"server", theirs + own):
             raise Trouble("refused", "it does not know the secret itself")
         if answer[32] == blocks.BUSY:
             raise Trouble("busy", "too many are connected")
@@ -93,37 +89,33 @@ class Connection:
         return kind
 
     def _ask(self, what: int, number: int, offset: int = 0, length: int = 0) -> None:
-        """Ask for something, until the source has it. Raises :class:`Trouble`."""
-        while True:
+        """Send a request, until the source has the block. Raises :class:`Trouble`."""
+        status = blocks.WAIT
+        while status == blocks.WAIT:
             if self._stop.is_set():
                 raise Stopped
             blocks.send(self._socket, blocks.REQUEST.pack(what, number, offset, length))
             status = blocks.receive(self._socket, 1)[0]
-            if status == blocks.OK:
-                return
-            if status != blocks.WAIT:
-                raise _wrong(status, number)
+        _require_ok(status, number)
 
     def _end_of_answer(self, number: int) -> None:
-        status = blocks.receive(self._socket, 1)[0]
-        if status != blocks.OK:
-            raise _wrong(status, number)
+        _require_ok(blocks.receive(self._socket, 1)[0], number)
 
     def fetch(self, number: int, descriptor: int, offset: int, length: int) -> None:
-        """Write a block into a file, compared. Raises :class:`Trouble`, OSError of the file."""
+        """Fetch a block, compare it and write it into a file. Raises :class:`Trouble`, OSError of the file."""
         try:
             for _attempt in range(ATTEMPTS):
                 self._ask(blocks.GET, number, offset, length)
-                if self._take(descriptor, offset, length) == self._digest.value():
-                    self._end_of_answer(number)
-                    return
+                is_same = self._take(descriptor, offset, length) == self._digest.value()
                 self._end_of_answer(number)
+                if is_same:
+                    return
         except blocks.Lost as error:
             raise self._lost(error) from error
         raise Trouble("wrong digest", f"{ATTEMPTS} times at byte {offset}", number)
 
     def _take(self, descriptor: int, offset: int, length: int) -> bytes:
-        """Write what comes, and return the digest that the source says."""
+        """Write the received bytes, and return the source's digest of them."""
         self._digest.begin()
         end = offset + length
         self._wake_at(WAKE_BYTES)
@@ -139,11 +131,11 @@ class Connection:
         return blocks.receive(self._socket, blocks.size_of(self._kind))
 
     def _wake_at(self, length: int) -> None:
-        """Be woken when so much has come, and not for each packet. At the end of an answer no more may follow."""
+        """Wake up after so many bytes, and not for each packet. At the end of an answer no more may follow."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length)
 
     def is_same(self, number: int, descriptor: int, offset: int, length: int) -> bool:
-        """Return whether a block that is there is the source's, by its digest. Raises :class:`Trouble`, OSError of the file."""
+        """Return whether an existing block is the source's, by its digest. Raises :class:`Trouble`, OSError of the file."""
         try:
             self._ask(blocks.DIGEST, number, offset, length)
             theirs = blocks.receive(self._socket, blocks.size_of(self._kind))
@@ -153,7 +145,7 @@ class Connection:
         return blocks.digest_of(descriptor, offset, length, self._digest, self._buffer) == theirs
 
     def has_changed(self, number: int) -> bool:
-        """Return whether the source has another file than it listed. Raises :class:`Trouble`."""
+        """Return whether the source changed a file since it listed it. Raises :class:`Trouble`."""
         try:
             self._ask(blocks.STATE, number)
         except blocks.Lost as error:
@@ -165,8 +157,8 @@ class Connection:
         return False
 
     def goodbye(self) -> None:
-        """Tell the source that this node has all of it."""
-        # It has: whether that is heard changes nothing here.
+        """Report to the source that this node has everything."""
+        # Whether the report arrives changes nothing here.
         with contextlib.suppress(blocks.Lost):
             blocks.send(self._socket, blocks.REQUEST.pack(blocks.BYE, 0, 0, 0))
             blocks.receive(self._socket, 1)
@@ -175,7 +167,7 @@ class Connection:
         return Stopped() if self._stop.is_set() else Trouble("cut", str(error))
 
     def cut(self) -> None:
-        """Have whoever waits for it wait no more."""
+        """End all waiting for it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -184,11 +176,11 @@ class Connection:
         self._socket.close()
 
 
-def _connect(way: Way, stop: threading.Event) -> socket.socket:
+def _connect(route: Route, stop: threading.Event) -> socket.socket:
     until = time.monotonic() + BEGIN_SECONDS
     while True:
         try:
-            found = socket.create_connection((way.address, way.port), CONNECT_SECONDS, (way.own, 0))
+            found = socket.create_connection((route.address, route.port), CONNECT_SECONDS, (route.own, 0))
             break
         except OSError as error:
             if time.monotonic() >= until or error.errno == errno.EADDRNOTAVAIL:
@@ -200,7 +192,9 @@ def _connect(way: Way, stop: threading.Event) -> socket.socket:
     return found
 
 
-def _wrong(status: int, number: int) -> Trouble:
+def _require_ok(status: int, number: int) -> None:
+    """Raise :class:`Trouble` unless the source has the file as it was listed."""
     if status == blocks.DENIED:
-        return Trouble("permission", "the source may not read it", number)
-    return Trouble("source changed", "it is gone" if status == blocks.GONE else "another size or time than was listed", number)
+        raise Trouble("permission", "the source may not read it", number)
+    if status != blocks.OK:
+        raise Trouble("source changed", "it was removed" if status == blocks.GONE else "another size or time than was listed", number)

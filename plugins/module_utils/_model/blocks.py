@@ -2,19 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Gives blocks of files out over TCP, each with its digest. This module util is PRIVATE to the collection.
+"""Serves blocks of files over TCP, each with its digest. This module util is PRIVATE to the collection.
 
-The collection writes this file as ``serve.py`` beside ``order.json`` where a node gives a model out, and starts it as a unit of systemd. It is a program
-of its own then: standard library only, Python 3.10 or newer. A node that copies runs the same server within its module, for the next node of a chain.
+The collection writes this file as ``serve.py`` next to ``order.json`` on the node that serves a model, and starts it as a systemd unit. There it is a separate
+program: standard library only, Python 3.10 or newer. A copying node runs the same server within its module, for the next node of a chain.
 
     serve.py order.json
 
-``order.json`` holds ``address, port, secret`` (a file), ``root, uid, gid`` (where and as whom it reads), ``clients`` (addresses), ``connections``, and
+``order.json`` has ``address, port, secret`` (a file), ``root, uid, gid`` (the directory and user for reading), ``clients`` (addresses), ``connections``, and
 ``files``, each with its path from the root, its size and its time in nanoseconds.
 
-A client never names a file: it asks for a range of one by its number. Both sides prove that they know the secret, which is never sent. Bytes go from the
-page cache to the network (sendfile); only the digest has to read them. rsync's daemon, the fastest tool that compares what it copies, reaches half the
-rate (bench/distribution.py), and can give on nothing of a file before all of it has come.
+A client never names a file: it requests a range by the file's number. Both sides prove that they know the secret, which is never sent. Bytes go from the
+page cache to the network (sendfile); only the digest reads them. rsync's daemon, the fastest tool that verifies its copies, reaches half the
+rate (bench/distribution.py), and cannot forward parts of an incomplete file.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ import threading
 import time
 import typing as t
 
-#: Bytes of a block: what is compared, fetched again and given on as one.
+#: Bytes of a block, the unit of comparing, fetching again and forwarding.
 BLOCK = 4 << 20
-#: Bytes that are read or received at a time: few calls, and little enough to be still in the CPU's cache for the digest.
+#: Bytes of one read or receive: few calls, and small enough for the CPU's cache until the digest is computed.
 STEP = 1 << 20
-#: Seconds without a byte after which a connection is given up.
+#: Seconds without a byte after which a connection is closed.
 SILENT_SECONDS = 60
-#: Connections beyond the streams of the clients: the comparison at the end, and those that a cut one leaves for a moment.
+#: Connections in addition to the clients' streams: for the comparison at the end, and for cut ones that are still open.
 MORE_CONNECTIONS = 4
-#: Seconds that a client has to prove that it knows the secret, and how many may be about to at once. Anybody can connect: of more the oldest is cut, since
-#: a client that knows it needs a moment.
+#: Seconds for a client's proof that it knows the secret, and the most connections without a proof. Any program can connect: the oldest is cut first, since
+#: a real client needs only a moment.
 PROOF_SECONDS, UNPROVEN = 5.0, 256
-#: Seconds that a request for a block that is not there yet waits, before the client is told to ask again.
+#: Seconds that a request waits for a block that has not arrived yet, before the client has to repeat it.
 PATIENCE = 1.0
 
-#: What a server says first: a nonce follows, or the client's address is not one that may fetch.
+#: The server's first message: a nonce follows, or the client's address may not fetch.
 HELLO, STRANGER = b"gb10 1\n", b"gb10 N\n"
 NONCE = 32
-#: What is asked for: bytes and their digest, the digest alone, whether the file is still the one that was listed, the end.
+#: Kinds of requests: bytes and their digest, only the digest, whether the file is unchanged, the end.
 GET, DIGEST, STATE, BYE = range(1, 5)
-#: A request: what, the number of the file, offset, length.
+#: A request: its kind, the number of the file, offset, length.
 REQUEST = struct.Struct(">BIQI")
-#: How an answer begins, and how that to GET ends.
+#: The status at the beginning of an answer, and at the end of one to GET.
 OK, WAIT, CHANGED, GONE, DENIED = range(5)
-#: Digests of 128 bits or more, by the number that travels. xxh128 is ten times faster, sha256 is always there. In place of them: too many are connected.
+#: Digests of 128 bits or more, by their numbers in the protocol. xxh128 is ten times faster, sha256 always exists. 0: too many connections.
 XXH128, SHA256, BUSY = 1, 2, 0
 
 
 class Lost(Exception):
-    """The other end is gone, or says nothing any more."""
+    """The other end closed the connection, or is silent."""
 
 
 class _Xxh128Value(ctypes.Structure):
@@ -72,7 +72,7 @@ class _Xxh128Value(ctypes.Structure):
 
 
 def _load_xxhash() -> ctypes.CDLL | None:
-    """Return libxxhash, which apt and rsync need, too; None where it is missing or older than this digest (0.8.0)."""
+    """Return libxxhash, which apt and rsync need, too; None if it is missing or older than this digest (0.8.0)."""
     try:
         library = ctypes.CDLL("libxxhash.so.0")
         library.XXH3_createState.restype = ctypes.c_void_p
@@ -89,17 +89,16 @@ _XXHASH = _load_xxhash()
 
 
 def digests() -> int:
-    """Return the digests that this node can compute, as a sum of their numbers."""
+    """Return the digests that this node can compute, as the sum of their numbers."""
     return SHA256 + (XXH128 if _XXHASH else 0)
 
 
 class Buffer:
-    """Memory for bytes on their way, with its address for libxxhash."""
+    """Memory for bytes in transit, with its address for libxxhash."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray(STEP)
-        self.view = memoryview(self._bytes)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes))
+        self.view = memoryview(bytearray(STEP))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.view))
 
 
 class Digest:
@@ -137,17 +136,17 @@ class Digest:
 
 
 def size_of(kind: int) -> int:
-    """Return the bytes of a digest."""
+    """Return the length of a digest in bytes."""
     return 16 if kind == XXH128 else 32
 
 
 def prove(secret: str, who: bytes, nonces: bytes) -> bytes:
-    """Return what only somebody who knows the secret can say to these nonces."""
+    """Return the proof that one end knows the secret, for these nonces."""
     return hmac.new(secret.encode(), who + nonces, hashlib.sha256).digest()
 
 
 def be_patient(connection: socket.socket, seconds: float = SILENT_SECONDS) -> None:
-    """Have the kernel give up a connection on which nothing moves; Python's own timeout would make every call two."""
+    """Set the kernel's timeout for a silent connection; Python's own would double every system call."""
     limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -161,7 +160,7 @@ def receive_into(connection: socket.socket, view: memoryview) -> None:
         try:
             length = connection.recv_into(view[filled:], 0, socket.MSG_WAITALL)
         except OSError as error:
-            raise Lost("nothing came for a while" if error.errno == errno.EAGAIN else str(error.strerror)) from error
+            raise Lost("nothing arrived for a while" if error.errno == errno.EAGAIN else str(error.strerror)) from error
         if not length:
             raise Lost("the other end closed the connection")
         filled += length
@@ -183,7 +182,7 @@ def send(connection: socket.socket, data: bytes) -> None:
 
 
 def digest_of(descriptor: int, offset: int, length: int, digest: Digest, buffer: Buffer) -> bytes:
-    """Return the digest of a range of a file; of a shorter file that of what is there. Raises OSError."""
+    """Return the digest of a range of a file, up to its end. Raises OSError."""
     digest.begin()
     end = offset + length
     while offset < end:
@@ -196,7 +195,7 @@ def digest_of(descriptor: int, offset: int, length: int, digest: Digest, buffer:
 
 
 class Tree:
-    """Files below a directory that were listed with size and time, all of them there."""
+    """The source of a server: existing files below a directory, listed with size and time."""
 
     def __init__(self, root: str, files: t.Sequence[t.Sequence[t.Any]]) -> None:
         self._root, self._files = root, files
@@ -206,43 +205,33 @@ class Tree:
         return os.open(os.path.join(self._root, self._files[number][0]), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wait(self, _number: int, _offset: int) -> bool:
-        """Return whether a block is there, after a while of waiting for it."""
+        """Return whether a block has arrived, after waiting for a while."""
         return True
 
     def is_same(self, number: int, descriptor: int) -> bool:
-        """Return whether a file still is the one that was listed."""
+        """Return whether a file is unchanged since it was listed."""
         status = os.fstat(descriptor)
         return (status.st_size, status.st_mtime_ns) == tuple(self._files[number][1:3])
 
 
-class Source(t.Protocol):
-    """What a server gives out: a :class:`Tree`, or what a node that copies has so far."""
-
-    def open(self, number: int) -> int: ...
-
-    def wait(self, number: int, offset: int) -> bool: ...
-
-    def is_same(self, number: int, descriptor: int) -> bool: ...
-
-
 class Server:
-    """Answers clients that know the secret, each connection in a thread of its own."""
+    """Answers clients that know the secret, each connection in its own thread."""
 
-    def __init__(self, listener: socket.socket, source: Source, secret: str, clients: t.Sequence[str], connections: int) -> None:
+    def __init__(self, listener: socket.socket, source: Tree, secret: str, clients: t.Sequence[str], connections: int) -> None:
         self._listener, self._source, self._secret = listener, source, secret
         self._clients, self._free = {str(ipaddress.ip_address(client)) for client in clients}, threading.Semaphore(connections)
         self._stop, self._wake = os.pipe()
         self._lock = threading.Lock()
-        #: Connections that proved that they know the secret, and until when (monotonic) each of the others may do so, the oldest first.
+        #: Connections that proved that they know the secret, and the deadlines (monotonic) of the others, the oldest first.
         self._open: set[socket.socket] = set()
         self._unproven: dict[socket.socket, float] = {}
-        #: Clients that said that they have all, and when each client was last heard of (monotonic).
+        #: Clients that reported that they have everything, and the time (monotonic) of each client's last request.
         self.done: set[str] = set()
         self.heard: dict[str, float] = {}
         self.all_done = threading.Event()
 
     def waiting(self) -> list[str]:
-        """Return the clients that did not say yet that they have all."""
+        """Return the clients that have not reported yet that they have everything."""
         return sorted(self._clients - self.done)
 
     def run(self) -> None:
@@ -270,7 +259,7 @@ class Server:
         threading.Thread(target=self._serve, args=(connection, address[0]), daemon=True).start()
 
     def _cut_unproven(self) -> None:
-        """Cut connections that proved nothing in time, and the oldest of too many."""
+        """Cut connections without a proof in time, and the oldest of too many."""
         with self._lock:
             for connection, until in list(self._unproven.items()):
                 if until > time.monotonic() and len(self._unproven) <= UNPROVEN:
@@ -279,7 +268,7 @@ class Server:
                 _cut(connection)
 
     def end(self) -> None:
-        """Stop to answer, and cut who is connected."""
+        """Stop answering, and cut all connections."""
         os.write(self._wake, b"x")
         with self._lock:
             for connection in [*self._open, *self._unproven]:
@@ -292,7 +281,7 @@ class Server:
                 be_patient(connection)
                 proof = self._proof_for(connection)
             with self._lock:
-                # One that was cut meanwhile is no connection any more.
+                # It may have been cut meanwhile.
                 if self._unproven.pop(connection, None) is None or proof is None:
                     return
                 self._open.add(connection)
@@ -309,13 +298,12 @@ class Server:
                     self._free.release()
 
     def _proof_for(self, connection: socket.socket) -> bytes | None:
-        """Return this end's own proof for a client that gave its own, None for anybody else. Raises :class:`Lost`."""
+        """Return this end's proof for a client with a valid one, None for any other. Raises :class:`Lost`."""
         nonce = secrets.token_bytes(NONCE)
         send(connection, HELLO + nonce)
         answer = receive(connection, NONCE + 32)
         nonces = nonce + answer[:NONCE]
-        is_client = hmac.compare_digest(answer[NONCE:], prove(self._secret, b"client", nonces))
-        return prove(self._secret, b"server", nonces) if is_client else None
+        return prove(self._secret, b"server", nonces) if hmac.compare_digest(answer[NONCE:], prove(self._secret, b"client", nonces)) else None
 
     def _talk(self, connection: socket.socket, client: str) -> None:
         buffer = Buffer()
@@ -360,7 +348,7 @@ class Server:
 
     @staticmethod
     def _send(connection: socket.socket, descriptor: int, offset: int, length: int, digest: Digest, buffer: Buffer) -> None:
-        """Send a range and its digest; a file that is too short is cut from the other end, which finds out."""
+        """Send a range and its digest. Raises :class:`Lost` for a file that is too short: the client notices the closed connection."""
         digest.begin()
         end = offset + length
         while offset < end:
@@ -378,7 +366,7 @@ class Server:
 
 
 def _cut(connection: socket.socket) -> None:
-    """Have whoever waits for a connection wait no more; its thread closes it."""
+    """End all waiting for a connection; its thread closes it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -388,11 +376,16 @@ def listen(address: str, port: int) -> socket.socket:
     return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=64)
 
 
-def main() -> None:
-    with open(sys.argv[1], encoding="utf-8") as handle:
+def read_order(path: str) -> tuple[dict[str, t.Any], str]:
+    """Return a program's order and its secret. Raises OSError."""
+    with open(path, encoding="utf-8") as handle:
         order = json.load(handle)
     with open(order["secret"], encoding="ascii") as handle:
-        secret = handle.read().strip()
+        return order, handle.read().strip()
+
+
+def main() -> None:
+    order, secret = read_order(sys.argv[1])
     listener = listen(order["address"], order["port"])
     os.chroot(order["root"])
     os.chdir("/")

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node that lacks a model fetches it from another one's server of blocks. This module util is PRIVATE to the collection.
+"""Fetches a model from another node's block server. This module util is PRIVATE to the collection.
 
-Whatever is written in the cache is written as its owner: who owns it could put a link in root's way.
+All files in the cache are written as its owner, who could create links in root's path.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import collections
 import concurrent.futures
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import threading
 import time
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._errors import FULL, ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, owners, untrusted
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import boot_id, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import blocks, copy_stage, copying, model_files
-from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Connection, Stopped, Trouble, Way
+from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client import Connection, Stopped, Trouble, Route
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import Entry
 
-#: Seconds between two looks at how far it is.
+#: Seconds between two progress reports.
 LOOK_SECONDS = 0.5
 #: Seconds that dropping the page cache may take.
 DROP_SECONDS = 600
@@ -38,41 +39,41 @@ MAX_FILES = 100_000
 # -- for the next node of a chain ------------------------------------------------------------------------------------
 
 
-class Given:
-    """What this node has of a list so far, for a server of :mod:`blocks`: what it had, and each block once it was compared.
+class Forward(blocks.Tree):
+    """The part of a listing that this node has so far, for a server of :mod:`blocks`: its own files, and each block after its comparison.
 
-    It answers in threads, as root: what this node had is read below the hub's directory as its owner opened it, over no link.
+    It answers in threads, as root: its own files are read below the hub's directory as its owner opened it, through no link.
     """
 
     def __init__(self, hub: str, listing: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        self._hub, self._numbers, self._stack = hub, copying.numbered(listing), contextlib.ExitStack()
-        self._top = ""
+        super().__init__(hub, [])
+        self._top, self._numbers, self._stack = "", copying.numbered(listing), contextlib.ExitStack()
         self._paths = {number: f"{model_files.repo_directory(repo)}/{path}" for (repo, path), number in self._numbers.items()}
         self._changed = threading.Condition()
-        #: Descriptors of files that are being fetched, and their blocks that are there; None until that is known.
+        #: Descriptors and arrived blocks of the files that are being fetched; None until they are known.
         self._fetched: dict[int, tuple[int, set[int]]] | None = None
 
     def begin(self, fetched: t.Sequence[copy_stage.Staged]) -> None:
-        """Say which files are being fetched; the others are there."""
-        files = [(one, entry) for one in fetched for entry in one.one.lack.files]
+        """Set the files that are being fetched; the others exist."""
         with self._changed:
-            self._top = self._stack.enter_context(owners.held(self._hub))
-            self._fetched = {self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path]) for one, entry in files}
+            self._top = self._stack.enter_context(owners.held(self._root))
+            self._fetched = {
+                self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path])
+                for one in fetched
+                for entry in one.one.lack.files
+            }
             self._changed.notify_all()
 
-    def tell(self) -> None:
-        """Say that a block has come."""
+    def arrived(self) -> None:
+        """Notify the clients of a new block."""
         with self._changed:
             self._changed.notify_all()
 
     def wait(self, number: int, offset: int) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self._has(number, offset), blocks.PATIENCE)
-
-    def _has(self, number: int, offset: int) -> bool:
-        if self._fetched is None:
-            return False
-        return number not in self._fetched or offset in self._fetched[number][1]
+            return self._changed.wait_for(
+                lambda: self._fetched is not None and (number not in self._fetched or offset in self._fetched[number][1]), blocks.PATIENCE
+            )
 
     def open(self, number: int) -> int:
         if number in (self._fetched or {}):
@@ -84,7 +85,7 @@ class Given:
             raise PermissionError(errno.EACCES, str(error)) from error
 
     def is_same(self, _number: int, _descriptor: int) -> bool:
-        """Each block that is given on was compared with the source's, and its source said then that the file is the one that was listed."""
+        """Each forwarded block was compared with the source's, and the source confirmed then that the file is the listed one."""
         return True
 
     def close(self) -> None:
@@ -97,10 +98,9 @@ class Given:
 
 
 @contextlib.contextmanager
-def giving_on(given: Given, address: str, port: int, secret: str, clients: t.Sequence[str], streams: int) -> t.Iterator[blocks.Server]:
-    """Be the source of the next nodes of a chain meanwhile. Raises OSError."""
-    listener = blocks.listen(address, port)
-    server = blocks.Server(listener, given, secret, clients, streams * len(clients) + blocks.MORE_CONNECTIONS)
+def forwarding(source: Forward, address: str, port: int, secret: str, clients: t.Sequence[str], streams: int) -> t.Iterator[blocks.Server]:
+    """Serve the next nodes of a chain during the block. Raises OSError."""
+    server = blocks.Server(blocks.listen(address, port), source, secret, clients, streams * len(clients) + blocks.MORE_CONNECTIONS)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -108,18 +108,18 @@ def giving_on(given: Given, address: str, port: int, secret: str, clients: t.Seq
     finally:
         server.end()
         thread.join(blocks.SILENT_SECONDS)
-        given.close()
+        source.close()
 
 
-def see_off(server: blocks.Server, until: float, note: t.Callable[[str], None]) -> None:
-    """Wait for the next nodes of the chain to have all, as long as they ask for more."""
+def wait_for_clients(server: blocks.Server, until: float, note: t.Callable[[str], None]) -> None:
+    """Wait until the next nodes of the chain have all blocks, as long as they request more."""
     began = time.monotonic()
     while not server.all_done.wait(LOOK_SECONDS) and time.monotonic() < until:
         waiting = server.waiting()
-        # One that failed says nothing any more, and its own result says why.
+        # A failed client is silent, and its own result has the reason.
         if all(time.monotonic() - max(began, server.heard.get(client, 0.0)) > blocks.SILENT_SECONDS for client in waiting):
             return
-        note(f"giving it on to {', '.join(waiting)}")
+        note(f"forwarding it to {', '.join(waiting)}")
 
 
 # -- fetching --------------------------------------------------------------------------------------------------------
@@ -128,33 +128,31 @@ def see_off(server: blocks.Server, until: float, note: t.Callable[[str], None]) 
 class Fetch:
     """Several connections that share the blocks to fetch."""
 
-    def __init__(self, files: t.Sequence[copy_stage.Staged], numbers: t.Mapping[tuple[str, str], int], way: Way, given: Given | None) -> None:
-        self._way, self._numbers, self._given = way, numbers, given
+    def __init__(self, files: t.Sequence[copy_stage.Staged], numbers: t.Mapping[tuple[str, str], int], route: Route, forward: Forward | None) -> None:
+        self._route, self._numbers, self._forward = route, numbers, forward
         self._parts = collections.deque((one, entry, offset) for one in files for entry, offset in one.parts())
         self._first = self._parts[0][:2] if self._parts else ()
         self._lock, self._stop, self.over = threading.Lock(), threading.Event(), threading.Event()
         self._connections: list[Connection] = []
-        self._running = 0
-        self.done = 0
-        #: Why it failed, and the repository and file where; the first one counts.
+        self._running = self.done = 0
+        #: The first failure, with its repository and file.
         self.failed: tuple[Trouble | OSError, str, str] | None = None
 
     def start(self, most: int, pool: concurrent.futures.Executor) -> list[concurrent.futures.Future[None]]:
-        """Start at most so many connections, and no more than there are cores for."""
-        # More than there are cores would only take turns.
+        """Start at most so many connections, and no more than there are cores, but two."""
         self._running = min(most, len(self._parts), max(2, os.cpu_count() or 1))
         if not self._running:
             self.over.set()
         return [pool.submit(self._work) for _number in range(self._running)]
 
     def _work(self) -> None:
-        # Named by what goes wrong before the first block; another connection may have taken that already.
+        # A failure before the first block names this file, which another connection may fetch.
         one, entry = self._first
         try:
-            connection = Connection(self._way, self._stop)
+            connection = Connection(self._route, self._stop)
             with self._lock:
                 self._connections.append(connection)
-                # From here on end() cuts it.
+                # From now on end() cuts the connection.
                 if self._stop.is_set():
                     raise Stopped
             connection.introduce()
@@ -181,8 +179,8 @@ class Fetch:
         with self._lock:
             one.note(entry, offset)
             self.done += where[3]
-        if self._given:
-            self._given.tell()
+        if self._forward:
+            self._forward.arrived()
 
     def _fail(self, error: Trouble | OSError, repo: str, path: str) -> None:
         with self._lock:
@@ -191,25 +189,25 @@ class Fetch:
         self.over.set()
 
     def end(self) -> None:
-        """Have all connections end."""
+        """End all connections."""
         self._stop.set()
         with self._lock:
             for connection in self._connections:
                 connection.cut()
 
     def close(self) -> None:
-        """Close the connections, once the threads have ended."""
+        """Close the connections after the threads have ended."""
         for connection in self._connections:
             connection.close()
 
 
 def fetch(
-    found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], way: Way, most: int, until: float, owner: owners.Owner,
-    note: t.Callable[[str], None], given: Given | None = None,
+    found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], route: Route, most: int, until: float, owner: owners.Owner,
+    note: t.Callable[[str], None], forward: Forward | None = None,
 ) -> None:
-    """Fetch what is not in the stage yet by at most ``most`` connections at once, until ``until`` (monotonic).
+    """Fetch the blocks that the stage lacks, with at most ``most`` connections, until ``until`` (monotonic).
 
-    Raises :class:`ClusterError` with the first cause, :class:`WaitTimeout`, OSError. What has arrived stays in the stage.
+    Raises :class:`ClusterError` with the first cause, :class:`WaitTimeout`, OSError. Blocks that arrived stay in the stage.
     """  # fmt: skip
     rate, began, boot = copy_job.Rate(), time.monotonic(), boot_id("/proc")
     with contextlib.ExitStack() as stack:
@@ -218,10 +216,10 @@ def fetch(
             for one in found:
                 files.append(copy_stage.Staged(one, boot))
                 stack.callback(files[-1].close)
-        if given:
-            given.begin(files)
+        if forward:
+            forward.begin(files)
         total = sum(one.lack.size for one in found)
-        fetching = Fetch(files, numbers, way, given)
+        fetching = Fetch(files, numbers, route, forward)
         begun = total - sum(min(blocks.BLOCK, entry.size - offset) for one in files for entry, offset in one.parts())
         pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(most))
         working = fetching.start(most, pool)
@@ -231,7 +229,7 @@ def fetch(
                 if time.monotonic() >= until:
                     raise WaitTimeout(
                         f"the copy did not end in time: {rate.text(time.monotonic() - began, begun + fetching.done, total)}",
-                        remedy="Run again: it goes on with what is there. Raise gb10_copy_timeout for a slow link (gb10.cluster.doctor --tags fabric)",
+                        remedy="Run again: it continues with the remaining blocks. Raise gb10_copy_timeout for a slow link (gb10.cluster.doctor --tags fabric)",
                         reason="slow",
                     )
         finally:
@@ -239,61 +237,58 @@ def fetch(
             concurrent.futures.wait(working, blocks.SILENT_SECONDS)
             fetching.close()
         if fetching.failed:
-            raise failure(*fetching.failed, way)
+            raise failure(*fetching.failed, route)
         for one in working:
             one.result()
-        compare(found, numbers, way)
+        compare(found, numbers, route)
         for one in files:
             one.finish()
 
 
-def failure(error: Trouble | OSError, repo: str, path: str, way: Way) -> ClusterError:
-    """Return what a trouble of a connection means, in words."""
-    reason = error.reason if isinstance(error, Trouble) else {errno.ENOSPC: "disk full", errno.EDQUOT: "disk full"}.get(error.errno or 0, "permission")
+def failure(error: Trouble | OSError, repo: str, path: str, route: Route) -> ClusterError:
+    """Return the error for a connection's failure."""
+    reason = error.reason if isinstance(error, Trouble) else "disk full" if error.errno in FULL else "permission"
     detail = error.detail if isinstance(error, Trouble) else str(error.strerror)
     what, remedy = copying.CAUSES[reason]
     of_file = f"{path}: " if reason in ("wrong digest", "source changed", "permission") else ""
     return ClusterError(
-        f"{repo} could not be copied from {way.address}: {what} ({of_file}{detail})",
+        f"{repo} could not be copied from {route.address}: {what} ({of_file}{detail})",
         remedy=remedy,
         reason="refused" if reason == "stranger" else reason,
         **({"files": [path]} if of_file else {}),
     )
 
 
-def compare(found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], way: Way) -> None:
-    """Raise :class:`ClusterError` when the source has changed a file since it listed it, and tell the source that this node is done."""
+def compare(found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], route: Route) -> None:
+    """Raise :class:`ClusterError` if the source changed a file since it listed it, else report to the source that this node has finished."""
     files = [(one.repo, entry.path) for one in found for entry in one.lack.files]
     try:
-        connection = Connection(way, threading.Event())
-        try:
+        with contextlib.closing(Connection(route, threading.Event())) as connection:
             connection.introduce()
             changed = [name for name in files if connection.has_changed(numbers[name])]
             if not changed:
                 connection.goodbye()
-        finally:
-            connection.close()
     except Trouble as error:
-        raise failure(error, *(files or [(found[0].repo, "")])[0], way) from error
+        raise failure(error, *(files or [(found[0].repo, "")])[0], route) from error
     if changed:
         raise ClusterError(
             f"{changed[0][0]} was changed on the source while it was copied: {copying.named([path for _repo, path in changed])}; "
-            "nothing of it has its own name here",
-            remedy="See what writes there (a download, a person), let it end, and run again.",
+            "nothing of it was moved into the cache",
+            remedy="Run again after the program that writes there (a download, a person) has ended.",
             reason="source changed",
             files=[path for _repo, path in changed],
         )
 
 
-# -- giving the names ------------------------------------------------------------------------------------------------
+# -- into the cache --------------------------------------------------------------------------------------------------
 
 
 def place(one: copy_stage.Repository) -> None:
-    """Give the files their own names, then the links and refs theirs; what appeared there meanwhile stays. Raises :class:`ClusterError`, OSError."""
+    """Move the files to their names, then make the links and refs; paths that appeared meanwhile stay. Raises :class:`ClusterError`, OSError."""
+    for entry in one.lack.entries:
+        os.makedirs(os.path.dirname(os.path.join(one.path, entry.path)), mode=0o755, exist_ok=True)
     for entry in one.lack.files:
-        path = os.path.join(one.path, entry.path)
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        staged = os.path.join(one.stage, entry.path)
+        path, staged = (os.path.join(top, entry.path) for top in (one.path, one.stage))
         if not os.path.lexists(staged) and os.path.lexists(path):
             # Another revision of the repository has it, too.
             _same_or_refuse(path, entry)
@@ -306,97 +301,72 @@ def place(one: copy_stage.Repository) -> None:
             _same_or_refuse(path, entry)
         os.unlink(staged)
     for entry in one.lack.links:
-        path = os.path.join(one.path, entry.path)
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with contextlib.suppress(FileExistsError):
-            os.symlink(os.path.relpath(entry.target, os.path.dirname(entry.path)), path)
+            os.symlink(os.path.relpath(entry.target, os.path.dirname(entry.path)), os.path.join(one.path, entry.path))
     for entry in one.lack.refs:
-        path = os.path.join(one.path, entry.path)
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        staged = os.path.join(one.stage, "ref")
-        os.makedirs(one.stage, mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(staged)
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, entry.mode)
-        with open(descriptor, "w", encoding="utf-8") as handle:
-            handle.write(entry.target)
         with contextlib.suppress(FileExistsError):
-            os.link(staged, path, follow_symlinks=False)
-        os.unlink(staged)
+            write_whole(os.path.join(one.path, entry.path), entry.target.encode(), entry.mode, replace=False)
     again = copying.lacking(one.entries, one.path)
     if again or again.other:
-        wrong = [*again.other, *(entry.path for entry in [*again.files, *again.links, *again.refs])]
+        wrong = [*again.other, *(entry.path for entry in again.entries)]
         raise ClusterError(
-            f"{one.repo} is not here as the source lists it: {copying.named(wrong)}",
-            remedy="Somebody else writes into this cache. Find out who, and run again.",
+            f"{one.repo} differs from the source's listing: {copying.named(wrong)}",
+            remedy="Find out which process writes into this cache, and run again.",
             reason="other content",
             files=wrong,
         )
 
 
 def _same_or_refuse(path: str, entry: Entry) -> None:
-    if not os.path.islink(path) and os.path.getsize(path) == entry.size:
-        return
-    raise refusal([path])
+    if os.path.islink(path) or os.path.getsize(path) != entry.size:
+        raise refusal([path])
 
 
 def refusal(paths: t.Sequence[str]) -> ClusterError:
-    """Return the error for files of the same name and other content; they are never replaced."""
+    """Return the error for files with the same name and other content, which are never replaced."""
     return ClusterError(
-        f"{len(paths)} file(s) here have the name of one that would be copied, and other content: {copying.named(paths)}; nothing was replaced",
-        remedy="If they are yours, move them away. If they are what is left of a copy, remove them. Then run the play with --tags model.",
+        f"{len(paths)} file(s) here have the name of a file to copy, and other content: {copying.named(paths)}; nothing was replaced",
+        remedy="Move your own files away, remove those that a copy left, and run the play with --tags model.",
         reason="other content",
         files=list(paths),
     )
 
 
 def clear(hub: str, found: t.Sequence[copy_stage.Repository]) -> None:
-    """Remove what is left of the stage. Raises OSError."""
-    stage = os.path.join(hub, copying.STAGE)
+    """Remove the stage of these repositories. Raises OSError."""
     for path in (one.stage for one in found):
         if os.path.isdir(path):
             shutil.rmtree(path)
-    # What another repository has there stays.
+    # Not empty while another repository has files there.
     with contextlib.suppress(OSError):
-        os.rmdir(stage)
+        os.rmdir(os.path.join(hub, copying.STAGE))
 
 
-def left(hub: str) -> dict[str, int]:
-    """Return the bytes that copies which did not end have left, by directory."""
-    sizes: dict[str, int] = {}
-    for entry in _staged(hub):
-        path = os.path.join(hub, copying.STAGE, entry.path.split("/")[0])
-        sizes[path] = sizes.get(path, 0) + copying.staged(entry.status.st_size, entry.status)
-    return sizes
+def left(hub: str) -> dict[str, tuple[int, float]]:
+    """Return the leftovers of unfinished copies by directory: bytes, and the last write in seconds since 1970. Raises OSError.
 
-
-def written(hub: str, path: str) -> float:
-    """Return when a directory of the stage was last written to, in seconds since 1970."""
-    top = os.path.relpath(path, os.path.join(hub, copying.STAGE))
-    return max((entry.status.st_mtime for entry in _staged(hub) if entry.path.split("/")[0] == top), default=0.0)
-
-
-def _staged(hub: str) -> list[untrusted.Entry]:
-    """Return all that lies in the stage; nothing when it is a link, which is followed by nobody. Raises OSError."""
-    try:
-        return list(untrusted.walk(hub, copying.STAGE))
-    except (FileNotFoundError, NotADirectoryError, untrusted.Tampered):
-        return []
+    Nothing for a stage that is a link, which is not followed.
+    """
+    found: dict[str, tuple[int, float]] = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, untrusted.Tampered):
+        for entry in untrusted.walk(hub, copying.STAGE):
+            path = os.path.join(hub, copying.STAGE, entry.path.split("/")[0])
+            size, written = found.get(path, (0, 0.0))
+            found[path] = (size + copying.staged(entry.status.st_size, entry.status), max(written, entry.status.st_mtime))
+    return found
 
 
 def drop_pages(paths: t.Sequence[str]) -> dict[str, int]:
-    """Take exactly these files out of the page cache, and return the bytes of them that were in it and are left there.
+    """Drop exactly these files from the page cache, and return their bytes in it before and after.
 
-    A cache full of freshly copied weights starves what loads them: reported by owners of Sparks. What a process has mapped stays.
+    A cache full of newly copied weights takes memory from the process that loads them: reported by owners of Sparks. Mapped pages stay.
     """
     def act(descriptor: int, seen: page_cache.Residency | None) -> None:
         page_cache.write_back(descriptor, seen)
         page_cache.give_back(descriptor, seen)
 
-    cached = {"cached_bytes": 0, "left_bytes": 0}
-    if paths:
-        doing = "dropping the copied files from the page cache"
-        before = page_cache.bounded(doing, lambda: page_cache.visit(paths, MAX_FILES, DROP_SECONDS, act), DROP_SECONDS + 10)
-        after = page_cache.bounded(doing, lambda: page_cache.visit(paths, MAX_FILES, DROP_SECONDS), DROP_SECONDS + 10)
-        cached = {"cached_bytes": before["cached"], "left_bytes": after["cached"]}
-    return cached
+    def visit(*acts: t.Callable[..., None]) -> int:
+        read = functools.partial(page_cache.visit, paths, MAX_FILES, DROP_SECONDS, *acts)
+        return page_cache.bounded("dropping the copied files from the page cache", read, DROP_SECONDS + 10)["cached"] if paths else 0
+
+    return {"cached_bytes": visit(act), "left_bytes": visit()}

@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What models lie on a node, file by file, and what the removal of one would free. This module util is PRIVATE to the collection.
+"""Lists the models on a node, file by file, and the bytes that the removal of one would free. This module util is PRIVATE to the collection.
 
-A hub cache keeps each file once, as a blob, and a revision is a directory of links to blobs; revisions share what did not change. Whoever owns the
-cache can put anything there: links are read and not followed, and what has a doubt is only partly known, so nobody removes it.
+A hub cache stores each file once, as a blob, and a revision is a directory of links to blobs; revisions share unchanged files. The owner of a cache
+can create any entry there: links are read and not followed, and a model with a doubt is only partly known, so it is never removed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-import re
 import stat
 import time
 import typing as t
@@ -23,32 +23,36 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.untrusted impo
 from ansible_collections.gb10.cluster.plugins.module_utils._model import hub_caches, model_files
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
-#: Ids of findings on what a person wants to be gone and may not go.
+#: Ids of findings on models that must not be removed.
 IDS = ("models.in_use", "models.unknown")
-#: What to do about a model that is only partly known.
-PARTLY_KNOWN = "Look at that path and put it right, or remove the model by hand."
+#: The remedy for a partly known model.
+PARTLY_KNOWN = "Repair that path, or remove the model by hand."
 
-COMMIT = re.compile(r"[0-9a-f]{40}\Z")
-_REPO = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?\Z")
-
-#: In place of a commit: the files of a repository that no revision has, such as those of downloads that did not end.
+#: In place of a commit: the files of a repository that belong to no revision, such as those of unfinished downloads.
 LEFTOVERS = "leftovers"
 
-#: Where a cache root has its repositories.
+#: Directories of repositories below a cache root.
 HUBS = ("", "hub")
-#: What the hub's client makes in a repository: one has a file for each that a revision is known not to have, one (since 2.0) a list of each revision.
+#: Directories that the hub's client makes in a repository: ``.no_exist`` has a file for each known absence, ``trees`` (since 2.0) a list per revision.
 FOLDERS = ("blobs", "snapshots", "refs", ".no_exist", "trees")
 UNFINISHED = ".incomplete"
-#: Seconds for which a download that wrote nothing may still run.
+#: Seconds without a write after which a download no longer counts as running.
 RUNNING = 900
-#: How many names a doubt or a list of broken links has.
+#: Most names in a doubt or a list of broken links.
 NAMED = 5
-#: Names that make a directory a model, beside weights.
+#: Files that make a directory a model, next to weights.
 _CONFIGS = (model_files.CONFIG, "model_index.json")
 
 
+#: An entry of a module's result, with the values of an unknown repository.
+ENTRY: dict[str, t.Any] = {
+    "kind": "hub", "repo": None, "revision": None, "refs": [], "complete": None, "missing": [], "broken": [], "files": 0, "bytes": 0, "frees": 0,
+    "written": 0.0, "path": "", "doubts": [],
+}  # fmt: skip
+
+
 class Request(t.NamedTuple):
-    """What a person wants to be gone: a repository, and a commit or :data:`LEFTOVERS`."""
+    """A request to remove a repository's revision, or its :data:`LEFTOVERS`."""
 
     repo: str
     revision: str
@@ -58,9 +62,9 @@ class Request(t.NamedTuple):
 
 
 def parse_request(text: str) -> Request:
-    """Return what a person asked for. Raises :class:`ClusterError` for anything but REPO@COMMIT and REPO@leftovers."""
+    """Return a person's request. Raises :class:`ClusterError` for anything but REPO@COMMIT and REPO@leftovers."""
     repo, _at, revision = text.strip().rpartition("@")
-    if not _REPO.match(repo) or not (revision == LEFTOVERS or COMMIT.match(revision)):
+    if not model_files.REPO.match(repo) or not (revision == LEFTOVERS or model_files.is_commit(revision)):
         raise ClusterError(
             f"'{text.strip()[:200]}' does not name a model",
             expected=f"REPO@REVISION, the revision as 40 hexadecimal digits or '{LEFTOVERS}'",
@@ -70,18 +74,18 @@ def parse_request(text: str) -> Request:
     return Request(repo, revision)
 
 
-def in_use(node: str, message: str, path: str, remedy: str = "End what uses it, or have another profile served, then ask again.") -> dict[str, t.Any]:
-    """Return the finding on what may not go because somebody uses or wants it."""
+def in_use(node: str, message: str, path: str, remedy: str = "Stop its user, or serve another profile, then ask again.") -> dict[str, t.Any]:
+    """Return the finding on a model that must stay because it is used or kept."""
     return finding("models.in_use", node, "block", message, remedy=remedy, source=path)
 
 
 def unknown(node: str, message: str, path: str, remedy: str = PARTLY_KNOWN) -> dict[str, t.Any]:
-    """Return the finding on what may not go because it is unknown who uses it, or what goes with it."""
+    """Return the finding on a model that must stay because its users or its files are unknown."""
     return finding("models.unknown", node, "unknown", message, remedy=remedy, source=path)
 
 
 class Limits:
-    """How many files and directories may be looked at, and for how long; there may be millions, on a disk that is slow."""
+    """Limits of a search in files and directories, and in seconds; there may be millions, on a slow disk."""
 
     def __init__(self, most: int, seconds: float, clock: t.Callable[[], float] = time.monotonic) -> None:
         self._most, self._seconds, self._clock = most, seconds, clock
@@ -92,13 +96,13 @@ class Limits:
         if self._left < 0 or self._clock() > self._until:
             reached = f"{self._most} files and directories" if self._left < 0 else f"{self._seconds:g} seconds"
             raise UnknownState(
-                f"the look ended after {reached}: what was not read by then is not listed",
-                remedy="Name fewer or narrower directories in gb10_model_directories, or see why the disk is slow.",
+                f"the search ended after {reached}: the rest is not listed",
+                remedy="Set fewer or narrower directories in gb10_model_directories, or find out why the disk is slow.",
                 reason="limit",
             )
 
     def counted(self, entries: t.Iterable[Entry]) -> t.Iterator[Entry]:
-        """Give ``entries`` on, as long as the limits allow."""
+        """Yield ``entries``, as long as the limits allow."""
         self.check()
         for entry in entries:
             self._left -= 1
@@ -107,7 +111,7 @@ class Limits:
 
 
 def printable(value: t.Any) -> t.Any:
-    """Return a result without characters that no terminal shows: names in a cache are what anybody wrote there."""
+    """Return a result without unprintable characters: names in a cache may have any."""
     if isinstance(value, str):
         return "".join(letter if letter.isprintable() else "?" for letter in value)
     if isinstance(value, list):
@@ -120,7 +124,7 @@ def printable(value: t.Any) -> t.Any:
 
 @dataclasses.dataclass
 class Revision:
-    """A revision: the blobs that its links lead to, the links whose blob is absent, and the bytes of files that are no links, with what they occupy."""
+    """A revision: the blobs of its links, the links with an absent blob, and the size and disk usage of files that are not links."""
 
     commit: str
     blobs: set[str] = dataclasses.field(default_factory=set)
@@ -133,7 +137,7 @@ class Revision:
 
 @dataclasses.dataclass
 class Repository:
-    """A repository of a hub cache. ``doubts`` are why it, or by commit one revision of it, is only partly known; ``refs`` names of refs by commit."""
+    """A repository of a hub cache. ``doubts`` are reasons why it, or by commit a revision, is only partly known; ``refs`` are names of refs by commit."""
 
     path: str
     repo: str
@@ -150,35 +154,34 @@ class Repository:
         return sum(status.st_size for status in self.blobs.values()) + sum(revision.own_bytes for revision in self.revisions.values())
 
     def leftovers(self) -> list[str]:
-        """Return the blobs that no revision leads to; those of downloads that did not end are among them."""
-        linked = set().union(*(revision.blobs for revision in self.revisions.values()))
-        return sorted(set(self.blobs) - linked)
+        """Return the blobs without a revision, including those of unfinished downloads."""
+        return sorted(set(self.blobs) - set().union(*(revision.blobs for revision in self.revisions.values())))
 
     def going(self, names: t.Collection[str]) -> list[str]:
-        """Return the blobs that go when these revisions (or :data:`LEFTOVERS`) do: what another revision leads to, too, stays."""
+        """Return the blobs to remove with these revisions (or :data:`LEFTOVERS`): those of another revision stay."""
         stay = set().union(*(revision.blobs for commit, revision in self.revisions.items() if commit not in names))
         asked = set().union(*(self.revisions[commit].blobs for commit in names if commit in self.revisions))
         return sorted((asked - stay) & set(self.blobs)) + (self.leftovers() if LEFTOVERS in names else [])
 
     def unfinished(self, now: float) -> list[str]:
-        """Return the downloads that did not end and were written to a short while ago: they may still run."""
+        """Return the unfinished downloads with a recent write, which may be running."""
         return sorted(name for name, status in self.blobs.items() if name.endswith(UNFINISHED) and now - status.st_mtime < RUNNING)
 
     def freed(self, names: t.Collection[str]) -> int:
-        """Return the bytes that come back when these go."""
-        own = sum(self.revisions[commit].own_disk for commit in names if commit in self.revisions)
-        return own + sum(self.blobs[name].st_blocks * 512 for name in self.going(names))
+        """Return the bytes that the removal of these frees."""
+        blobs = sum(self.blobs[name].st_blocks * 512 for name in self.going(names))
+        return blobs + sum(revision.own_disk for commit, revision in self.revisions.items() if commit in names)
 
 
 def blob_of(path: str, target: str, base: str) -> str | None:
-    """Return the blob that a link of a repository at ``base`` leads to by its own text, None when it leads elsewhere."""
-    whole = os.path.normpath(target if target.startswith("/") else os.path.join(base, os.path.dirname(path), target))
+    """Return the blob in the target of a link of a repository at ``base``, None for another target."""
+    whole = os.path.normpath(os.path.join(base, os.path.dirname(path), target))
     folder, name = os.path.split(whole)
     return name if folder == os.path.join(os.path.normpath(base), "blobs") else None
 
 
 def repository(path: str, entries: t.Iterable[Entry]) -> Repository:
-    """Return the repository of a hub cache that has these entries; its refs have to be read."""
+    """Return the repository of a hub cache with these entries, without its refs."""
     found = Repository(path, hub_caches.repo_name(os.path.basename(path)) or "")
     links = []
     for entry in entries:
@@ -187,7 +190,7 @@ def repository(path: str, entries: t.Iterable[Entry]) -> Repository:
             if len(parts) == 2 and stat.S_ISREG(mode):
                 found.blobs[parts[1]] = entry.status
             else:
-                found.doubt(f"{entry.path} is not a file of the hub's")
+                found.doubt(f"{entry.path} is not a file of the hub")
         elif parts[0] == "snapshots" and len(parts) > 1:
             if len(parts) == 2 and not stat.S_ISDIR(mode):
                 found.doubt(f"{entry.path} is not a directory")
@@ -203,7 +206,7 @@ def repository(path: str, entries: t.Iterable[Entry]) -> Repository:
             elif not stat.S_ISDIR(mode):
                 found.doubt(f"{entry.path} is neither a file nor a link", revision.commit)
         elif parts[0] in FOLDERS and not stat.S_ISDIR(mode) and not (len(parts) > 1 and stat.S_ISREG(mode)):
-            found.doubt(f"{entry.path} is not what the hub's client puts there")
+            found.doubt(f"{entry.path} was not made by the hub's client")
     for revision, entry in links:
         blob = blob_of(entry.path, entry.target, path)
         if blob is None:
@@ -217,7 +220,7 @@ def repository(path: str, entries: t.Iterable[Entry]) -> Repository:
 
 
 def read_repository(root: str, relative: str, limits: Limits) -> Repository:
-    """Read a repository of the cache at ``root``. Raises OSError and :class:`ClusterError` when it cannot be read as a whole."""
+    """Read a repository of the cache at ``root``. Raises OSError and :class:`ClusterError` if it cannot be read completely."""
     entries = list(limits.counted(untrusted.walk(root, relative)))
     found = repository(os.path.join(root, relative), entries)
     for entry in entries:
@@ -228,42 +231,38 @@ def read_repository(root: str, relative: str, limits: Limits) -> Repository:
 
 
 def repositories(root: str) -> list[str]:
-    """Return where the repositories of a cache lie, relative to its root, which may be the hub's own directory or the one that holds it.
+    """Return the directories of a cache's repositories, relative to its root, which may be the hub's own directory or the one that contains it.
 
-    Raises :class:`UnknownState` when the root may not be read, or has a link in the hub's place; one that is absent holds none.
+    Raises :class:`UnknownState` if the root may not be read, or has a link in the hub's place; an absent root has none.
     """
     found = []
     for base in HUBS:
         path = os.path.join(root, base).rstrip("/")
         if base and os.path.islink(path):
-            what = f"{path} is a link to {os.readlink(path)}, and is not followed"
-            raise UnknownState(what, remedy=f"Name the directory that it leads to: gb10_model_directories: [{os.path.realpath(path)}]", reason="link")
-        try:
-            with untrusted.directory(root, base) as handle:
-                found += [os.path.join(base, name) for name in sorted(os.listdir(handle)) if hub_caches.repo_name(name)]
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise model_files.unreadable(path, error) from error
+            remedy = f"Set gb10_model_directories: [{os.path.realpath(path)}]"
+            raise UnknownState(f"{path} is a link to {os.readlink(path)}, and is not followed", remedy=remedy, reason="link")
+        with model_files.reading(path), contextlib.suppress(FileNotFoundError), untrusted.directory(root, base) as handle:
+            found += [os.path.join(base, name) for name in sorted(os.listdir(handle)) if hub_caches.repo_name(name)]
     return found
 
 
 def is_cache(root: str) -> bool:
-    """Return whether a directory is a hub cache, as opposed to one with plain models. Raises :class:`UnknownState` when it may not be read."""
+    """Return whether a directory is a hub cache, and not one with plain models. Raises :class:`UnknownState` if it may not be read."""
     return os.path.isdir(os.path.join(root, "hub")) or bool(repositories(root))
 
 
 def entries_of(found: Repository, judge: t.Callable[[str], tuple[bool | None, list[str]]]) -> list[dict[str, t.Any]]:
-    """Return a repository's revisions and leftovers as a module's result lists them; ``judge`` says whether a revision is complete, and what is missing."""
+    """Return a repository's revisions and leftovers as entries of a module's result; ``judge`` returns whether a revision is complete, and missing files."""
     listed = []
-    common = {"kind": "hub", "repo": found.repo, "refs": [], "missing": [], "broken": []}
     for commit, revision in sorted(found.revisions.items()):
         doubts = [*found.doubts.get("", []), *found.doubts.get(commit, [])]
         too_long = [name for name in revision.blobs if name in found.blobs and found.blobs[name].st_size > model_files.JSON_LIMIT]
         path = os.path.join(found.path, "snapshots", commit)
-        # What it links to was seen to be regular files of this repository, so that these links may be followed.
+        # Its links may be followed, since they lead to regular files of this repository.
         complete, missing = (None, []) if doubts or _long_json(path, too_long) else judge(path)
-        entry = {
+        listed.append({
+            **ENTRY,
+            "repo": found.repo,
             "revision": commit,
             "refs": sorted(found.refs.get(commit, [])),
             "complete": complete,
@@ -275,11 +274,12 @@ def entries_of(found: Repository, judge: t.Callable[[str], tuple[bool | None, li
             "written": revision.written,
             "path": path,
             "doubts": doubts[:NAMED],
-        }
-        listed.append({**common, **entry})
+        })  # fmt: skip
     left = found.leftovers()
     if left or (found.doubts and not found.revisions):
-        entry = {
+        listed.append({
+            **ENTRY,
+            "repo": found.repo,
             "revision": LEFTOVERS,
             "complete": False,
             "missing": sorted(name for name in left if name.endswith(UNFINISHED)),
@@ -289,88 +289,67 @@ def entries_of(found: Repository, judge: t.Callable[[str], tuple[bool | None, li
             "written": max((found.blobs[name].st_mtime for name in left), default=0.0),
             "path": os.path.join(found.path, "blobs"),
             "doubts": found.doubts.get("", [])[:NAMED],
-        }
-        listed.append({**common, **entry})
+        })  # fmt: skip
     return listed
 
 
 def _long_json(path: str, blobs: t.Collection[str]) -> bool:
-    """Return whether a configuration or index of a revision is longer than one is."""
-    links = [os.path.join(path, name) for name in (model_files.CONFIG, model_files.INDEX)]
-    return any(os.path.islink(link) and os.path.basename(os.readlink(link)) in blobs for link in links)
+    """Return whether a configuration or index of a revision is too long."""
+    links = filter(os.path.islink, (os.path.join(path, name) for name in (model_files.CONFIG, model_files.INDEX)))
+    return any(os.path.basename(os.readlink(link)) in blobs for link in links)
 
 
 def unread(relative: str, root: str, why: str) -> dict[str, t.Any]:
     """Return the entry of a repository that could not be read."""
     path = os.path.join(root, relative)
-    return {
-        "kind": "hub",
-        "repo": hub_caches.repo_name(os.path.basename(path)),
-        "revision": None,
-        "refs": [],
-        "complete": None,
-        "missing": [],
-        "broken": [],
-        "files": 0,
-        "bytes": 0,
-        "frees": 0,
-        "written": 0.0,
-        "path": path,
-        "doubts": [why],
-    }
+    return {**ENTRY, "repo": hub_caches.repo_name(os.path.basename(path)), "path": path, "doubts": [why]}
 
 
 # -- plain directories -----------------------------------------------------------------------------------------------
 
 
 def plain_models(root: str, entries: t.Sequence[Entry], judge: t.Callable[[str], tuple[bool | None, list[str]]]) -> list[dict[str, t.Any]]:
-    """Return the models in a plain directory: each topmost directory with a configuration, and weights that lie outside of these, by directory."""
+    """Return the models in a plain directory: each topmost directory with a configuration, and by directory the weights outside of these."""
     visible = [entry for entry in entries if not any(part.startswith(".") for part in entry.path.split("/")) and not stat.S_ISDIR(entry.status.st_mode)]
     configured = {os.path.dirname(entry.path) for entry in visible if os.path.basename(entry.path) in _CONFIGS}
     tops = {top for top in configured if not any(_inside(top, other) for other in configured)}
-    loose = {os.path.dirname(entry.path) for entry in visible if entry.path.lower().endswith(hub_caches.OTHER_WEIGHTS)}
-    loose = {top for top in loose if top not in tops and not any(_inside(top, other) for other in tops)}
-    found = []
-    for top in sorted(tops | loose):
-        own = [one for one in entries if (_inside(one.path, top) if top in tops else os.path.dirname(one.path) == top) and not stat.S_ISDIR(one.status.st_mode)]
-        found.append(_plain_model(os.path.join(root, top).rstrip("/"), own, None if top in loose else judge))
-    return found
+    weights = {os.path.dirname(entry.path) for entry in visible if entry.path.lower().endswith(hub_caches.OTHER_WEIGHTS)}
+    loose = {top for top in weights if top not in tops and not any(_inside(top, other) for other in tops)}
+    files = [entry for entry in entries if not stat.S_ISDIR(entry.status.st_mode)]
+    own = {top: [entry for entry in files if (_inside(entry.path, top) if top in tops else os.path.dirname(entry.path) == top)] for top in tops | loose}
+    return [_plain_model(os.path.join(root, top).rstrip("/"), own[top], None if top in loose else judge) for top in sorted(own)]
 
 
 def named_model(path: str, entries: t.Sequence[Entry], judge: t.Callable[[str], tuple[bool | None, list[str]]]) -> dict[str, t.Any]:
-    """Return the entry of a directory that a profile names as its model, whatever lies in it."""
+    """Return the entry of a directory that a profile names as its model, with any content."""
     return _plain_model(path, [entry for entry in entries if not stat.S_ISDIR(entry.status.st_mode)], judge)
 
 
 def _plain_model(path: str, own: t.Sequence[Entry], judge: t.Callable[[str], tuple[bool | None, list[str]]] | None) -> dict[str, t.Any]:
-    """Return the entry of a plain directory with the files ``own``; without ``judge`` nobody knows whether it is complete."""
-    strange = [one.path for one in own if not stat.S_ISREG(one.status.st_mode)]
-    long = [one.path for one in own if one.path.endswith(".json") and one.status.st_size > model_files.JSON_LIMIT]
+    """Return the entry of a plain directory with the files ``own``; without ``judge`` it is unknown whether it is complete."""
+    strange = [entry.path for entry in own if not stat.S_ISREG(entry.status.st_mode)]
+    long = [entry.path for entry in own if entry.path.endswith(".json") and entry.status.st_size > model_files.JSON_LIMIT]
     doubts = [f"not plain files: {', '.join(strange[:NAMED])}"] if strange else []
     complete, missing = (None, []) if doubts or long or judge is None else judge(path)
-    sizes = {(one.status.st_dev, one.status.st_ino): one.status for one in own if stat.S_ISREG(one.status.st_mode)}
+    statuses = {(entry.status.st_dev, entry.status.st_ino): entry.status for entry in own if stat.S_ISREG(entry.status.st_mode)}
     return {
+        **ENTRY,
         "kind": "directory",
-        "repo": None,
-        "revision": None,
-        "refs": [],
         "complete": complete,
         "missing": missing,
-        "broken": [],
         "files": len(own),
-        "bytes": sum(status.st_size for status in sizes.values()),
-        "frees": 0,
-        "written": max((one.status.st_mtime for one in own), default=0.0),
+        "bytes": sum(status.st_size for status in statuses.values()),
+        "written": max((entry.status.st_mtime for entry in own), default=0.0),
         "path": path,
         "doubts": doubts,
     }
 
 
 def _inside(path: str, top: str) -> bool:
-    """Return whether a relative path lies below another one."""
+    """Return whether a relative path is below another one."""
     return path != top and (top == "" or path.startswith(f"{top}/"))
 
 
 def leads(path: str, model: str) -> bool:
-    """Return whether a directory that a profile names is a model's, lies in it or holds it; both are absolute and without links."""
+    """Return whether a profile's directory is a model's, is in it or contains it; both are absolute and without links."""
     return path == model or _inside(path, model) or _inside(model, path.rstrip("/"))

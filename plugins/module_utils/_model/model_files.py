@@ -2,27 +2,29 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a model on a node is complete, judged by names, sizes and headers. This module util is PRIVATE to the collection.
+"""Checks whether a model on a node is complete, by names, sizes and headers. This module util is PRIVATE to the collection.
 
-A model of 80 GB cannot be read at every run. But each safetensors file begins with a header that says how long the file must be, so a
-copy that was cut off is found in milliseconds.
+A model of 80 GB cannot be read at every run. But each safetensors file begins with a header that has the file's length, so an
+incomplete copy is found in milliseconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
+import pathlib
 import re
 import stat
 import struct
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._files import owners, untrusted
+from ansible_collections.gb10.cluster.plugins.module_utils._files import files, owners, untrusted
 
-#: Ids of what modules find with this that can stop or warn.
+#: Ids of findings that block or warn.
 IDS = (
     "model.absent",
     "model.dangling",
@@ -36,29 +38,32 @@ IDS = (
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-#: Bytes of a ref that are read; a commit has 40.
+#: Most bytes of a ref; a commit has 40.
 REF_LIMIT = 128
 CONFIG = "config.json"
 
 #: Any one of these makes a tokenizer; a name of two parts needs both.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json+merges.txt")
 
-#: What a repository is for: the model itself, what proposes tokens for it (a drafter, or an assistant by the words of its authors), its tokenizer,
-#: an adapter (LoRA), or single files.
+#: Purposes of a repository: the model itself, a drafter that proposes tokens for it (some authors call it an assistant), its tokenizer, an adapter
+#: (LoRA), or single files.
 PURPOSES = ("model", "drafter", "assistant", "tokenizer", "adapter", "files")
 
-#: The purposes that need weights, a config.json and a tokenizer. A drafter reads the tokens of its model.
+#: The purposes that need weights and a config.json, and those that need a tokenizer. A drafter uses its model's tokenizer.
 _NEED_WEIGHTS = ("model", "drafter", "assistant")
 _NEED_TOKENIZER = ("model", "tokenizer")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 _TOKENIZER = "tokenizer.json"
 
-#: What is fetched of a repository for a purpose when the profile names no files: a tokenizer's repository often holds a whole model, too.
+#: Files to download for a purpose if the profile names none: a tokenizer's repository often has a whole model, too.
 DEFAULT_FILES = {"tokenizer": ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "!*.safetensors.index.json")}
 
-_PATTERN = re.compile(r"[*?[]")
+#: Marks a name as a pattern.
+PATTERN = re.compile(r"[*?[]")
+#: What Python compiled from a model's own code, and a download's own notes: they are not part of the model.
+NOT_MODEL = ("__pycache__", ".cache")
 
-#: The option of modules that look at what an engine loads.
+#: The option ``repositories`` of modules: what an engine loads.
 REPOSITORIES: dict[str, t.Any] = {
     "type": "list",
     "elements": "dict",
@@ -72,25 +77,27 @@ REPOSITORIES: dict[str, t.Any] = {
     },
 }
 
-#: Facts of config.json that a plan or a proof needs, each with the names that it goes by. Models with several parts keep them under text_config.
+#: Facts of config.json that a plan or a proof needs, each with its possible names. Models with several parts have them under text_config.
 FACTS = {
     **{name: (name,) for name in ("architectures", "num_attention_heads", "num_key_value_heads", "max_position_embeddings")},
     **{name: (name,) for name in ("hidden_size", "num_hidden_layers")},
     "dtype": ("dtype", "torch_dtype"),
 }
 
-#: Most bytes of a configuration, an index, or the header of a file of weights: all lie where a user can put a file of any length. An index of 90,000
-#: tensors has some 9 MB.
+#: Most bytes of a configuration, an index, or the header of a file of weights: users can put files of any length there. An index of 90,000
+#: tensors has about 9 MB.
 JSON_LIMIT = 32 << 20
 
 LFS_POINTER = b"version https://git-lfs"
 
-_COMMIT = re.compile(r"^[0-9a-f]{40}$")
+#: A commit, and the name of a repository.
+COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+REPO = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?\Z")
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a model: ``id`` for programs, ``file`` relative to the model, ``message`` for people."""
+    """A problem of a model: ``id`` for programs, ``file`` relative to the model, ``message`` for people."""
 
     id: str
     file: str
@@ -99,7 +106,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a model lies, or should: ``path`` is None when the cache does not have this revision."""
+    """The directories of a model: ``path`` is None if the cache does not have this revision, ``repo_path`` if it does not have the repository."""
 
     path: str | None
     revision: str | None
@@ -107,7 +114,7 @@ class Place:
 
 
 def is_directory(repo: str) -> bool:
-    """Return whether what a profile calls a repository is a plain directory of the node, by its absolute path."""
+    """Return whether a profile's repository is an absolute path: a plain directory of the node."""
     return repo.startswith("/")
 
 
@@ -116,42 +123,69 @@ def repo_directory(repo: str) -> str:
     return "models--" + repo.replace("/", "--")
 
 
+def is_commit(text: str) -> bool:
+    """Return whether a revision is a commit and not a ref."""
+    return bool(COMMIT.match(text))
+
+
+def paths_below(root: str, without: t.Collection[str] = ("__pycache__",), directories: bool = False) -> t.Iterator[str]:
+    """Yield the paths of all files below a directory, and of its directories on request, without those of some names. Links are not followed."""
+    for directory, below, names in os.walk(root):
+        below[:] = [name for name in below if name not in without]
+        yield from (os.path.join(directory, name) for name in [*names, *(below if directories else [])])
+
+
+@contextlib.contextmanager
+def reading(path: str) -> t.Iterator[None]:
+    """Turn an OSError of the block into :class:`UnknownState`."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def names_in(path: str) -> list[str]:
+    """Return the names in a directory, sorted; none if it is absent. Raises :class:`UnknownState` if it may not be read."""
+    with reading(path):
+        return files.names(path)
+
+
+def status_of(path: str) -> os.stat_result | None:
+    """Return the status of a file, or of a link itself; None if it is absent. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return os.lstat(path)
+    return None
+
+
 def locate(hf_home: str, repo: str, revision: str | None) -> Place:
     """Find a revision of a repository in a hub cache. ``revision`` is a commit or a ref; without one it is ``main``."""
     base = os.path.join(hf_home, "hub", repo_directory(repo))
-    commit: str | None = revision
-    if not revision or not _COMMIT.match(revision):
-        commit = _read_commit(os.path.join(base, "refs", _safe(revision or "main")))
+    commit = revision if revision and is_commit(revision) else _read_commit(os.path.join(base, "refs", _safe(revision or "main")))
     snapshot = os.path.join(base, "snapshots", commit) if commit else None
-    present = snapshot is not None and os.path.isdir(snapshot)
-    return Place(path=snapshot if present else None, revision=commit, repo_path=base if os.path.isdir(base) else None)
+    return Place(snapshot if snapshot and os.path.isdir(snapshot) else None, commit, base if os.path.isdir(base) else None)
 
 
 def read_ref(path: str) -> str | None:
-    """Return the text of a ref, None when there is none. Raises :class:`UnknownState` for anything but a file.
+    """Return the text of a ref, None if it is absent. Raises :class:`UnknownState` for anything but a file.
 
-    Who can write the cache could make it a link, or what is above it, and have root read another file: see :func:`untrusted.regular`.
+    A user who can write to the cache could make the ref, or a directory above it, a link to another file: see :func:`untrusted.regular`.
     """
-    try:
+    with reading(path):
         if os.path.islink(path):
             raise _no_ref(path, f"is a link to {os.readlink(path)}")
-        descriptor = untrusted.regular(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if descriptor is None:
-        raise _no_ref(path, "is not a file")
-    try:
-        return os.read(descriptor, REF_LIMIT).decode("ascii", errors="replace").strip()
-    finally:
-        os.close(descriptor)
+        try:
+            content = untrusted.content(path, REF_LIMIT)
+        except FileNotFoundError:
+            return None
+    if content is None:
+        raise _no_ref(path, f"is not a file of at most {REF_LIMIT} bytes")
+    return content.decode("ascii", errors="replace").strip()
 
 
 def _read_commit(path: str) -> str | None:
     commit = read_ref(path)
-    if commit is not None and not _COMMIT.match(commit):
-        raise _no_ref(path, f"holds {len(commit)} characters that are no commit")
+    if commit is not None and not is_commit(commit):
+        raise _no_ref(path, f"has {len(commit)} characters that are not a commit")
     return commit
 
 
@@ -160,54 +194,56 @@ def _no_ref(path: str, what: str) -> UnknownState:
 
 
 def _safe(relative: str) -> str:
-    """Return a relative path unless it leads out of the directory it is meant for."""
+    """Return a relative path. Raises :class:`ClusterError` if it leads out of its directory."""
     if os.path.isabs(relative) or ".." in relative.split("/"):
         raise ClusterError(f"{relative!r} must be a path inside the model")
     return relative
 
 
 def unreadable(path: str, error: OSError) -> UnknownState:
-    """Return the error for a file that is there and cannot be read."""
+    """Return the error for an existing file that cannot be read."""
     return UnknownState(f"{path} cannot be read: {error.strerror}", remedy="Run the task with become: true.", reason="permission", raw=str(error))
 
 
+def read_noted(path: str, what: str, remedy: str, reason: str, is_valid: t.Callable[[dict[str, t.Any]], bool]) -> dict[str, t.Any] | None:
+    """Return the ``files`` of a JSON note, None if it is absent. Raises :class:`UnknownState` if it cannot be read, or has another content."""
+    with reading(path):
+        text = files.plain_content(path)
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        found = json.loads(text)["files"]
+        if is_valid(found):
+            return found
+    raise UnknownState(f"{path} is not {what}", remedy=remedy, reason=reason, raw=text[:2000].decode("utf-8", "replace"))
+
+
 def tensors_end(header: bytes) -> int:
-    """Return where the tensors of a safetensors file end, in bytes after its header. Raises ValueError when the header is none."""
+    """Return the end of a safetensors file's tensors, in bytes after its header. Raises ValueError for an invalid header."""
     try:
-        entries = json.loads(header)
-    except RecursionError as error:
-        raise ValueError("the header is nested too deep") from error
-    if not isinstance(entries, dict):
-        raise ValueError("the header is not a JSON object")
-    try:
-        return max((int(entry["data_offsets"][1]) for name, entry in entries.items() if name != "__metadata__"), default=0)
-    except (KeyError, IndexError, TypeError) as error:
-        raise ValueError("a tensor of the header has no offsets") from error
+        return max((int(entry["data_offsets"][1]) for name, entry in json.loads(header).items() if name != "__metadata__"), default=0)
+    except (AttributeError, KeyError, IndexError, TypeError, RecursionError) as error:
+        raise ValueError("it is not a JSON object with the offsets of each tensor") from error
 
 
 def safetensors_fault(path: str) -> str | None:
-    """Return what is wrong with a safetensors file, None when its size is what its header says.
-
-    Raises OSError when it cannot be read.
-    """
+    """Return the problem of a safetensors file, None if its size matches its header. Raises OSError if it cannot be read."""
     descriptor = untrusted.regular(path)
     if descriptor is None:
         return "is not a file"
     with open(descriptor, "rb") as stream:
         size = os.fstat(descriptor).st_size
-        if size == 0:
-            return "is empty"
         start = stream.read(8)
-        if LFS_POINTER.startswith(start) and len(start) == 8:
-            return "is a Git LFS pointer and not the file itself"
         if len(start) < 8:
-            return f"has {size} bytes and no header"
+            return f"has {size} bytes and no header" if size else "is empty"
+        if LFS_POINTER.startswith(start):
+            return "is a Git LFS pointer and not the file itself"
         (length,) = struct.unpack("<Q", start)
         if length > JSON_LIMIT:
             return f"is not a safetensors file (its header would have {length} bytes)"
         header = stream.read(length)
     if len(header) < length:
-        return f"is cut off inside its header, at {size} bytes"
+        return f"ends inside its header, at {size} bytes"
     try:
         needed = 8 + length + tensors_end(header)
     except ValueError as error:
@@ -216,7 +252,7 @@ def safetensors_fault(path: str) -> str | None:
 
 
 def file_problem(root: str, relative: str) -> Problem | None:
-    """Return what keeps a file of a model from being used, None when it is there and not empty."""
+    """Return the problem of a model's file that is absent or empty, None otherwise."""
     path = os.path.join(root, relative)
     try:
         if os.stat(path).st_size == 0:
@@ -231,27 +267,24 @@ def file_problem(root: str, relative: str) -> Problem | None:
 
 
 def read_json(root: str, relative: str) -> tuple[dict[str, t.Any], Problem | None]:
-    """Return (the JSON object in a file of a model, None), or (nothing, what is wrong with the file)."""
-    problem = file_problem(root, relative)
-    if problem:
+    """Return (the JSON object in a file of a model, None), or (an empty one, the file's problem)."""
+    if problem := file_problem(root, relative):
         return {}, problem
     path = os.path.join(root, relative)
-    try:
+    with reading(path):
         text = untrusted.content(path, JSON_LIMIT)
-        if text is None:
-            return {}, Problem("model.not_json", relative, f"{relative} is not a file, or has more than {JSON_LIMIT >> 20} MiB, as none has")
-        content = json.loads(text.decode("utf-8"))
+    try:
+        content = json.loads((text or b"null").decode("utf-8"))
     except (ValueError, RecursionError) as error:
         return {}, Problem("model.not_json", relative, f"{relative} cannot be parsed: {error}")
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if not isinstance(content, dict):
-        return {}, Problem("model.not_json", relative, f"{relative} holds no JSON object")
-    return content, None
+    if isinstance(content, dict):
+        return content, None
+    why = f"is not a file, or has more than {JSON_LIMIT >> 20} MiB" if text is None else "is not a JSON object"
+    return {}, Problem("model.not_json", relative, f"{relative} {why}")
 
 
 def weight_files(root: str) -> tuple[list[str], list[Problem]]:
-    """Return the files that hold the weights, by the index when there is one, and what is wrong with finding them."""
+    """Return the files of the weights, by the index if there is one, and the problems of the index."""
     if not os.path.lexists(os.path.join(root, INDEX)):
         return [SINGLE], []
     index, problem = read_json(root, INDEX)
@@ -263,125 +296,99 @@ def weight_files(root: str) -> tuple[list[str], list[Problem]]:
     return sorted({_safe(name) for name in weights.values()}), []
 
 
-def weight_problems(root: str, files: t.Sequence[str]) -> list[Problem]:
-    """Return what is wrong with the weight files: absent, empty, cut off."""
-    problems = []
-    for relative in files:
-        problem = file_problem(root, relative)
-        if problem is None:
-            path = os.path.join(root, relative)
-            try:
-                fault = safetensors_fault(path)
-            except OSError as error:
-                raise unreadable(path, error) from error
-            problem = Problem("model.size", relative, f"{relative} {fault}") if fault else None
-        if problem:
-            problems.append(problem)
-    return problems
+def weight_problem(root: str, relative: str) -> Problem | None:
+    """Return the problem of a weight file that is absent, empty or incomplete, None otherwise."""
+    if problem := file_problem(root, relative):
+        return problem
+    path = os.path.join(root, relative)
+    with reading(path):
+        fault = safetensors_fault(path)
+    return Problem("model.size", relative, f"{relative} {fault}") if fault else None
 
 
 def tokenizer_problem(root: str) -> Problem | None:
-    """Return None when the model has a tokenizer in one of the known shapes."""
+    """Return None if the model has one of the known tokenizers."""
     if any(all(file_problem(root, part) is None for part in name.split("+")) for name in TOKENIZERS):
         return None
     return Problem("model.missing", _TOKENIZER, f"there is no tokenizer (none of {', '.join(TOKENIZERS)})")
 
 
 def incomplete_blobs(repo_path: str | None) -> list[str]:
-    """Return the names of downloads in a hub cache that did not finish, or still run."""
-    if repo_path is None:
-        return []
-    try:
-        return sorted(name for name in os.listdir(os.path.join(repo_path, "blobs")) if name.endswith(".incomplete"))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise unreadable(os.path.join(repo_path, "blobs"), error) from error
+    """Return the names of downloads in a hub cache that did not finish, or are running."""
+    return [name for name in names_in(os.path.join(repo_path, "blobs")) if name.endswith(".incomplete")] if repo_path else []
 
 
 def unfinished_bytes(repo_path: str | None, names: t.Iterable[str]) -> int:
-    """Return what downloads that did not end have stored so far; one that ended meanwhile counts as nothing."""
-    sizes = []
-    for name in names:
-        try:
-            sizes.append(os.stat(os.path.join(repo_path or "", "blobs", name), follow_symlinks=False).st_size)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise unreadable(os.path.join(repo_path or "", "blobs", name), error) from error
-    return sum(sizes)
+    """Return the bytes so far of unfinished downloads; one that finished meanwhile counts as 0."""
+    blobs = os.path.join(repo_path or "", "blobs")
+    with reading(blobs):
+        return sum(status.st_size for status in (status_of(os.path.join(blobs, name)) for name in names) if status)
 
 
 def size_bytes(root: str) -> int:
-    """Return the bytes of all files of a model, each file once however many links lead to it.
+    """Return the bytes of all files of a model, counting a file with several links once.
 
-    What Python compiled from a model's own code does not count: it lies only where an engine has run.
+    Files that Python compiled from a model's own code do not count: they exist only where an engine has run.
     """
     sizes = {}
-    for directory, directories, names in os.walk(root):
-        directories[:] = [name for name in directories if name != "__pycache__"]
-        for name in names:
-            path = os.path.join(directory, name)
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue  # dangling: a separate problem
+    for path in paths_below(root):
+        # A dangling link is a separate problem.
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
             sizes[status.st_dev, status.st_ino] = status.st_size
     return sum(sizes.values())
 
 
 def facts(config: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the :data:`FACTS` of a config.json, None for what it does not say."""
+    """Return the :data:`FACTS` of a config.json, None for missing ones."""
     inner = config.get("text_config")
     sources = [config, inner] if isinstance(inner, dict) else [config]
     return {fact: next((source[name] for source in sources for name in names if source.get(name) is not None), None) for fact, names in FACTS.items()}
 
 
 def matters(purpose: str, relative: str) -> bool:
-    """Return whether a file that every model needs is needed of a repository with this purpose, too."""
+    """Return whether a repository with this purpose needs a file that every model needs."""
     return purpose in (_NEED_TOKENIZER if relative == _TOKENIZER else _NEED_WEIGHTS)
 
 
 def examine(root: str, side_files: t.Sequence[str], purpose: str = "model") -> tuple[list[Problem], list[str], dict[str, t.Any]]:
-    """Return (problems, weight files, facts) of what a directory holds for a purpose; no problems means complete."""
+    """Return (problems, weight files, facts) of a directory for a purpose; without problems it is complete."""
     found: list[Problem | None] = []
     shards: list[str] = []
     config: dict[str, t.Any] = {}
     if purpose in _NEED_WEIGHTS:
         config, problem = read_json(root, CONFIG)
         shards, problems = weight_files(root)
-        found += [problem, *problems, *weight_problems(root, shards)]
+        found += [problem, *problems, *(weight_problem(root, name) for name in shards)]
     if purpose in _NEED_TOKENIZER:
         found.append(tokenizer_problem(root))
     if purpose == "adapter":
         shards = list(_ADAPTER[1:])
-        found += [read_json(root, _ADAPTER[0])[1], *weight_problems(root, shards)]
+        found += [read_json(root, _ADAPTER[0])[1], weight_problem(root, shards[0])]
     found += [file_problem(root, _safe(name)) for name in side_files]
     return [entry for entry in found if entry], shards, facts(config)
 
 
 def named_files(files: t.Iterable[str]) -> list[str]:
-    """Return those of a repository's files that are names; the others are patterns, and ``!`` begins one of files that are left out."""
-    return [name for name in files if not name.startswith("!") and not _PATTERN.search(name)]
+    """Return those of a repository's files that are names; the others are patterns, and a pattern with ``!`` excludes files."""
+    return [name for name in files if not name.startswith("!") and not PATTERN.search(name)]
 
 
 def private_path(hf_home: str, root: str) -> str | None:
-    """Return the first path of a model that root in a container cannot read, None when it can read all.
+    """Return the first path of a model that root in a container cannot read, None if it can read all.
 
-    Root without the capability DAC_OVERRIDE reads what is its own or what everybody may read.
+    Without the capability DAC_OVERRIDE root can read only its own files and those that all users may read.
     """
     hub = os.path.join(hf_home, "hub")
-    # Of a plain directory a container has what lies in it, whoever may pass what is above it.
-    above = [os.path.dirname(root)] if root.startswith(f"{hub}/") else []
-    while above and above[-1] not in (hub, "/"):
-        above.append(os.path.dirname(above[-1]))
-    inside = [os.path.join(directory, name) for directory, directories, names in os.walk(root) for name in [*directories, *names]]
+    # A container mounts a plain directory itself, so only the hub's directories above a model matter.
+    above = [path for path in map(str, pathlib.PurePath(root).parents) if path == hub or path.startswith(f"{hub}/")]
     blobs = os.path.join(os.path.dirname(os.path.dirname(root)), "blobs")
-    for path in [*reversed(above), *([blobs] if above and os.path.isdir(blobs) else []), root, *sorted(inside)]:
+    inside = sorted(paths_below(root, (), directories=True))
+    for path in [*reversed(above), *([blobs] if above and os.path.isdir(blobs) else []), root, *inside]:
         try:
             status = os.stat(path)
         except OSError:
-            continue  # a problem of its own
+            continue  # a separate problem
         bits = 0o5 if stat.S_ISDIR(status.st_mode) else 0o4
         shift = 6 if status.st_uid == 0 else 3 if status.st_gid == 0 else 0
         if status.st_mode >> shift & bits != bits:
@@ -390,40 +397,28 @@ def private_path(hf_home: str, root: str) -> str | None:
 
 
 def listing(root: str, contents: t.Mapping[str, t.Mapping[str, t.Any]] | None = None) -> str:
-    """Return what tells two copies of a plain directory apart: a digest of the names and sizes of its files, and of the digests in ``contents``, if any.
-
-    What Python compiled from a model's own code, and what a download notes about itself (``.cache``), lies only where it happened.
-    """
-    found = []
-    for directory, directories, names in os.walk(root):
-        directories[:] = [name for name in directories if name not in ("__pycache__", ".cache")]
-        for name in names:
-            path = os.path.join(directory, name)
-            size = os.stat(path).st_size if os.path.exists(path) else -1
-            relative = os.path.relpath(path, root)
-            found.append([relative, size, *([contents[relative]["digest"]] if contents and relative in contents else [])])
-    return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()
+    """Return a digest that is equal for equal copies of a plain directory: of its files' names and sizes, and of their digests in ``contents``, if any."""
+    sizes = {os.path.relpath(path, root): os.stat(path).st_size if os.path.exists(path) else -1 for path in paths_below(root, NOT_MODEL)}
+    rows = [[name, size, *([contents[name]["digest"]] if contents and name in contents else [])] for name, size in sizes.items()]
+    return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
 
 
 def outside_links(root: str) -> list[Problem]:
-    """Return the links of a plain directory that lead out of it: its container has the directory alone."""
+    """Return the links that lead out of a plain directory: its container mounts only that directory."""
     base = os.path.realpath(root)
-    problems = []
-    for directory, directories, names in os.walk(root):
-        for name in [*directories, *names]:
-            path = os.path.join(directory, name)
-            target = os.path.realpath(path)
-            if os.path.islink(path) and target != base and not target.startswith(f"{base}/"):
-                relative = os.path.relpath(path, root)
-                problems.append(Problem("model.dangling", relative, f"{relative} leads to {target}, out of the directory, and a container has that alone"))
-    return problems
+    links = {os.path.relpath(path, root): os.path.realpath(path) for path in paths_below(root, (), directories=True) if os.path.islink(path)}
+    return [
+        Problem("model.dangling", name, f"{name} leads to {target}, out of the directory, and a container mounts only the directory")
+        for name, target in links.items()
+        if target != base and not target.startswith(f"{base}/")
+    ]
 
 
-# -- whose files a download makes ------------------------------------------------------------------------------------
+# -- the user of a download ------------------------------------------------------------------------------------------
 
 
 class Writer(t.NamedTuple):
-    """The user that a download's container runs as. ``because`` is a directory of another user that makes it root's; empty when it is the cache's own."""
+    """The user of a download's container. ``because`` is a directory of another user that requires root; empty for the cache's owner."""
 
     uid: int
     gid: int
@@ -431,18 +426,18 @@ class Writer(t.NamedTuple):
 
 
 def writer(hf_home: str, repo: str) -> Writer:
-    """Return who should download a model into a cache: the owner of the cache, or of the nearest directory above it that is there.
+    """Return the user for a model's download into a cache: the owner of the cache, or of the nearest existing directory above it.
 
-    Containers that people run as root leave root's directories in a user's cache. Where the owner could not go on because of one, it is root, in a
-    container that has the cache alone. Raises as :func:`owners.owner_of` does.
+    Other containers that run as root leave root's directories in a user's cache. If the owner could not write because of one, the user is root, in a
+    container that mounts only the cache. Raises as :func:`owners.owner_of` does.
     """
     owner = owners.owner_of(hf_home)
     hub = os.path.join(hf_home, "hub")
     of_repo = os.path.join(hub, repo_directory(repo))
-    ours = [os.path.join(of_repo, name) for name in ("blobs", "refs", "snapshots")]
+    below = [os.path.join(of_repo, name) for name in ("blobs", "refs", "snapshots")]
     real = {os.path.dirname(hub)}
-    for path in (hub, os.path.join(hub, ".locks"), os.path.join(hub, ".locks", repo_directory(repo)), of_repo, *ours, os.path.join(hf_home, "xet")):
-        # What lies behind a link says nothing: in the container that leads elsewhere.
+    for path in (hub, os.path.join(hub, ".locks"), os.path.join(hub, ".locks", repo_directory(repo)), of_repo, *below, os.path.join(hf_home, "xet")):
+        # The target of a link does not count: in the container it is another one.
         status = os.lstat(path) if os.path.dirname(path) in real and os.path.lexists(path) else None
         if status and stat.S_ISDIR(status.st_mode):
             real.add(path)

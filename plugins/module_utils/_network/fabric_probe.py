@@ -6,7 +6,7 @@
 
 One node listens, the other measures and decides what is done. The listener binds only to its fabric addresses, to ports that the kernel
 chooses, and serves only a peer that knows the token: it sends a random challenge on every connection and expects its HMAC. It serves one
-measuring node and ends by itself. Every wait on either side ends at a deadline.
+measuring node and then exits. Every wait on either side ends at a deadline.
 
 The first half decides from what was read, the second moves bytes.
 """
@@ -36,7 +36,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
 
 class Listener:
-    """What the listening node does: checks the token, and does its half of each transfer that it is asked for."""
+    """The listening node's part: checks the token, and does its half of each requested transfer."""
 
     def __init__(self, links: t.Sequence[dict[str, t.Any]], token: str, program: str, wait: float, seconds: float) -> None:
         self._links, self._token, self._program, self._seconds = links, token, program, seconds
@@ -178,7 +178,7 @@ def detach(listener: Listener, seconds: int) -> None:
 
 
 class Prober:
-    """What the measuring node does with one peer. What the other node or the network does wrong does not raise: it is recorded in ``errors``."""
+    """The measuring node's part, with one peer. Faults of the other node or the network do not raise: they are recorded in ``errors``."""
 
     def __init__(self, links: t.Sequence[dict[str, t.Any]], token: str, *, method: str, streams: int, seconds: float, program: str, ping: str) -> None:
         self._links, self._token, self._streams, self._program, self._ping = links, token, streams, program, ping

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One transfer over the links: what is run and measured, and the messages between two nodes about it. This module util is PRIVATE to the collection."""
+"""One transfer over the links: its commands and measurements, and the messages between two nodes about it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

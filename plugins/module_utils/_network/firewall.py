@@ -97,11 +97,8 @@ def _network(value: t.Any) -> str | None:
 
 def parse_ufw(conf: str, defaults: str) -> bool:
     """Return whether ufw is on and refuses by default, from the texts of ``ufw.conf`` and ``default/ufw``."""
-    settings = {}
-    for line in (*conf.splitlines(), *defaults.splitlines()):
-        name, separator, value = line.partition("=")
-        if separator and not line.lstrip().startswith("#"):
-            settings[name.strip()] = value.strip().strip("\"'").lower()
+    parts = (line.partition("=") for line in (*conf.splitlines(), *defaults.splitlines()) if not line.lstrip().startswith("#"))
+    settings = {name.strip(): value.strip().strip("\"'").lower() for name, equals, value in parts if equals}
     return settings.get("ENABLED") == "yes" and settings.get("DEFAULT_INPUT_POLICY", "drop") in ("drop", "reject")
 
 

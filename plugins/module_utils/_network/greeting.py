@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The greeting of an sshd: a node that gives it can be logged in to. This module util is PRIVATE to the collection."""
+"""The greeting of an sshd, which shows that a node accepts logins. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
 import socket
 import time
 
-#: What every server of the protocol says first (RFC 4253, 4.2); other lines may come before.
+#: The first words of every server of the protocol (RFC 4253, 4.2); other lines may come before.
 GREETING = b"SSH-"
 #: Bytes that are read of all that.
 SHOWN = 4096

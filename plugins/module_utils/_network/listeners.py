@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who listens on a node's TCP ports, read from ``/proc``. This module util is PRIVATE to the collection."""
+"""The listeners on a node's TCP ports, read from ``/proc``. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _text(path: str) -> str:
 
 
 def socket_inodes(links: t.Iterable[str]) -> set[int]:
-    """Return the inodes of the sockets among what a process has open."""
+    """Return the inodes of the sockets among a process's open files."""
     return {int(match[1]) for match in map(_SOCKET.fullmatch, links) if match}
 
 
@@ -144,7 +144,7 @@ def command_line(pid: int, root: str = "/proc") -> str:
 def started_at(pid: int, root: str = "/proc") -> str:
     """Return when a process started, in UTC as ``2026-11-21T01:52:59Z``, empty when it is gone."""
     boot = re.search(r"^btime (\d+)$", _text(os.path.join(root, "stat")), re.MULTILINE)
-    # The program's name stands in parentheses and may hold any character: count fields after the last one.
+    # The program's name is in parentheses and may contain any character: count fields after the last one.
     fields = _text(os.path.join(root, str(pid), "stat")).rpartition(")")[2].split()
     if not boot or len(fields) < 20:
         return ""

@@ -54,14 +54,8 @@ def parse_ifconf(raw: bytes) -> list[tuple[str, str]]:
     """Return (name, IPv4 address) for every entry of a SIOCGIFCONF answer; the name may be a label such as ``eth0:1``."""
     if len(raw) % _IFREQ_SIZE:
         raise UnknownState("the kernel's list of addresses has a length that cannot be read", raw=raw.hex())
-    entries = []
-    for start in range(0, len(raw), _IFREQ_SIZE):
-        entry = raw[start:start + _IFREQ_SIZE]
-        name = entry[:_NAME_SIZE].split(b"\0", 1)[0].decode()
-        (family,) = struct.unpack_from("=H", entry, _NAME_SIZE)
-        if family == socket.AF_INET:
-            entries.append((name, socket.inet_ntoa(entry[_NAME_SIZE + 4:_NAME_SIZE + 8])))
-    return entries
+    rows = [struct.unpack_from(f"={_NAME_SIZE}sH2x4s", raw, start) for start in range(0, len(raw), _IFREQ_SIZE)]
+    return [(name.split(b"\0", 1)[0].decode(), socket.inet_ntoa(address)) for name, family, address in rows if family == socket.AF_INET]
 
 
 def ipv4_addresses() -> list[dict[str, t.Any]]:
@@ -126,7 +120,7 @@ def ipv6_addresses(proc_root: str = "/proc") -> list[dict[str, t.Any]]:
 
 
 def link(name: str, sysfs_root: str = "/sys") -> dict[str, t.Any]:
-    """Return what sysfs says about one interface; figures are None where the kernel gives none (``carrier`` while it is down).
+    """Return the sysfs facts about one interface; figures are None where the kernel has none (``carrier`` while it is down).
 
     ``mtu`` is in bytes, ``speed`` in Mbit/s.
     """

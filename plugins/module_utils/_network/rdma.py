@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import net_d
 
 DRIVER = "mlx5_core"
 
-#: What to do where no card, no carrier or no RDMA device is: one text for all who miss it. A cable that came in while a Spark ran was reported to carry 13
+#: The remedy for a missing card, carrier or RDMA device. A cable that came in while a Spark ran was reported to carry 13
 #: Gb/s until both were rebooted with it in.
 CABLE_IN = (
     "put the cable in, into the same cage of every node, and reboot all of them with it in (a card without a cable is off the PCI bus: lspci -d 15b3:); "
@@ -36,9 +36,9 @@ _NAME = re.compile(r"^en(?P<domain>P\d+)?(?P<rest>p\d+s\d+(?:f(?P<function>\d+))
 _GID = re.compile(r"^[0-9a-f]{4}(?::[0-9a-f]{4}){7}$")
 _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
-#: A setting, in milliseconds, that stands among the counters.
+#: A setting, in milliseconds, that is listed among the counters.
 _NO_COUNTERS = {"lifespan"}
-#: What an Ethernet port says of counters that only InfiniBand has.
+#: The text of an Ethernet port for counters that only InfiniBand has.
 _NO_COUNTER = "N/A (no PMA)"
 
 

@@ -53,9 +53,9 @@ def all_rdma_sent(sysfs_root: str) -> int | None:
 
 
 def sample(sysfs_root: str = "/sys", proc_root: str = "/proc") -> dict[str, t.Any]:
-    """Return what this node has sent until now: ``{at, devices, interfaces}``.
+    """Return the bytes that this node has sent so far: ``{at, devices, interfaces}``.
 
-    ``at`` is in seconds of the clock that nobody can set. ``devices`` are the RDMA devices by name, each with its ``netdevs`` and ``sent`` (None when
+    ``at`` is in seconds of the monotonic clock. ``devices`` are the RDMA devices by name, each with its ``netdevs`` and ``sent`` (None when
     it does not count), ``interfaces`` those of the network by name, each with its ``addresses`` and ``sent``. Raises OSError or :class:`UnknownState`.
     """
     with open(os.path.join(proc_root, "net", "dev"), encoding="ascii", errors="replace") as stream:

@@ -32,14 +32,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.container impor
 from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import Changes, Params
 from ansible_collections.gb10.cluster.plugins.module_utils._node.obstacles import StaleHead
 
-#: What check mode returns as the session of a container that would be started: unlike any real one.
+#: The session in check mode of a container that would be started: unlike any real one.
 SESSION_TO_COME = "not-started-yet"
 
 #: The same text on every node: Ansible shows it once.
 WAITS = "The containers were created before they could have {0}: that waits for gb10_allow_restart, since it restarts the engine."
 
-#: Said of a container that has this collection's labels from its image, as docker commit of one of ours makes it.
-NOT_OURS = "Container {} has the labels of this cluster from its image alone: it is not ours, and left alone."
+#: The warning about a container that has this collection's labels from its image, as docker commit of a node container makes it.
+NOT_OURS = "Container {} has the labels of this cluster from its image alone: it is foreign and left alone."
 
 #: The file with the functions of each executor.
 BY_EXECUTOR = {ray.EXECUTOR: ray, native.EXECUTOR: native}
@@ -49,7 +49,7 @@ class Work(t.NamedTuple):
     """Live work in a container.
 
     ``how`` says what was seen of the engine or its ranks, empty without one; ``run_id`` is the engine's, empty for ranks of one that runs
-    elsewhere. ``others`` is what somebody else started in the container. ``whole``: nothing says that the engine lacks a rank.
+    elsewhere. ``others`` is what was started in the container by other means. ``whole``: no sign that the engine lacks a rank.
     """
 
     how: str
@@ -65,14 +65,14 @@ class Work(t.NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return it in words, for a message."""
+        """Return it as text for a message."""
         return "; ".join([*([f"{self.how}, {self.requests.text}"] if self.how else []), *(f"{other}, not of this cluster's engine" for other in self.others)])
 
 
 NO_WORK = Work("", "", Requests(None, "no engine lives"), False, [])
 
 
-# -- what is there ------------------------------------------------------------------------------------------------------
+# -- the current state --------------------------------------------------------------------------------------------------
 
 
 def find_own(docker: Docker, cluster: str, role: str) -> ExistingContainer | None:
@@ -87,19 +87,18 @@ def find_own(docker: Docker, cluster: str, role: str) -> ExistingContainer | Non
 def wanted_image_id(docker: Docker, params: Params, current: ExistingContainer | None) -> str:
     """Return the id that the image's reference has now; that of the container when the reference is gone, empty without one."""
     image = docker.image(params["image"])
-    if image:
-        return image["Id"]
-    return current.fields.get("image_id", "") if current and current.fields.get("image") == params["image"] else ""
+    kept = current.fields.get("image_id", "") if current and current.fields.get("image") == params["image"] else ""
+    return image["Id"] if image else kept
 
 
 def live_work(docker: Docker, current: ExistingContainer | None, params: Params) -> Work:
-    """Return the live work in our container: the engine that the launcher noted, or any process that looks like a rank."""
+    """Return the live work in the node's container: the engine that the launcher recorded, or any process that looks like a rank."""
     if current is None or not current.holds_processes:
         return NO_WORK
     places = {**params, **current.fields}
     paths = engine_state.EnginePaths.of(places["state_dir"], places["log_dir"], params["cluster_name"])
     engine = engine_state.engine_state(paths, lenient=True)
-    # Whatever the container's notes say: what the launcher may have started, it stops.
+    # Whatever the container's records are: the launcher stops an engine that it may have started.
     ordered = os.path.exists(os.path.join(paths.launch, ORDER))
     seen = at_work.among(docker.top(current.id), engine["pid"])
     if not engine["live"] and not seen.parts:
@@ -111,12 +110,12 @@ def live_work(docker: Docker, current: ExistingContainer | None, params: Params)
     return Work(f"run {engine['run_id']}", engine["run_id"], requests, True, seen.others, not lacking)
 
 
-#: What becomes of a container, by the wanted state, for a message.
+#: The participle of an action on a container, by the wanted state, for a message.
 DONE_TO = {"started": "recreated", "stopped": "stopped", "absent": "removed"}
 
 
 def guard(params: Params, node: str, current: ExistingContainer | None, changed: Changes, work: Work, engine_is_gone: bool) -> None:
-    """Raise :class:`ClusterError` when live work would be lost that nobody said may be. ``engine_is_gone``: the ranks seen are leftovers."""
+    """Raise :class:`ClusterError` when live work would be lost without consent. ``engine_is_gone``: the ranks seen are leftovers."""
     if current is None or not work.live:
         return
     what = f"container {current.name} on {node} would be {DONE_TO[params['state']]}"
@@ -130,7 +129,7 @@ def guard(params: Params, node: str, current: ExistingContainer | None, changed:
             node=node,
             container=current.name,
         )
-    # Ranks that no run was noted for belong to the cluster's engine.
+    # Ranks without a recorded run belong to the cluster's engine.
     unready = work.run_id in params["unready_runs"] if work.run_id else bool(params["unready_runs"])
     whole = work.whole and not (engine_is_gone or params["lacks_rank"])
     interruption.check(interruption.Situation(bool(work.how), whole, unready, work.requests), params["interrupt_requests"], f"{what} ({work.how})")
@@ -147,9 +146,7 @@ class Actor(removal.Remover):
 
     def __init__(self, docker: Docker, params: Params, wanted: WantedContainer | None, work: Work) -> None:
         super().__init__(docker, os.path.join(params["log_dir"], params["cluster_name"]), params["docker_timeout"], params["wait_sleep"])
-        self.params = params
-        self.wanted = wanted
-        self.work = work
+        self.params, self.wanted, self.work = params, wanted, work
         self.paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
 
     def create(self, wanted: WantedContainer, devices: t.Collection[str]) -> str:
@@ -189,7 +186,7 @@ class Actor(removal.Remover):
                 )
 
     def carry_out(self, steps: list[Action], current: ExistingContainer | None, stale: list[StaleHead]) -> None:
-        """Do what the plan says; stale containers go first. Nothing is stopped or removed before the devices of a container to come are there."""
+        """Carry out the plan, stale containers first. Nothing is stopped or removed before the devices of a new container are there."""
         devices: list[str] = []
         if self.wanted and any(step.verb == "create" for step in steps):
             devices = gpu_access.await_cdi_devices(self.docker, self.wanted.fields["gpus"], current is not None and current.by_cdi)

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node's container: what is wanted, what is there, and the way from one to the other. This module util is PRIVATE to the collection.
+"""One node's container: the wanted one, the current one, and the steps from one to the other. This module util is PRIVATE to the collection.
 
 A wanted container knows two things: its ``fields``, which are what a user sees and sets, and what its executor derives from them (command,
 environment). Only fields are compared, so that a new version of the collection, which may derive other things from the same fields, never
-restarts a container by itself.
+restarts a container.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if t.TYPE_CHECKING:
 #: The container's own log is kept bounded: three files of at most 50 MB.
 LOG_CONFIG = {"type": "json-file", "config": {"max-size": "50m", "max-file": "3"}}
 
-#: Where programs keep what they compile and the model's own code: on the node, since the hub cache can only be read and a container is
+#: The directories of compiled code and of the model's own code: on the node, since the hub cache can only be read and a container is
 #: recreated. The user's own variables win.
 CACHES = confinement.cache_variables(CACHE_TARGET)
 
@@ -69,7 +69,7 @@ KEPT_LOGS = 5
 
 @dataclasses.dataclass(frozen=True)
 class WantedContainer:
-    """A wanted container. ``environment`` is what its executor needs; the user's own, a field, wins over it."""
+    """A wanted container. ``environment`` is that of its executor; the user's own, a field, wins over it."""
 
     cluster: str
     executor: str
@@ -125,7 +125,7 @@ class ExistingContainer:
     by_cdi: bool = False
 
     def uptime(self) -> float:
-        """Return the seconds that its first process has been there, by a clock that nobody can set; 0 when there is none."""
+        """Return the age of its first process in seconds, by a clock that cannot be set; 0 without one."""
         first = read_stat(self.pid) if self.pid else None
         return max(0.0, boot_seconds() - first.start_ticks / os.sysconf("SC_CLK_TCK")) if first else 0.0
 
@@ -150,7 +150,7 @@ class Action(t.NamedTuple):
 
 
 def difference_text(changed: Changes) -> str:
-    """Return the differing fields with what they were and what they are to be, in one line for a message."""
+    """Return the differing fields with their old and new values, in one line for a message."""
     return ", ".join(f"{name} {_short(before)} -> {_short(after)}" for name, (before, after) in sorted(changed.items()))
 
 
@@ -163,7 +163,7 @@ def _short(value: t.Any) -> str:
 
 
 def created_with(labels: dict[str, str]) -> Fields | None:
-    """Return the fields that a container was created with, None when its labels do not say."""
+    """Return the fields that a container was created with, None when its labels do not have them."""
     try:
         fields = json.loads(labels.get(LABEL_FIELDS, ""))
     except ValueError:
@@ -204,7 +204,7 @@ def changes(current: ExistingContainer, wanted: WantedContainer, protect: bool =
 
 
 def waiting_protections(current: ExistingContainer, wanted: WantedContainer) -> list[str]:
-    """Return what each protection gives that the container lacks since it did not exist when it was created."""
+    """Return the effect of each protection that the container lacks since it did not exist when it was created."""
     return [field.protection.what for field in missing_protections(current.fields, wanted.fields) if field.protection]
 
 
@@ -215,7 +215,7 @@ def replacement_reason(current: ExistingContainer, changed: t.Collection[str]) -
         (current.status == "created", "container of this collection was created but never started"),
         (current.status == "exited", f"container of this collection had exited with code {current.exit_code}{memory}"),
         (not current.running, f"container of this collection was {current.status}"),
-        (not current.readable, "container of this collection has labels that do not say how it was created"),
+        (not current.readable, "container of this collection has labels without its fields"),
         (changed, f"changed: {', '.join(sorted(changed))}"),
     )
     return next((reason for applies, reason in reasons if applies), "")
@@ -262,7 +262,7 @@ def creation_payload(
     itself, since its log is wanted then.
     """
     argv = [*wrapper, *wanted.command]
-    # The memory of an engine that crashes would fill the disk, and holds its secrets.
+    # The memory of an engine that crashes would fill the disk, and contains its secrets.
     no_core = [] if "core" in wanted.fields["ulimits"] else [{"Name": "core", "Soft": 0, "Hard": 0}]
     own = {
         "name": wanted.name,
@@ -279,7 +279,7 @@ def creation_payload(
             bind(wanted.paths.launch, LAUNCH_TARGET, True),
             bind(wanted.paths.run, RUN_TARGET, False),
             bind(cache, CACHE_TARGET, False),
-            # The logs that the host keeps lie beside it, out of the container's reach.
+            # The logs that the host keeps are next to it, out of the container's reach.
             bind(wanted.paths.engine_log, f"{LOG_TARGET}/{ENGINE_LOGS}", False),
         ],
     }
@@ -303,9 +303,9 @@ def last_log(docker: Docker, wanted: WantedContainer) -> str:
     return docker.logs(inspected["Id"]) if inspected else ""
 
 
-# -- what went wrong -------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------------
 
-#: What Docker's engine says when a container cannot be made or started: pattern, our message, remedy.
+#: Docker's errors when a container cannot be created or started: pattern, the message, remedy.
 _REFUSALS: list[tuple[str, str, str]] = [
     *gpu_access.FAILURES,
     (
@@ -315,17 +315,17 @@ _REFUSALS: list[tuple[str, str, str]] = [
     ),
     (
         r"error gathering device information",
-        "a device that the container is to get is not there",
+        "a device of the container is missing",
         "See gb10_container_devices.",
     ),
     (
         r"bind source path does not exist",
-        "a directory or file that is to be mounted into the container is not there",
-        "Create it, or take it out of mounts and secret_files.",
+        "a directory or file to mount into the container is missing",
+        "Create it, or remove it from mounts and secret_files.",
     ),
     (
         r"container name .* is already in use",
-        "a container that is not ours has the name that ours is to get",
+        "a foreign container has the name of this node's container",
         "Rename or remove that container, or choose another gb10_cluster_name.",
     ),
 ]
@@ -337,19 +337,18 @@ def refusal(doing: str, image: str, error: ClusterError) -> ClusterError:
     program = missing_program(detail)
     if program:
         return no_program(program, image, detail)
-    for pattern, message, remedy in _REFUSALS:
-        if re.search(pattern, detail, re.IGNORECASE):
-            return ClusterError(f"{doing}: {message}", remedy=remedy, reason="refused by Docker", detail=detail)
-    return ClusterError(str(error), remedy=error.remedy, reason="refused by Docker", detail=detail)
+    known = ((f"{doing}: {message}", remedy) for pattern, message, remedy in _REFUSALS if re.search(pattern, detail, re.IGNORECASE))
+    message, remedy = next(known, (str(error), error.remedy))
+    return ClusterError(message, remedy=remedy, reason="refused by Docker", detail=detail)
 
 
 def under_removal(error: ClusterError) -> bool:
-    """Return whether Docker refused to remove a container since somebody else's removal of it goes on."""
+    """Return whether Docker refused to remove a container because another removal of it is in progress."""
     return bool(re.search(r"removal of container .* is already in progress", str(error.details.get("detail") or error)))
 
 
 def missing_program(text: str) -> str:
-    """Return the program that the text of Docker or of its init program says is not in the image, empty when there is none."""
+    """Return the program that is missing in the image by the text of Docker or of its init program, empty without one."""
     match = re.search(r'exec: "([^"]+)": (?:executable file not found|stat .*no such file)', text)
     match = match or re.search(r"exec (\S+) failed: No such file or directory", text)
     return match[1] if match else ""
@@ -359,12 +358,12 @@ def no_program(program: str, image: str, detail: str) -> ClusterError:
     """Return the error for an image that lacks the program its container is to run."""
     if program == "ray":
         return ClusterError(
-            f"image {image} holds no `ray` program (NVIDIA's vLLM images have had none since the engine dropped it)",
+            f"image {image} has no `ray` program (NVIDIA's vLLM images have had none since the engine dropped it)",
             remedy="Build the image's Ray layer: give the profile image.layers: [ray], then run the play with --tags image.",
             reason="program missing",
             detail=detail,
         )
-    return ClusterError(f"image {image} holds no program {program}", remedy="Choose an image that has it.", reason="program missing", detail=detail)
+    return ClusterError(f"image {image} has no program {program}", remedy="Choose an image that has it.", reason="program missing", detail=detail)
 
 
 #: Lines at the end of a container's log that have one known cause: pattern, remedy.

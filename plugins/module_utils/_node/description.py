@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What results say of a node's container, the same whoever looked at it. This module util is PRIVATE to the collection."""
+"""The keys of a result that describe a node's container, the same for every module. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._node import container, ray
 
-#: What is said without a container.
+#: The keys without a container.
 NOTHING: dict[str, t.Any] = {
     "exists": False,
     "running": False,
@@ -29,7 +29,7 @@ NOTHING: dict[str, t.Any] = {
 
 
 def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the keys of a result for a container, with nothing of Ray: nobody asked it yet."""
+    """Return the keys of a result for a container, without Ray's: it was not asked yet."""
     current = container.existing(inspected)
     executor = current.fields.get("executor", ray.EXECUTOR)
     return {

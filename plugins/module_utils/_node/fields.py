@@ -17,14 +17,14 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.env_text import env_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: What may spread an engine's ranks over the nodes: Ray, or the engine's own executor.
+#: The executors that may spread an engine's ranks over the nodes: Ray, or the engine's own executor.
 EXECUTORS = ("ray", "native")
 
 #: Version of the fields, the first part of every digest. Fields of several changes are added in one step, under the next version: a
 #: container is recreated at most once then, by consent.
 DIGEST_VERSION = 2
 
-#: Where a container's secrets lie inside it.
+#: The directory of the secrets inside a container.
 SECRETS_TARGET = "/run/secrets/gb10"
 
 #: Where the hub cache appears inside a container.
@@ -57,7 +57,7 @@ def checked_gpus(gpus: t.Any) -> t.Any:
 
 
 def is_confined(capability: str) -> bool:
-    """Return whether root of a container that has this capability, too, is no root of the node."""
+    """Return whether root of a container with this capability is not root of the node."""
     return capability.upper().removeprefix("CAP_") not in UNCONFINED
 
 
@@ -86,7 +86,7 @@ def bind(source: str, target: str, read_only: bool) -> dict[str, t.Any]:
 
 
 class Protection(t.NamedTuple):
-    """What a field protects. Its absence alone recreates no container unasked, and a warning says so.
+    """The protection by a field. Its absence alone recreates no container without consent, and a warning shows it.
 
     ``what`` is its name in that warning; ``instead`` returns the fields that a container had in its place before it existed.
     """
@@ -140,7 +140,7 @@ FIELDS = (
         absent=[],
         payload=lambda devices: {"devices": [device if ":" in device else f"{device}:{device}:rwm" for device in devices]},
     ),
-    # How they are asked for depends on the node's engine, and is no part of the field.
+    # The form of the request depends on the node's Docker, and is not part of the field.
     Field("gpus", {"type": "raw", "default": "all"}, counts=True, absent="none", convert=checked_gpus),
     Field(
         "capabilities",
@@ -190,7 +190,7 @@ FIELDS = (
         absent=None,
         payload=lambda hf_home: {"mounts": [bind(f"{hf_home}/hub", f"{HF_HOME_TARGET}/hub", True)]} if hf_home else {},
         protection=Protection(
-            "a hub cache that it can only read, without the tokens beside it",
+            "a hub cache that it can only read, without the tokens next to it",
             lambda hf_home: {"mounts": [{"source": hf_home, "target": HF_HOME_TARGET, "read_only": False}]},
         ),
     ),
@@ -221,7 +221,7 @@ FIELDS = (
 )
 
 
-# -- what follows from it -----------------------------------------------------------------------------------------------
+# -- derived from the table ---------------------------------------------------------------------------------------------
 
 
 def of(executor: str) -> list[Field]:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's container for an engine that spreads its ranks by itself. This module util is PRIVATE to the collection.
+"""A node's container for an engine that spreads its own ranks. This module util is PRIVATE to the collection.
 
-The container's first program is the launcher, which only holds it open: the engine comes and goes in it as it does beside Ray. The
+The container's first program is the launcher, which only keeps it open: the engine starts and ends in it as it does next to Ray. The
 functions have the names of those in ``ray.py``; :func:`apply.apply` uses those of the executor.
 """
 
@@ -36,7 +36,7 @@ def wanted(params: Params, image_id: str, _current: ExistingContainer | None) ->
 def to_remove_first(
     docker: Docker, params: Params, node: str, _wanted: WantedContainer, current: ExistingContainer | None, _check_mode: bool
 ) -> list[obstacles.StaleHead]:
-    """Raise :class:`ClusterError` when somebody holds a port that the engine will need. No container has to go first."""
+    """Raise :class:`ClusterError` when another program uses a port that the engine needs. No container has to be removed first."""
     taken = obstacles.foreign_on(docker, params["ports"], current)
     if taken:
         raise obstacles.ports_taken("the engine", node, taken, "gb10_master_port")
@@ -49,7 +49,7 @@ def engine_is_gone(_changed: Changes) -> bool:
 
 
 def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
-    """Wait until the launcher holds the container open.
+    """Wait until the launcher keeps the container open.
 
     Raises :class:`ClusterError` as soon as the container ends, :class:`WaitTimeout` when the time is over.
     """
@@ -57,7 +57,7 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
         if HOLDS in docker.logs(container.running(docker, node, wanted).id):
             return {}
     raise WaitTimeout(
-        f"the launcher in container {wanted.name} on {node} said nothing within {params['wait_timeout']} s",
+        f"the launcher in container {wanted.name} on {node} did not report ready within {params['wait_timeout']} s",
         remedy=f"Read the container's log: docker logs {wanted.name}. A slow node needs a longer wait_timeout.",
         reason="not ready in time",
         node=node,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What keeps a node's container from being created: files, devices, names, ports of somebody else. This module util is PRIVATE to the collection."""
+"""What prevents a node's container from being created: files, devices, names, and ports in use. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
 
-#: What the kernel calls the character devices that lead to a disk, and the numbers of those that lead to the memory: mem, kmem, port.
+#: The kernel's names of the character devices that lead to a disk, and the numbers of those that lead to the memory: mem, kmem, port.
 DISKS = ("bsg", "nvme", "nvme-generic", "scsi_generic")
 MEMORY = ((1, 1), (1, 2), (1, 4))
 
 
 class StaleHead(t.NamedTuple):
-    """A container with a Ray head of another run or of somebody else, which has to go before ours can be created."""
+    """A container with a Ray head of another run, which must be removed before the node's container can be created."""
 
     id: str
     name: str
@@ -76,33 +76,33 @@ def check_secret_file(name: str, path: str) -> None:
 
 
 def check_hub(hf_home: str | None) -> None:
-    """Raise :class:`ClusterError` where another user than root chooses by a link what a container gets as its hub cache: Docker follows each."""
+    """Raise :class:`ClusterError` where another user than root chooses by a link which directory a container gets as its hub cache: Docker follows each."""
     hub = pathlib.PurePath(hf_home or "/", "hub")
     for path in (hub, *hub.parents) if hf_home else ():
         status = os.lstat(path) if os.path.lexists(path) else None
         if status and stat.S_ISLNK(status.st_mode) and (path == hub or status.st_uid != 0):
             raise ClusterError(
                 f"{path} is a link to {os.readlink(path)}: a container would be given whatever it leads to in place of the hub cache",
-                remedy=f"Have a directory there (rm {path}, then move the cache or mount it there: mount --bind), "
+                remedy=f"Replace the link by a directory (rm {path}, then move the cache or mount it there: mount --bind), "
                 f"or name the directory without links in gb10_hf_home: {os.path.dirname(os.path.realpath(hub))}",
                 reason="hub cache",
             )
 
 
 def hub_identity(hf_home: str) -> list[int]:
-    """Return what tells the hub cache from any directory that is put in its place: its device and inode. Raises as :func:`check_hub` does."""
+    """Return what distinguishes the hub cache from any directory that replaces it: its device and inode. Raises as :func:`check_hub` does."""
     check_hub(hf_home)
     hub = os.path.join(hf_home, "hub")
     try:
         status = os.lstat(hub)
     except OSError as error:
-        raise ClusterError(f"{hub} cannot be used: {error.strerror}", remedy="Have the model there, or correct gb10_hf_home.", reason="hub cache") from error
+        raise ClusterError(f"{hub} cannot be used: {error.strerror}", remedy="Download the model, or correct gb10_hf_home.", reason="hub cache") from error
     return [status.st_dev, status.st_ino]
 
 
 @contextlib.contextmanager
 def hub_held(hf_home: str | None) -> t.Iterator[t.Callable[[int], bool]]:
-    """Hold the hub cache as it is now, and give what says whether the container of a process has got another directory in its place.
+    """Keep the hub cache open, and yield a function that returns whether the container of a process got another directory in its place.
 
     Docker finds it by its name, which its owner may have given to another one since :func:`check_hub`. Raises as that does, and OSError.
     """
@@ -143,7 +143,7 @@ def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
             with contextlib.suppress(OSError):
                 if what := _danger(one.stat(), sysfs_root):
                     raise ClusterError(
-                        f"{one} is {what} of this node: root of a container that has it reads and writes whatever lies there",
+                        f"{one} is {what} of this node: root of a container that has it reads and writes all of it",
                         remedy="Leave it out of gb10_container_devices.",
                         reason=f"device is {what}",
                         device=device,
@@ -158,7 +158,7 @@ def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
 
 
 def container_by_name(docker: Docker, name: str) -> dict[str, t.Any] | None:
-    """Return what Docker knows about the container of this name, None when there is none."""
+    """Return Docker's description of the container of this name, None without one."""
     try:
         return docker.inspect(name)
     except NotFound:
@@ -177,20 +177,20 @@ def check_name(docker: Docker, cluster: str, role: str) -> None:
     holder = container_by_name(docker, name)
     if holder and not is_ours(holder, cluster, role):
         raise ClusterError(
-            f"a container that is not ours has the name of ours: {container_text(holder)}",
+            f"a foreign container has the name of this node's container: {container_text(holder)}",
             remedy=f"Rename it (docker rename {name} OTHER) or choose another gb10_cluster_name.",
             reason="name taken",
         )
 
 
 def container_text(inspected: dict[str, t.Any]) -> str:
-    """Return a container in words, with its times to the second, for a message."""
+    """Return a container as text for a message, with its times to the second."""
     created, started = inspected["Created"][:19], inspected["State"]["StartedAt"][:19]
     return f"container {inspected['Name'].lstrip('/')} (image {inspected['Config']['Image']}, created {created}Z, started {started}Z)"
 
 
 def check_node(docker: Docker, params: Params, node: str, check_mode: bool) -> None:
-    """Check what every new container needs, with Ray or without. In check mode the image may still be to come."""
+    """Check the requirements of every new container, with Ray or without. In check mode the image may be missing."""
     image = params["image"]
     if not check_mode and not docker.image(image):
         raise ClusterError(f"image {image} is not on {node}", remedy="Copy it there: run the play with --tags image.", reason="image missing")
@@ -213,14 +213,14 @@ def foreign_listeners(found: list[dict[str, t.Any]], names: dict[str, str], own_
 
 
 def foreign_on(docker: EngineApi, ports: list[int], current: ExistingContainer | None) -> list[dict[str, t.Any]]:
-    """Return who listens on these ports of the node, without our own container."""
+    """Return the listeners on these ports of the node, without those of the node's own container."""
     found = listeners.listeners(ports) if ports else []
     names = {entry["Id"]: entry["Names"][0].lstrip("/") for entry in docker.containers({})} if found else {}
     return foreign_listeners(found, names, current.id if current else "")
 
 
 def listener_text(listener: dict[str, t.Any]) -> str:
-    """Return who listens in words, for a message."""
+    """Return a listener as text for a message."""
     if listener["pid"] is None:
         return f"port {listener['port']} on {listener['address']}: a process that only root can see"
     where = f" in container {listener['container_name']}" if listener["container"] else ""
@@ -228,10 +228,10 @@ def listener_text(listener: dict[str, t.Any]) -> str:
 
 
 def ports_taken(whose: str, node: str, taken: list[dict[str, t.Any]], variables: str) -> ClusterError:
-    """Return the refusal to share ports; ``whose`` says who needs them, ``variables`` which settings choose others."""
+    """Return the refusal to share ports; ``whose`` names their user, ``variables`` the settings that choose others."""
     return ClusterError(
         f"ports that {whose} needs are taken on {node}: {'; '.join(map(listener_text, taken))}",
-        remedy=f"Stop what listens there, or choose another {variables}.",
+        remedy=f"Stop the listener, or choose another {variables}.",
         reason="port taken",
         node=node,
         listeners=taken,

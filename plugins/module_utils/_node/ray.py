@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's container with Ray: its command, what it needs, and what Ray says of the cluster. This module util is PRIVATE to the collection.
+"""A node's container with Ray: its command, its requirements, and Ray's view of the cluster. This module util is PRIVATE to the collection.
 
 The functions that :func:`apply.apply` uses have the names of those in ``native.py``.
 """
@@ -38,7 +38,7 @@ EXECUTOR = "ray"
 #: The secret of this name is Ray's token.
 TOKEN_SECRET = "ray_token"
 
-#: The first version that asks for the token. Those before ignore the setting, and run programs for whoever reaches them.
+#: The first version that asks for the token. Those before ignore the setting, and run programs for every client that reaches them.
 TOKEN_SINCE = (2, 52)
 
 #: Ray's services on one node, in the order in which they take the first ports of the range. The last two have no option of
@@ -67,7 +67,7 @@ _SIGNALLED = 128
 
 
 class PortRange(t.NamedTuple):
-    """The ports of one node that Ray may use beside the head's own, both ends included."""
+    """The ports of one node that Ray may use in addition to the head's own, both ends included."""
 
     first: int
     last: int
@@ -83,7 +83,7 @@ class PortRange(t.NamedTuple):
 
 
 def parse_port_range(text: str, port: int) -> PortRange:
-    """Return the range written as ``FIRST-LAST``. Raises :class:`ClusterError` when it cannot hold what Ray needs."""
+    """Return the range written as ``FIRST-LAST``. Raises :class:`ClusterError` when it has too few ports for Ray."""
     match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
     if not match:
         raise ClusterError(f"is {text!r}", where="port_range", remedy="Write it as FIRST-LAST, for example 20100-20299.", reason="input")
@@ -98,7 +98,7 @@ def parse_port_range(text: str, port: int) -> PortRange:
             reason="input",
         )
     if found.first <= port <= found.last:
-        raise ClusterError(f"port {port} lies inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
+        raise ClusterError(f"port {port} is inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
     return found
 
 
@@ -117,18 +117,18 @@ def start_arguments(fields: Fields) -> list[str]:
     """Return the arguments of ``ray`` for a container's fields: ``start --block`` and all that follows."""
     ports = parse_port_range(fields["port_range"], fields["port"])
     first, last = ports.workers
-    arguments = ["start", "--block", "--disable-usage-stats", "--log-color=false", f"--node-ip-address={fields['node_address']}"]
-    if fields["node_role"] == "head":
-        client = f"--{CLIENT_SERVER_OPTION}={ports.services[CLIENT_SERVER_OPTION]}"
-        arguments += ["--head", f"--port={fields['port']}", "--include-dashboard=false", client]
-    else:
-        arguments += [f"--address={host_port(fields['head_address'], fields['port'])}"]
-    arguments += [f"--num-gpus={fields['ray_gpus']}"]
-    arguments += [f"--{option}={ports.services[option]}" for option in SERVICE_OPTIONS]
-    arguments += [f"--min-worker-port={first}", f"--max-worker-port={last}"]
-    if fields["object_store_memory"] is not None:
-        arguments += [f"--object-store-memory={fields['object_store_memory']}"]
-    return arguments + fields["ray_arguments"]
+    client = f"--{CLIENT_SERVER_OPTION}={ports.services[CLIENT_SERVER_OPTION]}"
+    head = ["--head", f"--port={fields['port']}", "--include-dashboard=false", client]
+    store = fields["object_store_memory"]
+    return [
+        *("start", "--block", "--disable-usage-stats", "--log-color=false", f"--node-ip-address={fields['node_address']}"),
+        *(head if fields["node_role"] == "head" else [f"--address={host_port(fields['head_address'], fields['port'])}"]),
+        f"--num-gpus={fields['ray_gpus']}",
+        *(f"--{option}={ports.services[option]}" for option in SERVICE_OPTIONS),
+        *(f"--min-worker-port={first}", f"--max-worker-port={last}"),
+        *([] if store is None else [f"--object-store-memory={store}"]),
+        *fields["ray_arguments"],
+    ]
 
 
 def ray_environment(fields: Fields) -> dict[str, str]:
@@ -150,7 +150,7 @@ def wanted(params: Params, image_id: str, current: ExistingContainer | None) -> 
         raise ClusterError("a worker needs head_address", remedy="Set head_address to the address of the head's node.", reason="input")
     kept_session = current.fields.get("head_session", "") if current else ""
     asked_session = params["head_session"]
-    # Whoever the head lists is in its session, whatever the container was told when it was made: a unit makes it without knowing that.
+    # A node that the head lists is in its session, whatever session its container was created with: a unit creates it without one.
     if current and current.running and registered(params["ray_nodes"], params["node_address"], 1000 * int(seconds_of(current.started_at)), current.uptime()):
         asked_session = kept_session
     fields = {
@@ -171,7 +171,7 @@ def needed_ports(fields: Fields) -> list[int]:
 
 
 class RayTable(t.NamedTuple):
-    """What the head answered: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time.
+    """The head's answer: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time.
 
     ``without_token``: what came of the same question without the token, ``refused``, ``answered``, or why that is unknown.
     """
@@ -192,7 +192,7 @@ def ask(api: EngineApi | Docker, container_id: str, address: str, timeout: float
 
 
 def lacks_rank(api: EngineApi | Docker, current: ExistingContainer, argv: t.Sequence[str], timeout: float) -> bool:
-    """Return whether an engine on Ray's head lost a rank for certain: the living nodes have fewer GPUs than it has ranks. False when Ray does not say."""
+    """Return whether an engine on Ray's head lost a rank for certain: the living nodes have fewer GPUs than it has ranks. False when Ray does not answer."""
     words = options(run_words(argv))
     if words.get("distributed-executor-backend") != EXECUTOR or not current.running or "port" not in current.fields:
         return False
@@ -204,7 +204,7 @@ def lacks_rank(api: EngineApi | Docker, current: ExistingContainer, argv: t.Sequ
 
 
 def parse_table(result: ExecResult, timeout: float) -> RayTable:
-    """Return what the probe printed. Raises :class:`UnknownState` with its raw output when that cannot be read."""
+    """Return the probe's answer. Raises :class:`UnknownState` with its raw output when that cannot be read."""
     if result.rc == _SIGNALLED + signal.SIGALRM:
         return RayTable("", "", [], f"no answer within {timeout:g} s", "time")
     try:
@@ -213,14 +213,14 @@ def parse_table(result: ExecResult, timeout: float) -> RayTable:
         return RayTable(answer["ray_version"], answer["python_version"], nodes, answer["error"], answer["kind"], answer["without_token"])
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise UnknownState(
-            f"the probe that asks Ray for its nodes ended with code {result.rc} and printed what cannot be read",
-            remedy="Is there a python3 with the package ray in the image?",
+            f"the probe that asks Ray for its nodes ended with code {result.rc} and unreadable output",
+            remedy="Check that the image has a python3 with the package ray.",
             raw=f"{result.stdout}\n{result.stderr}".strip()[-4000:],
         ) from None
 
 
 def answer(table: RayTable) -> dict[str, t.Any]:
-    """Return the keys of a result that say what the head answered."""
+    """Return the keys of a result from the head's answer."""
     return {
         "ray_version": table.ray_version,
         "python_version": table.python_version,
@@ -254,9 +254,9 @@ def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
 def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptime: float = 0.0) -> bool:
     """Return whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
 
-    The head goes on listing a container that was killed for some seconds. Such an entry must not count for its successor, and
+    The head lists a container that was killed for some seconds more. Such an entry must not count for its successor, and
     while it is there, the engine's ranks could still be placed on it. ``uptime`` are the seconds that the container has been
-    running by a clock that nobody can set: after :data:`FORGET_SECONDS` of them no entry is that of a predecessor, whatever
+    running by a clock that cannot be set: after :data:`FORGET_SECONDS` of them no entry is that of a predecessor, whatever
     a wall clock says that was set back meanwhile.
     """
     alive = [node for node in nodes if node["alive"] and node["address"] == address]
@@ -264,7 +264,7 @@ def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptim
 
 
 def check_waiting_helps(table: RayTable, image: str, address: str, node: str) -> None:
-    """Raise :class:`ClusterError` when what the head answered will not change by waiting."""
+    """Raise :class:`ClusterError` when the head's answer will not change by waiting."""
     if table.kind == "import":
         raise ClusterError(
             f"the python3 of image {image} has no Ray: {table.error}",
@@ -281,17 +281,17 @@ def check_waiting_helps(table: RayTable, image: str, address: str, node: str) ->
 
 
 def engine_is_gone(changed: Changes) -> bool:
-    """Return whether a worker's ranks are what is left of an engine that ended with its head: that head began another session, or runs Ray by now."""
+    """Return whether a worker's ranks are leftovers of an engine that ended with its head: that head began another session, or now runs Ray."""
     joined, now = changed.get("head_session", ("", ""))
     was, _wanted = changed.get("executor", ("", ""))
     return bool(joined) or (was == "native" and bool(now))
 
 
-# -- what stands in the way --------------------------------------------------------------------------------------------
+# -- obstacles ------------------------------------------------------------------------------------------------------
 
 
 def check_head(params: Params, node: str) -> None:
-    """Raise :class:`ClusterError` unless somebody answers where the head should be."""
+    """Raise :class:`ClusterError` unless a program answers at the head's address."""
     address = host_port(params["head_address"], params["port"])
     why = listeners.answers(params["head_address"], params["port"], params["connect_timeout"])
     if why:
@@ -316,9 +316,9 @@ def stale_heads(docker: Docker, foreign: list[dict[str, t.Any]]) -> list[StaleHe
 
 
 def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
-    """Raise :class:`ClusterError` when an engine or one of Ray's workers is at work in a container that would be removed: it may be answering somebody.
+    """Raise :class:`ClusterError` when an engine or one of Ray's workers is at work in a container that would be removed: it may be answering requests.
 
-    How many requests it works on is not asked: nobody here knows where it listens, and who may.
+    The number of its requests is not read: its address and key are unknown.
     """
     if params["interrupt_requests"]:
         return
@@ -333,7 +333,7 @@ def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
 
 
 def check_ports(docker: Docker, params: Params, node: str, fields: dict[str, t.Any], current: ExistingContainer | None) -> list[StaleHead]:
-    """Return the stale heads that may be removed. Raises :class:`ClusterError` when anything else holds a port of ours."""
+    """Return the stale heads that may be removed. Raises :class:`ClusterError` when anything else uses one of the needed ports."""
     foreign = obstacles.foreign_on(docker, needed_ports(fields), current)
     stale = stale_heads(docker, foreign)
     others = [listener for listener in foreign if listener["container"] not in [entry.id for entry in stale]]
@@ -366,7 +366,7 @@ def to_remove_first(
 
 
 def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> dict[str, t.Any]:
-    """Wait until Ray knows this node, and return what the head answered for the result.
+    """Wait until Ray lists this node, and return the head's answer for the result.
 
     The head is not asked when it just listed this node as ready (``ray_nodes``). Raises :class:`ClusterError` as soon as the container
     ends, :class:`WaitTimeout` when the time is over.
@@ -381,7 +381,7 @@ def wait(docker: Docker, params: Params, node: str, wanted: WantedContainer) -> 
         try:
             table = ask(docker, current.id, address, params["connect_timeout"])
         except ClusterError as error:
-            # The container may have ended between the look at it and the question: the next look tells how.
+            # The container may have ended before the question: the next iteration shows how.
             last = f"{error} {error.details.get('raw', '')}".strip()
             continue
         check_waiting_helps(table, wanted.fields["image"], address, node)

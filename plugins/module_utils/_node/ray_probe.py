@@ -6,7 +6,7 @@
 
 The collection runs this file's text as ``python3 -c TEXT ADDRESS SECONDS``; it prints one JSON document. It asks the head's GCS
 for its table of nodes and, unlike ``ray.init``, registers no driver and starts no process: the engine's cluster stays untouched.
-The environment of the container carries the token. The same question is asked a second time without it, by a child at the same moment: whoever gets an
+The environment of the container carries the token. The same question is asked a second time without it, by a child at the same moment: a client that gets an
 answer to that needs no token for anything.
 """
 
@@ -26,7 +26,7 @@ def table(address: str, seconds: float) -> list[dict[str, t.Any]]:
     from ray._raylet import GcsClient
 
     host, _colon, port = address.rpartition(":")
-    # Refused at once when nobody listens; Ray's own client would try again for half a minute.
+    # Refused at once without a listener; Ray's own client would retry for half a minute.
     socket.create_connection((host.strip("[]"), int(port)), seconds).close()
     found = GcsClient(address=address).get_all_node_info(timeout=seconds)
     nodes = [
@@ -90,7 +90,7 @@ def answer(address: str, seconds: float) -> dict[str, t.Any]:
 
     ``without_token`` is then what came of the question without the token: ``refused``, ``answered``, or why that is unknown.
     """
-    # Ray's client waits for a head that hangs much longer than it was told, in code that heeds no Python exception.
+    # Ray's client waits for a hung head much longer than its timeout, in code that ignores Python exceptions.
     signal.alarm(int(seconds) + 1)
     document = {"python_version": platform.python_version(), "ray_version": "", "nodes": [], "error": "", "kind": "", "without_token": ""}
     try:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a container of ours goes: its log is kept, and its removal waited for. This module util is PRIVATE to the collection."""
+"""Removes a node's container: its log is kept, and the end of the removal is awaited. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 if t.TYPE_CHECKING:
     from ansible_collections.gb10.cluster.plugins.module_utils._docker.sdk import Docker
 
-#: Below the directory of logs: where those of replaced containers lie.
+#: The directory of the logs of replaced containers, below that of the logs.
 KEPT = "containers"
 
 
@@ -40,18 +40,15 @@ def local_files() -> t.Iterator[None]:
 
 
 class Remover:
-    """Removes containers. ``top`` is the directory of their logs, ``timeout`` and ``sleep`` say in seconds how long their end is waited for."""
+    """Removes containers. ``top`` is the directory of their logs, ``timeout`` and ``sleep`` are the seconds of the wait and between two checks."""
 
     def __init__(self, docker: Docker, top: str, timeout: float, sleep: float) -> None:
-        self.docker = docker
-        self.top = top
-        self.timeout = timeout
-        self.sleep = sleep
-        #: What was done beside the plan, or could not be done and is no reason to fail.
+        self.docker, self.top, self.timeout, self.sleep = docker, top, timeout, sleep
+        #: What was done in addition to the plan, or could not be done and does not fail the task.
         self.notes: list[str] = []
 
     def remove(self, container_id: str) -> None:
-        """Remove a container, or wait until somebody else's removal of it is done. Raises :class:`ClusterError` when it stays."""
+        """Remove a container, or wait until another removal of it is done. Raises :class:`ClusterError` when it remains."""
         try:
             self.docker.remove(container_id)
             return

@@ -5,7 +5,7 @@
 """What a process is: part of an engine, part of Ray, or another user of the GPU. This module util is PRIVATE to the collection.
 
 One table answers for preflight, doctor, zombie check and every guard; no other file knows a title or a program of an engine. The titles and
-command lines of vLLM and Ray were recorded with vLLM 0.32 and Ray 2.60. Of the others there is no record of this collection: what SGLang,
+command lines of vLLM and Ray were recorded with vLLM 0.32 and Ray 2.60. The others were not recorded: what SGLang,
 TensorRT-LLM, Triton, llama.cpp, Ollama and TensorFold run is taken from their public sources and reports.
 """
 
@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 FRONT_END, HEADLESS, ENGINE_CORE, RANK, HELPER = "api_server", "headless", "engine_core", "rank", "helper"
 #: Ray's services.
 RAY_START, RAYLET, GCS_SERVER, RAY_DASHBOARD, RAY_CLIENT, RAY_AGENT = "ray_start", "raylet", "gcs_server", "ray_dashboard", "ray_client", "ray_agent"
-#: Ray's workers: one that does somebody's work (or does not say that it has none), and one that says it has none or is not ready for any.
+#: Ray's workers: one with work (or one that does not report that it has none), and one that reports no work or is not ready for any.
 RAY_WORKER, RAY_IDLE = "ray_worker", "ray_idle"
 #: Any other program that is known to use the GPU; its ``engine`` says what it is for.
 TENANT = "tenant"
@@ -87,7 +87,7 @@ TABLE = (
     (BELOW, "multiprocessing.spawn", HELPER, ""),
     (BELOW, "multiprocessing.forkserver", HELPER, ""),
     (BELOW, "multiprocessing.resource_tracker", HELPER, ""),
-    # Programs that may hold memory of the GPU and are no engine by what they show: a benchmark, a conversion, a desktop.
+    # Programs that may use GPU memory and do not look like an engine: a benchmark, a conversion, a desktop.
     (RUNS, "vllm", TENANT, "vllm"),
     (RUNS, "sglang", TENANT, "sglang"),
     (RUNS, "ollama", TENANT, "ollama"),
@@ -118,10 +118,10 @@ TENANT_NAMES = (
     ("asr", re.compile(r"(?:^|[/_.:-])(?:asr|stt|(?:faster[-_]?)?whisper(?:x|live)?|parakeet|riva|vosk|speaches)(?:$|[/_.:-])", re.IGNORECASE)),
 )
 
-#: Engines whose front end holds no model: it starts a rank for each model that somebody asks for, and without one it serves nothing.
+#: Engines whose front end has no model: it starts a rank for each requested model, and without one it serves nothing.
 LOADS_ON_DEMAND = ("ollama",)
 
-#: Programs that hold a container open, or start others, and never an engine's core: what is below one of these was adopted by it.
+#: Programs that keep a container open, or start others, and never an engine's core: they have adopted the cores below them.
 _HOLDERS = frozenset(
     """
     init systemd tini tini-static docker-init dumb-init catatonit s6-svscan s6-overlay-suexec runsvdir runit supervisord
@@ -131,7 +131,7 @@ _HOLDERS = frozenset(
 
 
 class Part(t.NamedTuple):
-    """What a process is; ``words`` is what it runs, without an interpreter."""
+    """The kind of a process; ``words`` are its command without an interpreter."""
 
     process: Process
     kind: str
@@ -140,12 +140,12 @@ class Part(t.NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return it in words, for a message."""
+        """Return it as text for a message."""
         return f"{self.process.title} (pid {self.process.pid})"
 
 
 def judge(argv: t.Sequence[str], directory: str = "") -> tuple[str, str] | None:
-    """Return (kind, engine) of a command line or title by itself, None when it is none of the table's.
+    """Return (kind, engine) of a command line or title alone, None when it is not in the table.
 
     One that only mentions an engine (``grep vllm``, ``docker exec … vllm serve``, ``bash -c 'vllm serve'``) is none: the engine is the process that it
     starts. ``directory`` is where it runs, which counts last.
@@ -172,12 +172,9 @@ def _is_headless(engine: str, words: t.Sequence[str]) -> bool:
 
 
 def parts(processes: t.Mapping[int, Process]) -> dict[int, Part]:
-    """Return what each process is by its pid, without those that are nothing that the table knows, and those that have ended."""
-    found: dict[int, Part] = {}
-    for pid, process in processes.items():
-        known = None if process.ended else judge(process.argv or (process.name,))
-        if known:
-            found[pid] = Part(process, *known, words=tuple(run_words(process.argv)))
+    """Return the kind of each process by its pid, without ended ones and those that are not in the table."""
+    judged = {pid: judge(process.argv or (process.name,)) for pid, process in processes.items() if not process.ended}
+    found = {pid: Part(processes[pid], *known, words=tuple(run_words(processes[pid].argv))) for pid, known in judged.items() if known}
     for pid, process in processes.items():
         row = next(((kind, what) for how, what, kind, _engine in TABLE if how == BELOW and what in process.command), None)
         if row and pid not in found and not process.ended:
@@ -193,7 +190,7 @@ def engines(found: t.Iterable[Part]) -> list[Part]:
 
 
 def at_work(found: t.Iterable[Part]) -> list[Part]:
-    """Return what a restart would cut off: the parts of engines, and Ray's workers that do not say they are idle."""
+    """Return the processes that a restart would cut off: the parts of engines, and Ray's workers that are not known to be idle."""
     found = list(found)
     return engines(found) + [part for part in found if part.kind == RAY_WORKER]
 
@@ -204,7 +201,7 @@ def is_ray_rank(part: Part) -> bool:
 
 
 def is_gcs(program: str) -> bool:
-    """Return whether a program is the one of Ray that holds the head's port."""
+    """Return whether a program is Ray's GCS, which listens on the head's port."""
     return judge((program,)) == (GCS_SERVER, "ray")
 
 
@@ -215,12 +212,12 @@ def starts_ray_head(command: t.Iterable[str]) -> bool:
 
 
 def is_python_helper(process: Process) -> bool:
-    """Return whether this is a process of Python's that starts others for somebody, or cleans up after them."""
+    """Return whether this is a Python process that starts others for its parent, or cleans up after them."""
     return any(how == BELOW and kind == HELPER and what in process.command for how, what, kind, _engine in TABLE)
 
 
 def holds_open(process: Process) -> bool:
-    """Return whether a program only holds a container open and starts no engine's core: an init program, a shell, ``ray start``, this collection's own."""
+    """Return whether a program only keeps a container open and starts no engine's core: an init program, a shell, ``ray start``, this collection's own."""
     words = [os.path.basename(word) for word in process.argv]
     own = "launcher.py" in words and "hold" in words
     return own or process.program in _HOLDERS or judge(process.argv) == (RAY_START, "ray")

@@ -45,7 +45,7 @@ def run_words(argv: t.Sequence[str]) -> list[str]:
 def options(words: t.Sequence[str]) -> dict[str, str]:
     """Return the long options of a command line by name (with dashes), their words joined by blanks, a flag as empty text.
 
-    What stands before the first option is under ``""``. A word after an option is taken for its value, since which options take none is the
+    The words before the first option are under ``""``. A word after an option counts as its value, since which options take none is the
     engine's own knowledge.
     """
     found: dict[str, list[str]] = {"": []}

@@ -12,11 +12,11 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import names
 
-#: What names an installed package: a directory of its metadata, as pip writes it.
+#: An installed package: a directory of its metadata, as pip writes it.
 _DISTRIBUTION = re.compile(
     r"^(?P<name>vllm|ray|torch|sglang|transformers|flashinfer_python|nvidia_nccl_cu\d+|tensorrt_llm)-(?P<version>[^-]+)\.(?:dist|egg)-info$", re.IGNORECASE
 )
-#: Where Python's packages lie below a prefix, and prefixes that images of the field use.
+#: Where Python's packages are below a prefix, and prefixes that images of the field use.
 _LIBRARIES = ("site-packages", "dist-packages")
 _PREFIXES = ("/opt/venv", "/usr/local", "/usr")
 _IN_LIBRARY = re.compile(r"^(?P<library>/.*?/(?:site|dist)-packages)/")

@@ -53,7 +53,7 @@ SHN_UNDEF = 0
 
 
 class NotElf(Exception):
-    """A file is no 64-bit little-endian ELF file, or one cut off."""
+    """A file is not a 64-bit little-endian ELF file, or it is cut off."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Memory:
         try:
             return os.pread(self._descriptor, size, address)
         except OverflowError as error:
-            # A pointer above what a file offset can be leads nowhere either.
+            # A pointer above the largest file offset is invalid too.
             raise OSError(f"no address: {address:#x}") from error
 
     def pointer(self, address: int) -> int:
@@ -259,7 +259,7 @@ def variable_address(pid: int, proc_root: str = "/proc") -> int | None:
 
 
 def live_environment(pid: int, proc_root: str = "/proc") -> dict[str, str] | None:
-    """Return the environment that a process has now, None when its memory does not tell. Raises OSError when it may not be read."""
+    """Return the environment that a process has now, None when its memory does not show it. Raises OSError when it may not be read."""
     address = variable_address(pid, proc_root)
     if address is None:
         return None
@@ -274,7 +274,7 @@ def live_environment(pid: int, proc_root: str = "/proc") -> dict[str, str] | Non
 
 
 def environment(pid: int, proc_root: str = "/proc") -> tuple[dict[str, str], str]:
-    """Return (environment, source) of a process. The source is ``live``, or ``exec`` when its memory does not tell.
+    """Return (environment, source) of a process. The source is ``live``, or ``exec`` when its memory does not show it.
 
     Raises :class:`UnknownState` when the process is gone or may not be read.
     """

@@ -33,7 +33,7 @@ TITLE_SHOWN = 120
 #: Fields of ``/proc/PID/stat`` after the name, counted from 0 (proc_pid_stat(5): state is field 3, ppid 4, session 6, utime 14, starttime 22, rss 24).
 _STATE, _PPID, _SESSION, _UTIME, _STIME, _START, _RSS = 0, 1, 3, 11, 12, 19, 21
 
-#: States of a process (proc_pid_stat(5)) that say something of its health.
+#: States of a process (proc_pid_stat(5)) that matter for its health.
 _CONDITIONS = (("Tt", "stopped"), ("D", "uninterruptible"), ("ZX", "ended"))
 
 #: Processes between one and the first; more are a loop in what was read.
@@ -71,7 +71,7 @@ class Process(t.NamedTuple):
 
     @property
     def title(self) -> str:
-        """What to call it in a message."""
+        """Its name in a message."""
         return (self.shown_command or self.name)[:TITLE_SHOWN]
 
     @property
@@ -81,32 +81,32 @@ class Process(t.NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended and waits for its parent: it holds nothing any more."""
+        """Whether it has ended and waits for its parent: it uses no resources any more."""
         return self.state in "ZX"
 
     @property
     def condition(self) -> str:
-        """What the kernel says of it in a word: ``stopped``, ``uninterruptible`` (it waits in the kernel, and no signal reaches it), ``ended``, ``alive``."""
+        """Its condition by the kernel: ``stopped``, ``uninterruptible`` (it waits in the kernel, and no signal reaches it), ``ended``, ``alive``."""
         return next((word for letters, word in _CONDITIONS if self.state in letters), "alive")
 
 
 class Scan(t.NamedTuple):
-    """The processes by pid, and how many there are besides that may not be looked at (None: nobody knows how many)."""
+    """The processes by pid, and how many more may not be read (None: unknown)."""
 
     processes: dict[int, Process]
     hidden: int | None
 
 
 class Stat(t.NamedTuple):
-    """Whether a process has ended, and what tells it from the next one with its number: its start, in clock ticks since boot."""
+    """Whether a process has ended, and what distinguishes it from the next one with its number: its start, in clock ticks since boot."""
 
     state: str
     start_ticks: int
 
 
 def parse_stat(text: str) -> dict[str, t.Any]:
-    """Return the fields of a process that a ``/proc/PID/stat`` text tells. Raises :class:`UnknownState` for another shape."""
-    # The name stands in parentheses and may hold any character: the last one closes it.
+    """Return the fields of a process in a ``/proc/PID/stat`` text. Raises :class:`UnknownState` for another shape."""
+    # The name is in parentheses and may contain any character: the last one closes it.
     head, _close, tail = text.rpartition(")")
     fields = tail.split()
     try:
@@ -126,7 +126,7 @@ def read_bytes(path: str, limit: int = READ_LIMIT) -> bytes:
 
 
 def open_files(pid: int, root: str) -> list[str]:
-    """Return what a process has open, as the links in ``/proc/PID/fd`` name it.
+    """Return the open files of a process, as the links in ``/proc/PID/fd`` name them.
 
     Raises PermissionError when it may not be asked, FileNotFoundError or ProcessLookupError when it is gone.
     """
@@ -141,7 +141,7 @@ def open_files(pid: int, root: str) -> list[str]:
 
 
 def read_stat(pid: int, root: str = "/proc") -> Stat | None:
-    """Return what the kernel says of one process, None when there is none with this pid. Raises PermissionError when it is hidden."""
+    """Return the kernel's state of one process, None when there is none with this pid. Raises PermissionError when it is hidden."""
     try:
         stat = parse_stat(read_bytes(f"{root}/{pid}/stat").decode("utf-8", "replace"))
     except GONE:
@@ -196,12 +196,12 @@ def scan(root: str = "/proc", pids: t.Iterable[int] | None = None) -> Scan:
             hidden += 1
     if not found and pids is None:
         raise UnknownState(f"{root} shows no process", remedy="Say where the proc file system is mounted (roots.proc_root).")
-    # Where others' processes are missing altogether, nobody knows how many they are.
-    return Scan(found, None if _hides(root) else hidden)
+    # Where others' processes are missing altogether, their number is unknown.
+    return Scan(found, None if hides_others(root) else hidden)
 
 
 def require_all_seen(seen: Scan, missed: str = "an engine") -> Scan:
-    """Return ``seen``. Raises :class:`UnknownState` when there are processes that may not be seen: what was looked for could be among them."""
+    """Return ``seen``. Raises :class:`UnknownState` when there are processes that may not be seen: the wanted one could be among them."""
     if seen.hidden != 0:
         which = "other users' processes (hidepid)" if seen.hidden is None else f"{seen.hidden} processes"
         raise UnknownState(f"{which} may not be seen: {missed} among them would be missed", remedy=BECOME, reason="processes hidden")
@@ -217,7 +217,7 @@ def hides_processes(mounts: str, root: str) -> bool:
     return False
 
 
-def _hides(root: str) -> bool:
+def hides_others(root: str) -> bool:
     """Return whether other users' processes are missing in ``root`` altogether (``hidepid``)."""
     if os.geteuid() == 0:
         return False

@@ -17,15 +17,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.classify imp
 from ansible_collections.gb10.cluster.plugins.module_utils._process.command_line import options, whole_number
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process, ancestors, namespace_pid
 
-#: Where an API is served when its command line does not say (each engine's own default).
+#: The port of an API whose command line has none (each engine's own default).
 DEFAULT_PORTS = {"vllm": 8000, "sglang": 30000, "tensorrt_llm": 8000, "triton": 8000, "llama_cpp": 8080, "ollama": 11434, "tensorfold": 8080}
-#: Where ranks without Ray meet when their command line does not say (vLLM's defaults).
+#: The meeting address of ranks without Ray whose command line has none (vLLM's defaults).
 DEFAULT_MASTER = ("127.0.0.1", "29501")
 TENSORFOLD_MASTER_PORT = "29551"
 
 
 class Parentage(t.NamedTuple):
-    """Whether a process lost the server that it belongs to, in words why, and the pids from its parent upwards as far as they were followed."""
+    """Whether a process lost its server, why, and the pids from its parent upwards as far as they were followed."""
 
     orphan: bool
     why: str
@@ -33,7 +33,7 @@ class Parentage(t.NamedTuple):
 
 
 def ray_address(part: Part) -> str | None:
-    """Return the address of Ray's head as a part of Ray has it on its command line, None when that does not tell."""
+    """Return the address of Ray's head as a part of Ray has it on its command line, None when it is not there."""
     given = options(part.words)
     if given.get("gcs-address"):
         return given["gcs-address"]
@@ -53,7 +53,7 @@ def first_of_namespace(pid: int, proc_root: str) -> bool:
 
 
 class Stacks:
-    """The parts of all engines and Rays among a node's processes, by pid, and what belongs together. ``is_first`` says who is first in its container."""
+    """The parts of all engines and Rays among a node's processes, by pid, and their stacks. ``is_first``: whether a process is the first of its container."""
 
     def __init__(self, processes: t.Mapping[int, Process], is_first: t.Callable[[int], bool] = lambda pid: False) -> None:
         self.processes = processes
@@ -86,7 +86,7 @@ class Stacks:
         main = self.main(pid)
         if main is not None:
             return self._of_server(self.parts[main])
-        # What a rank of Ray starts for itself; its server may be on another node.
+        # A child of a rank of Ray; its server may be on another node.
         rank = next(filter(classify.is_ray_rank, self.above(pid)), None)
         return self._of_ray(rank) if rank else None
 
@@ -106,7 +106,7 @@ class Stacks:
         if part.engine == "tensorfold" and given.get("master"):
             return f"native {given['master']}:{given.get('master-port') or TENSORFOLD_MASTER_PORT}"
         backend, container = given.get("distributed-executor-backend"), part.process.container
-        # An engine of an earlier version takes Ray by itself where it finds one; then its ranks are there.
+        # An engine of an earlier version uses a running Ray without being asked; then its ranks are there.
         if backend == "ray" or (backend is None and container in self._ranks_of_ray):
             address = self._ray.get(container)
             return f"ray {address}" if address else None
@@ -115,7 +115,7 @@ class Stacks:
     # -- whose child a process is ----------------------------------------------------------------------------------------------------------
 
     def is_child(self, process: Process) -> bool:
-        """Return whether a process is an engine's core, rank or helper by what it shows itself, and so belongs to a server."""
+        """Return whether a process is an engine's core, rank or helper by its own title or command, and so belongs to a server."""
         part = self.parts.get(process.pid)
         return part is not None and part.kind in classify.CHILDREN and not classify.is_python_helper(process)
 
@@ -125,9 +125,9 @@ class Stacks:
         return part is not None and part.kind in (*classify.SERVERS, classify.RAYLET)
 
     def parentage(self, pid: int) -> Parentage:
-        """Judge an engine's core, rank or helper by its living ancestors; any other process is nobody's child.
+        """Judge an engine's core, rank or helper by its living ancestors; any other process has no server.
 
-        It has lost its server when nobody but cores, ranks and helpers is between it and a process that adopts: the machine's first process,
+        It has lost its server when only cores, ranks and helpers are between it and a process that adopts: the machine's first process,
         ``systemd --user``, or the first of its container. The last may also have started it itself: it counts only when it is a program that starts no
         engine core, or when the leader of the process's session is gone, which the first process outlived. Whatever cannot be seen, and any other living
         parent (a script that uses the engine as a library), means that it is not lost.
@@ -152,18 +152,16 @@ class Stacks:
             current = parent
 
     def _adopted(self, process: Process, parent: Process, chain: tuple[int, ...]) -> Parentage:
-        lost = "no API server or raylet of it lives"
-        if parent.pid == 1:
-            return Parentage(True, f"{lost}; the machine's first process adopted it", chain)
-        if parent.program == "systemd":
-            return Parentage(True, f"{lost}; {parent.title} adopted it", chain)
-        if self._is_first(parent.pid):
-            if classify.holds_open(parent):
-                return Parentage(True, f"{lost}; the first process of its container adopted it ({parent.title})", chain)
-            leader = self.processes.get(process.session)
-            if process.session and (leader is None or leader.ended):
-                return Parentage(True, f"{lost}, and who began its session is gone", chain)
-        return Parentage(False, f"process {parent.pid} may have started it: {parent.title}", chain)
+        is_first, leader = self._is_first(parent.pid), self.processes.get(process.session)
+        rows = (
+            (parent.pid == 1, "the machine's first process adopted it"),
+            (parent.program == "systemd", f"{parent.title} adopted it"),
+            (is_first and classify.holds_open(parent), f"the first process of its container adopted it ({parent.title})"),
+            (is_first and process.session and (leader is None or leader.ended), "the leader of its session is gone"),
+        )
+        why = next((text for applies, text in rows if applies), "")
+        unsure = f"process {parent.pid} may have started it: {parent.title}"
+        return Parentage(bool(why), f"no API server or raylet of it lives; {why}" if why else unsure, chain)
 
 
 def stacks(processes: t.Mapping[int, Process], proc_root: str) -> Stacks:

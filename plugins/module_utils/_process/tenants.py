@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who else uses the memory that CPU and GPU share. This module util is PRIVATE to the collection.
+"""Other users of the memory that CPU and GPU share. This module util is PRIVATE to the collection.
 
-Every process of a GB10 draws on one pool. Reported by seeds 001 and 003: Ollama, speech recognition and speech synthesis beside an engine held
+Every process of a GB10 draws on one pool. Reported by seeds 001 and 003: Ollama, speech recognition and speech synthesis next to an engine took
 about 16 GB, and their latency spikes were followed by crashes. A tenant is a process outside our containers that holds CUDA memory (the driver
 lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context) or that is known to take some as soon as it is asked.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import typing as t
@@ -38,7 +39,7 @@ MAPS_LIMIT = 4 * 1024 * 1024
 #: How the driver's list marks a process that only draws; one that computes is C, or C+G.
 DRAWS = "G"
 
-#: Processes that are told by name when they may not be asked.
+#: Processes that a message names when they may not be read.
 NAMED = 5
 
 
@@ -47,14 +48,11 @@ def holds_cuda(pid: int, root: str) -> bool | None:
 
     Raises FileNotFoundError or ProcessLookupError when it is gone.
     """
-    try:
+    with contextlib.suppress(PermissionError):
         return CUDA_DEVICE in open_files(pid, root)
-    except PermissionError:
-        pass
-    try:
+    with contextlib.suppress(PermissionError):
         return CUDA_DEVICE.encode() + b"\n" in read_bytes(f"{root}/{pid}/maps", MAPS_LIMIT)
-    except PermissionError:
-        return None
+    return None
 
 
 def working_directory(pid: int, root: str) -> str:
@@ -66,7 +64,7 @@ def working_directory(pid: int, root: str) -> str:
 
 
 def gpu_memory(processes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[int, int | None]:
-    """Return MiB by pid of the driver's list (``{pid, used_mib}`` and, where known, ``gpu``); None where the driver does not tell.
+    """Return MiB by pid of the driver's list (``{pid, used_mib}`` and, where known, ``gpu``); None where the driver does not report it.
 
     A process that is listed twice for one GPU, as one that computes (C) and one that draws (G), counts once, with the larger figure.
     """
@@ -136,7 +134,7 @@ def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None,
 
 
 def anonymous_kib(pid: int, root: str) -> int:
-    """Return what a process has in memory that no file holds, in KiB; 0 when it is gone. Raises :class:`UnknownState` when the kernel does not say it."""
+    """Return the anonymous memory of a process in KiB; 0 when it is gone. Raises :class:`UnknownState` when the kernel does not report it."""
     try:
         text = read_bytes(f"{root}/{pid}/status", READ_LIMIT).decode("utf-8", "replace")
     except GONE:
@@ -146,14 +144,14 @@ def anonymous_kib(pid: int, root: str) -> int:
     found = re.search(r"^RssAnon:\s+(\d{1,15}) kB$", text, re.MULTILINE)
     # A process that has ended and waits for its parent has none of these lines any more.
     if found is None and re.search(r"^VmRSS:", text, re.MULTILINE):
-        raise UnknownState(f"the kernel does not say how much anonymous memory process {pid} has", raw=text[:2000])
+        raise UnknownState(f"the kernel does not report how much anonymous memory process {pid} has", raw=text[:2000])
     return int(found[1]) if found else 0
 
 
 def held(
     seen: Scan, gpu_processes: t.Sequence[t.Mapping[str, t.Any]] | None, clusters: t.Mapping[str, str], root: str
 ) -> dict[str, dict[str, int | None]]:
-    """Return the section ``held`` of ``node_info``: by cluster what the processes in its containers hold, ``gpu_mib`` and ``anon_mb``.
+    """Return the section ``held`` of ``node_info``: by cluster the memory of the processes in its containers, ``gpu_mib`` and ``anon_mb``.
 
     ``clusters`` maps the ids of our containers to their clusters. ``gpu_mib`` is None where the driver does not list its processes (``gpu_processes`` is
     None), or not what one of them holds. All of it comes back when they end. Shared memory and pages of files are left out: the former may be counted twice,
@@ -165,7 +163,7 @@ def held(
 def held_by(
     seen: Scan, gpu_processes: t.Sequence[t.Mapping[str, t.Any]] | None, whose: t.Callable[[Process], str | None], root: str
 ) -> dict[str, dict[str, int | None]]:
-    """Return what :func:`held` does by what ``whose`` says of each process, None for one that is left out."""
+    """Return the memory as :func:`held` does, by the owner that ``whose`` returns for each process, None for one that is left out."""
     listed = gpu_memory(gpu_processes or [])
     found: dict[str, dict[str, int | None]] = {}
     for process in seen.processes.values():
@@ -181,9 +179,9 @@ def held_by(
 
 
 def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:
-    """Raise :class:`UnknownState` when processes could not be seen, or not be asked what they hold: a tenant among them would be missed."""
+    """Raise :class:`UnknownState` when processes could not be seen, or their memory not be read: a tenant among them would be missed."""
     if hidden is None:
         raise UnknownState("this account does not see other users' processes (hidepid): a tenant among them would be missed", remedy=BECOME)
     if hidden or unasked:
         some = f": {', '.join(unasked[:NAMED])}{', …' if hidden or len(unasked) > NAMED else ''}" if unasked else ""
-        raise UnknownState(f"{hidden + len(unasked)} processes may not be asked whether they hold GPU memory{some}", remedy=BECOME)
+        raise UnknownState(f"{hidden + len(unasked)} processes cannot be checked for GPU memory{some}", remedy=BECOME)

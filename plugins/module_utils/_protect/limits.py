@@ -18,6 +18,7 @@ start; earlyoom(1), rfjakob/earlyoom 459d7629). What a driver holds is in neithe
 
 from __future__ import annotations
 
+import contextlib
 import getopt
 import glob
 import os
@@ -95,27 +96,25 @@ def daemon(processes: t.Iterable[Process], name: str) -> Process | None:
 def memlock(processes: t.Iterable[Process], name: str, proc_root: str) -> int | None:
     """Return how many bytes the daemon of this name may lock (-1: no limit), None when it does not run. Raises OSError and :class:`UnknownState`."""
     process = daemon(processes, name)
-    if process is None:
-        return None
-    try:
-        return parse_memlock(read_bytes(os.path.join(proc_root, str(process.pid), "limits")).decode("utf-8", "replace"))
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    text = _file_of(process, "limits", proc_root) if process else None
+    return parse_memlock(text) if text is not None else None
+
+
+def _file_of(process: Process, name: str, proc_root: str) -> str | None:
+    """Return a file of a process, None when the process is gone. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return read_bytes(os.path.join(proc_root, str(process.pid), name)).decode("utf-8", "replace")
+    return None
 
 
 def sshd(processes: t.Iterable[Process], proc_root: str) -> dict[str, int | None]:
-    """Return pid and OOM score adjustment of the sshd that takes connections, None for both when none runs (a socket of systemd may start it).
+    """Return pid and OOM score adjustment of the sshd that accepts connections, None for both when none runs (a socket of systemd may start it).
 
-    The processes of single logins have the same name and are children of it. Raises OSError and :class:`UnknownState`.
+    The processes of single logins have the same name and are its children. Raises OSError and :class:`UnknownState`.
     """
     process = daemon(processes, "sshd")
-    if process is None or process.ppid > 1:
-        return {"pid": None, "oom_score_adj": None}
-    try:
-        text = read_bytes(os.path.join(proc_root, str(process.pid), "oom_score_adj")).decode("utf-8", "replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return {"pid": None, "oom_score_adj": None}
-    return {"pid": process.pid, "oom_score_adj": parse_oom_score_adj(text)}
+    text = _file_of(process, "oom_score_adj", proc_root) if process and process.ppid <= 1 else None
+    return {"pid": process.pid, "oom_score_adj": parse_oom_score_adj(text)} if process and text is not None else {"pid": None, "oom_score_adj": None}
 
 
 def parse_earlyoom(argv: t.Sequence[str], mem_total_kib: int, swap_total_kib: int) -> Thresholds:
@@ -209,16 +208,15 @@ def acts_below_mb(thresholds: Thresholds, meminfo: t.Mapping[str, int]) -> dict[
 
 
 def earlyoom_version() -> str:
-    """Return what the installed earlyoom says of its version, empty where it does not. It is found by the name alone: anybody may call a process so."""
-    try:
-        said = run_tool(["earlyoom", "-v"], VERSION_SECONDS)
-    except UnknownState:
-        return ""
-    return next((line.removeprefix("earlyoom ") for line in (said.stderr + said.stdout).splitlines() if line.startswith("earlyoom ")), "")
+    """Return the version of the installed earlyoom, empty when it is unknown. It is found by name: another program may have the same name."""
+    with contextlib.suppress(UnknownState):
+        answer = run_tool(["earlyoom", "-v"], VERSION_SECONDS)
+        return next((line.removeprefix("earlyoom ") for line in (answer.stderr + answer.stdout).splitlines() if line.startswith("earlyoom ")), "")
+    return ""
 
 
 def counts_of_user(version: str) -> bool:
-    """Return whether this version of earlyoom leaves out what a driver holds. One that cannot be read may."""
+    """Return whether this version of earlyoom ignores a driver's memory. An unknown version may."""
     match = _VERSION.search(version)
     return not match or (int(match[1]), int(match[2])) >= OF_USER_FROM
 
@@ -239,9 +237,9 @@ def earlyoom(
     running, below = version(), acts_below_mb(thresholds, meminfo)
     if effective is not False and counts_of_user(running):
         effective = False if running else None
-        told = f"{running} has no effect here" if running else "which version it is cannot be seen"
+        which = f"{running} has no effect here" if running else "its version is unknown"
         why = (
-            f"{told}: from 1.8 on earlyoom counts in a share of what is available and what processes hold, and what a driver holds is neither; such a version"
+            f"{which}: from 1.8 on earlyoom's threshold is a share of available memory and processes' memory, without a driver's memory; such a version"
             f" acts at {below['of_user']} MiB of available memory now, not at {below['of_total']}"
         )
     return {

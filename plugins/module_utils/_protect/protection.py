@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the record of a node's protection says in short. This module util is PRIVATE to the collection. The role protect writes it."""
+"""A summary of a node's protection record, which the role protect writes. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NAME = "protection.json"
 
 
 def short(measures: t.Mapping[str, t.Any], path: str) -> dict[str, t.Any]:
-    """Return which measures changed something, and how many changes there are."""
+    """Return the measures that changed something, and the number of changes."""
     return {"measures": sorted(measures), "changes": sum(len(entry["changes"]) for entry in measures.values()), "path": path, "error": ""}
 
 
 def summary(state_dir: str) -> dict[str, t.Any]:
-    """Return what the record says in short: ``{measures, changes, path, error}``; ``changes`` is None when it cannot be read."""
+    """Return the summary of a record: ``{measures, changes, path, error}``; ``changes`` is None when it cannot be read."""
     path = os.path.join(state_dir, NAME)
     try:
         text = optional_text(path)

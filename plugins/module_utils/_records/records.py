@@ -2,17 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files in which a node keeps records of a cluster: a schema and a list, read with suspicion. This module util is PRIVATE to the collection."""
+"""Lists of records in a cluster's state directory on a node, checked when they are read. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
-import json
 import os
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._files import files, private
-from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
+from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import UNREAD, Document
 
 SCHEMA = 1
 
@@ -20,58 +19,61 @@ Record = dict[str, t.Any]
 
 
 class RecordFile:
-    """One kind of record, in a file of each cluster's state directory.
+    """One kind of record, in one file per cluster.
 
-    ``name`` is the file's without its ending, ``key`` that of the list in it, ``limit`` the bytes that are read. ``wrong`` says what is wrong with a record,
-    and ``writer`` what writes the file again.
+    ``name`` is the file's name without its ending, and the key of the list in it is ``key``. At most ``limit`` bytes are read. ``problem`` returns what is
+    wrong with a record, and ``writer`` names what writes the file again. A new record replaces those with the same ``identity``, and the newest ``keep`` stay.
     """
 
-    def __init__(self, name: str, key: str, limit: int, wrong: t.Callable[[t.Any], str], writer: str) -> None:
-        self._name, self._key, self._limit, self._wrong, self._writer = name, key, limit, wrong, writer
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        limit: int,
+        problem: t.Callable[[t.Any], str],
+        writer: str,
+        keep: int,
+        identity: t.Callable[[Record], t.Any],
+    ) -> None:
+        self._name, self._key, self._keep, self._problem, self._identity = name, key, keep, problem, identity
+        self._document = Document(name, f"a list of {key}", SCHEMA, self._list_problem, f"Remove {{path}}: {writer}.", limit)
+
+    def _list_problem(self, content: Record) -> str:
+        listed = content.get(self._key)
+        return next(filter(None, map(self._problem, listed)), "") if isinstance(listed, list) else f"it has no list {self._key}"
 
     def path_of(self, state_dir: str, cluster: str) -> str:
-        """Return where a node keeps the records of a cluster."""
+        """Return the path of a cluster's records on a node."""
         return os.path.join(state_dir, cluster, f"{self._name}.json")
 
-    def parse(self, text: str, path: str) -> list[Record]:
-        """Return the records in a file's text. Raises :class:`UnknownState` for anything else."""
-        broken = {"raw": text[:2000], "remedy": f"Remove {path}: {self._writer}.", "reason": f"{self._name} broken"}
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UnknownState(f"{path} is not JSON: {error}", **broken) from error
-        found = content.get(self._key) if isinstance(content, dict) and content.get("schema") == SCHEMA else None
-        if not isinstance(found, list) or any(self._wrong(one) for one in found):
-            raise UnknownState(f"{path} holds no {self._key} of schema {SCHEMA}", **broken)
-        return found
-
     def read(self, path: str) -> list[Record]:
-        """Return the records in a file, none when it does not exist. Raises :class:`UnknownState` when it holds something else or may not be read."""
+        """Return the records in a file, none if it does not exist. Raises as :meth:`Document.read` does."""
+        return (self._document.read(path) or {self._key: []})[self._key]
+
+    def last(self, state_dir: str, cluster: str) -> Record:
+        """Return the newest record of a cluster with an empty ``error``, empty without a record. What is wrong with the file is the ``error``."""
         try:
-            with open(path, encoding="utf-8", errors="replace") as handle:
-                return self.parse(handle.read(self._limit), path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise self._unread(path, error) from error
+            records = self.read(self.path_of(state_dir, cluster))
+        except UnknownState as error:
+            return {"error": error.with_remedy()}
+        return {**records[-1], "error": ""} if records else {}
+
+    def with_new(self, records: t.Iterable[Record], new: Record) -> list[Record]:
+        """Return the records with a new one, which replaces those with the same identity."""
+        return [*(record for record in records if self._identity(record) != self._identity(new)), new][-self._keep:]
 
     def on_node(self, state_dir: str) -> list[Record]:
         """Return the records of all clusters of a node, each with its ``cluster``. Raises as :meth:`read` does."""
         try:
-            clusters = sorted(os.listdir(state_dir))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+            clusters = files.names(state_dir)
         except OSError as error:
-            raise self._unread(state_dir, error) from error
-        return [{**one, "cluster": cluster} for cluster in clusters for one in self.read(self.path_of(state_dir, cluster))]
+            raise UnknownState(f"{state_dir} cannot be read: {error.strerror}", remedy=UNREAD, reason=f"{self._name} unread") from error
+        return [{**record, "cluster": cluster} for cluster in clusters for record in self.read(self.path_of(state_dir, cluster))]
 
     def write(self, path: str, records: t.Sequence[Record]) -> None:
-        """Write the records. Raises :class:`ClusterError` when that is not possible."""
+        """Write the records. Raises :class:`ClusterError` if they cannot be written."""
         try:
             private.make(os.path.dirname(path))
             files.write_json(path, {"schema": SCHEMA, self._key: list(records)})
         except OSError as error:
-            raise file_error(error, path, BECOME, "write", " cannot be written") from error
-
-    def _unread(self, path: str, error: OSError) -> UnknownState:
-        return UnknownState(f"{path} cannot be read: {error.strerror}", remedy=BECOME, reason=f"{self._name} unread")
+            raise file_error(error, path, UNREAD, "write", " cannot be written") from error

@@ -17,7 +17,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._samples import repea
 
 
 def sample(gpus: list[dict[str, t.Any]], now: float) -> dict[str, t.Any]:
-    """Return one sample: the power of all GPUs together, the highest temperature. What one of them does not say is unknown."""
+    """Return one sample: the power of all GPUs together, the highest temperature. A figure that one of them lacks is unknown."""
     power, heat = ([gpu.get(name) for gpu in gpus] for name in ("power_w", "temperature_c"))
     return {
         "t": round(now, 1),

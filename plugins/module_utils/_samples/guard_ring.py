@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the guard recorded: its records by boot, or what some hours of them come to. This module util is PRIVATE to the collection."""
+"""The guard's records: by boot, or a summary of some hours. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Params = dict[str, t.Any]
 
 
 def clock() -> dict[str, t.Any]:
-    """Return what the kernel says of the clock."""
+    """Return the kernel's clock state."""
     try:
         synchronized, offset = timekeeping.judge_kernel_clock(timekeeping.kernel_clock())
     except OSError:
@@ -36,7 +36,7 @@ def clock() -> dict[str, t.Any]:
 
 
 def about(params: Params) -> dict[str, t.Any]:
-    """Return what there is of the guard, the boot that runs now, and the node's clock."""
+    """Return the guard's state, the current boot, and the node's clock."""
     guard = guard_files.guard(guard_files.unit_of(params["state_dir"], params["roots"]["etc_root"]))
     return {"guard": guard, "boot_id": boot_id(params["roots"]["proc_root"]), "now": time.time()}
 
@@ -78,7 +78,7 @@ def records(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def summary(module: AnsibleModule) -> dict[str, t.Any]:
-    """Return what the records of this boot since a moment come to."""
+    """Return the summary of this boot's records since a moment."""
     params = module.params
     require_least(params, {"points": 10})
     require_most(params, {"points": MOST_POINTS})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The available memory: noted before a start, and waited for after the end. This module util is PRIVATE to the collection."""
+"""The available memory: recorded before a start, and awaited after the end. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def noted_mb(found: dict[str, t.Any] | None, boot: str) -> int | None:
 
 
 def level(params: dict[str, t.Any], available: int) -> note.Level:
-    """Return the level that the start stays above. That none is known keeps nobody from starting: the guard does less then."""
+    """Return the level that the start stays above. An unknown level does not prevent a start: the guard does less then."""
     asked = params["expected"]
     if not asked:
-        return note.Level(None, "nobody said what is started")
+        return note.Level(None, "it is unknown what is started")
     try:
         known = starts.FILE.read(starts.FILE.path_of(params["state_dir"], params["cluster_name"]))
         image = EngineApi(params["docker_socket"], params["docker_timeout"]).image(params["image"]) if known and params["image"] else None
@@ -54,7 +54,7 @@ def level(params: dict[str, t.Any], available: int) -> note.Level:
 
 
 def is_back(samples: list[int], noted: int | None, tolerance_mb: int) -> bool:
-    """Return whether as much is available as was noted, less the tolerance."""
+    """Return whether as much is available as was recorded, less the tolerance."""
     return noted is not None and samples[-1] >= noted - tolerance_mb
 
 
@@ -118,7 +118,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         above = level(params, now)
         if not module.check_mode:
             write_note(path, now, boot, int(kernel.uptime(params["roots"]["proc_root"])), above)
-        stays = f"the start stays above {above.mb} MiB" if above.mb is not None else "up to where the start goes as expected is not known"
+        stays = f"the start stays above {above.mb} MiB" if above.mb is not None else "the expected level of the start is unknown"
         levels = {"level_mb": above.mb, "level_why": above.why}
         return {"msg": f"{now} MiB available; {stays}: {above.why}", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0, **levels}
     noted = noted_mb(read_note(path), boot)

@@ -24,7 +24,7 @@ def open_address(addresses: t.Sequence[str], port: int, timeout: float) -> tuple
             with socket.create_connection((address, port), timeout):
                 return address, ""
         except TimeoutError:
-            # It listens, and does not get to it: that is what is measured.
+            # It listens, and answers late: that is measured.
             return address, ""
         except OSError as error:
             said.append(f"{address}:{port}: {error.strerror or error}")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The unit of the companions: set up, or removed. This module util is PRIVATE to the collection."""
+"""The unit of the companions: installed or removed. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._service import specified
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import python
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, specification, text, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import companions, specification, text, unit_files
 
 #: What each state needs.
 NEEDS: dict[str, tuple[str, ...]] = {"present": ("specification",), "absent": ()}
 
 
 def wanted(params: dict[str, t.Any], where: Unit) -> dict[str, bytes]:
-    """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
+    """Return the wanted files by path. Raises :class:`ClusterError` for an invalid specification."""
     given = {**(params["specification"] or {}), "state_dir": params["state_dir"], "roots": params["roots"]}
-    if why := beside.wrong(given):
+    if why := companions.wrong(given):
         raise ClusterError(f"the specification cannot be used: {why}", remedy="Let the role companions write it.", reason="input")
     return {
         os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),

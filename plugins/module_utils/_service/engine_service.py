@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The unit of an engine: set up, kept, or removed. This module util is PRIVATE to the collection."""
+"""The unit of an engine: installed, kept, or removed. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ NEEDS: dict[str, tuple[str, ...]] = {"present": ("specification",), "kept": (), 
 
 
 def wanted(params: Params, where: Unit) -> dict[str, bytes]:
-    """Return the files that are wanted. Raises :class:`ClusterError` for a specification that cannot be used."""
+    """Return the wanted files by path. Raises :class:`ClusterError` for an invalid specification."""
     given = dict(specification.check({**(params["specification"] or {}), "roots": params["roots"]}))
-    container = specification.step(given, "start", "container") or {"arguments": {}}
-    env, roots = container["arguments"].get("env") or {}, params["roots"]
+    env, roots = specification.arguments(given, "container").get("env") or {}, params["roots"]
     given["seen"] = place.seen(given["address"], env, roots["sysfs_root"], roots["proc_root"])
     return {
         os.path.join(where.folder, specification.FILE): specification.dump(given).encode(),
@@ -45,5 +44,5 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         cluster_locks.check_held(lock, params["lock_id"])
         private.make(os.path.dirname(unit.folder))
 
-    beside = glance.paths_of(params["state_dir"], params["cluster_name"])
-    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), *beside, locks=True, check_held=begin)
+    shown = glance.path_of(params["state_dir"], params["cluster_name"])
+    return specified.bring(module, unit, "the engine", lambda: wanted(params, unit), shown, locks=True, check_held=begin)

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The unit of the guard: set up, removed, or informed of the ranks that serve. This module util is PRIVATE to the collection."""
+"""The unit of the guard: installed, removed, or notified of the serving ranks. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import typing as t
@@ -22,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd import insta
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks at whether the first sample is there.
+#: Seconds between two checks for the first sample.
 LOOK_SECONDS = 0.5
 
 Params = dict[str, t.Any]
@@ -38,7 +39,7 @@ OPTIONS: dict[str, t.Any] = {
 
 
 def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
-    """Return the files of the guard by their paths, in the order in which they are written."""
+    """Return the guard's files by path, in the order in which they are written."""
     settings = unit_text.config(unit.folder, params["act"], params["load_seconds"], params["addresses"], params["roots"])
     return {
         os.path.join(unit.folder, guard_files.CONFIG): settings.encode(),
@@ -52,21 +53,20 @@ def await_sample(params: Params, folder: str, since: float) -> None:
         boots = ring.boots(os.path.join(folder, guard_files.RING))
         if boots and boots[-1].boot_id == boot_id(params["roots"]["proc_root"]) and boots[-1].last >= since and not boots[-1].stopped:
             return
-    remedy = f"See on the node: journalctl -u {guard_files.UNIT}"
-    raise ClusterError(f"{guard_files.UNIT} was started and wrote no sample within {params['tool_timeout']} s", remedy=remedy, reason="unit")
+    remedy = f"Run on the node: journalctl -u {guard_files.UNIT}"
+    raise ClusterError(f"{guard_files.UNIT} was started but wrote no sample within {params['tool_timeout']} s", remedy=remedy, reason="unit")
 
 
 def owned(path: str) -> bool:
-    """Return whether a ring is for root and its group alone, and hands that group on to what is written there."""
-    try:
+    """Return whether only root and its group may read a ring, and new files inherit the group."""
+    with contextlib.suppress(FileNotFoundError):
         found = os.stat(path)
-    except FileNotFoundError:
-        return False
-    return (stat.S_IMODE(found.st_mode), found.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, guard_files.ring_group())
+        return (stat.S_IMODE(found.st_mode), found.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, guard_files.ring_group())
+    return False
 
 
 def job(params: Params, unit: Unit) -> install.Job:
-    """Return how the guard is set up, and seen to work."""
+    """Return the installation of the guard, which ends with a first sample."""
     rings = os.path.join(unit.folder, guard_files.RING)
     gone = [os.path.join(unit.folder, name) for name in (guard_files.PROGRAM, guard_files.CONFIG, guard_files.SERVED, guard_files.SAID)]
 
@@ -80,13 +80,13 @@ def job(params: Params, unit: Unit) -> install.Job:
         lambda: wanted(params, unit),
         [*gone, *([rings] if params["forget_ring"] else [])],
         mode=0o644,
-        first=[] if owned(rings) else [(f"keep {rings} for root and its group", own)],
+        first=[] if owned(rings) else [(f"restrict {rings} to root and its group", own)],
         started=lambda began: await_sample(params, unit.folder, began),
     )
 
 
 def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
-    """Tell the guard that the ranks which are there now serve."""
+    """Write the list of ranks that serve now, for the guard."""
     params = module.params
     if not os.path.exists(os.path.join(folder, guard_files.CONFIG)):
         return {"msg": "there is no guard on this node", "serving": []}
@@ -96,10 +96,10 @@ def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
         if not module.check_mode:
             write_json(os.path.join(folder, guard_files.SERVED), {"ranks": ranks})
     except (OSError, ClusterError) as error:
-        # An engine that serves is not taken down for that: the guard only waits longer until it takes the ranks as serving.
+        # A serving engine keeps running: the guard only treats its ranks as loading for longer.
         why = file_error(error, folder, BECOME) if isinstance(error, OSError) else error
-        return {"msg": f"the guard was not told: {why}", "verdict": "warn", "remedy": why.remedy or BECOME, "serving": []}
-    return {"msg": f"the guard knows of {len(ranks)} process(es) that serve", "serving": ranks}
+        return {"msg": f"the guard was not notified: {why}", "verdict": "warn", "remedy": why.remedy or BECOME, "serving": []}
+    return {"msg": f"the guard was notified of {len(ranks)} serving process(es)", "serving": ranks}
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

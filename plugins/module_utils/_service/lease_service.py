@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A lease with its unit: begun, renewed, given up, or removed. This module util is PRIVATE to the collection."""
+"""A lease with its unit: started, renewed, given up, or removed. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import typing as t
 
@@ -44,84 +45,74 @@ OPTIONS: dict[str, t.Any] = {
 
 
 def begun(params: Params) -> record.Lease:
-    """Return the lease that begins now. Raises :class:`ClusterError` when this node could not end it by itself."""
-    etc_root = params["roots"]["etc_root"]
-    missing = [name for name in params["clusters"] if not os.path.lexists(units.of_engine(params["state_dir"], name, etc_root).path)]
-    if missing:
+    """Return the lease that begins now. Raises :class:`ClusterError` when this node could not end it without its caller."""
+
+    def has_unit(name: str) -> bool:
+        return os.path.lexists(units.of_engine(params["state_dir"], name, params["roots"]["etc_root"]).path)
+
+    if missing := [name for name in params["clusters"] if not has_unit(name)]:
         raise ClusterError(
-            f"{', '.join(missing)} has no unit on this node, so the node could not end the lease when its caller is gone",
-            remedy="Let the bring-up set units up (gb10_unit: auto or present), with an executor that can have some.",
+            f"{', '.join(missing)} has no unit on this node, so the node could not end the lease without its caller",
+            remedy="Let the bring-up install units (gb10_unit: auto or present), with an executor that supports them.",
             reason="no unit",
         )
-    restore = [name for name in params["restore"] if os.path.lexists(units.of_engine(params["state_dir"], name, etc_root).path)]
+    restore = list(filter(has_unit, params["restore"]))
     return {
+        **{name: params[name] for name in ("holder", "program", "mode", "lost_seconds", "clusters", "awaits", "companions", "roots")},
         "id": params["lease_id"],
-        "holder": params["holder"],
-        "program": params["program"],
-        "mode": params["mode"],
         "began_at": utc_text(),
-        "lost_seconds": params["lost_seconds"],
         "state": record.LIVE,
         "reason": "",
         "boot_id": boot_id(params["roots"]["proc_root"]),
         "renewed_s": record.boot_seconds(),
-        "clusters": params["clusters"],
         "restore": restore,
         "whole": params["whole"] and restore == params["restore"],
-        "awaits": params["awaits"],
         "memory": {"tolerance_mb": params["tolerance_mb"], "wait_timeout": params["wait_timeout"]},
-        "companions": params["companions"],
-        "roots": params["roots"],
     }
 
 
 def job(params: Params, unit: Unit) -> install.Job:
-    """Return how a lease begins, and ends."""
+    """Return the installation of a lease's unit; the lease begins with it."""
     first: list[tuple[str, t.Callable[[], None]]] = []
     if params["state"] == "present":
         lease = begun(params)
         first = [(f"lease the node for {params['program']}", lambda: record.write(params["state_dir"], {**lease, "renewed_s": record.boot_seconds()}))]
-    return install.Job(unit, lambda: wanted(params, unit), [unit.folder], first=first, stale=lambda _differing: True)
+    text = {unit.path: lease_files.unit_text(params["state_dir"], python.of_units()).encode()} if first else {}
+    return install.Job(unit, lambda: text, [unit.folder], first=first, stale=lambda _differing: True)
 
 
-def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
-    """Return the files of a lease beside its record."""
-    return {unit.path: lease_files.unit_text(params["state_dir"], python.of_units()).encode()}
+def changes(params: Params) -> record.Lease:
+    """Return the keys of a lease that a state changes, in addition to its renewal."""
+    lost = {"lost_seconds": params["lost_seconds"]}
+    return {
+        "renewed": lost,
+        "returning": {**lost, "clusters": [], "awaits": {}},
+        "given_up": {"state": record.ENDING, "reason": "its caller gave it up before the command had ended"},
+    }[params["state"]]
 
 
-def spoken(params: Params, check_mode: bool) -> list[str]:
-    """Renew a lease, leave its end to the way back, or give it up; return nothing, since who uses a node is no change of it."""
+def renew(params: Params, check_mode: bool) -> None:
+    """Renew a lease, leave its end to the return, or give it up. Raises :class:`ClusterError` when a lease to renew is over."""
     state_dir = params["state_dir"]
-    if not os.path.isdir(record.folder_of(state_dir)):
-        if params["state"] == "renewed":
-            record.renewed(None, params["lease_id"], "", 0)
-        return []
-    with cluster_locks.exclusive(record.folder_of(state_dir)):
-        lease = record.read(state_dir)
-        boot, now = boot_id(params["roots"]["proc_root"]), record.boot_seconds()
+    folder = record.folder_of(state_dir)
+    with contextlib.ExitStack() as stack:
+        if os.path.isdir(folder):
+            stack.enter_context(cluster_locks.exclusive(folder))
         try:
-            after = record.renewed(lease, params["lease_id"], boot, now)
+            after = record.renewed(record.read(state_dir), params["lease_id"], boot_id(params["roots"]["proc_root"]), record.boot_seconds())
         except ClusterError:
             if params["state"] == "renewed":
                 raise
-            return []
-        if params["state"] in ("renewed", "returning"):
-            after = {**after, "lost_seconds": params["lost_seconds"]}
-        if params["state"] == "returning":
-            after = {**after, "clusters": [], "awaits": {}}
-        if params["state"] == "given_up":
-            after = {**after, "state": record.ENDING, "reason": "its caller gave it up before the command had ended"}
+            return
         if not check_mode:
-            record.write(state_dir, after)
-    return []
+            record.write(state_dir, {**after, **changes(params)})
 
 
 def readable(state_dir: str) -> record.Lease | None:
-    """Return the lease of the node; None also for one that cannot be read, which is removed like any other."""
-    try:
+    """Return the lease of the node; None also when it cannot be read: it is removed like any other."""
+    with contextlib.suppress(UnknownState):
         return record.read(state_dir)
-    except UnknownState:
-        return None
+    return None
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
@@ -135,5 +126,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             kept = {"kept": lease_files.kept_units(lease, state_dir, etc_root, params["tool_timeout"]) if lease else []}
             done = {**install.bring(module, job(params, unit), "lease"), "diff": {}, **(kept if params["state"] == "absent" else {})}
         else:
-            done = setup.said(spoken(params, module.check_mode), module.check_mode, "the lease is as it should be")
+            # Who uses a node is not a change of the node.
+            renew(params, module.check_mode)
+            done = setup.result_of([], module.check_mode, "the lease is as it should be")
     return {**done, "lease": record.summary(readable(state_dir), boot_id(params["roots"]["proc_root"]))}

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import typing as t
@@ -22,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd import insta
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: Seconds beyond what a sweep may take, until a test of it counts as lost.
+#: Seconds beyond a sweep's own limit, after which a test counts as lost.
 MARGIN = 30
 
 Params = dict[str, t.Any]
@@ -68,7 +69,7 @@ OPTIONS: dict[str, t.Any] = {
 
 
 def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
-    """Return the files of the sweep by their paths, in the order in which they are written."""
+    """Return the sweep's files by path, in the order in which they are written."""
     service, timer = unit.paths
     return {
         os.path.join(unit.folder, sweep_files.CONFIG): unit_text.config(params).encode(),
@@ -78,96 +79,98 @@ def wanted(params: Params, unit: Unit) -> dict[str, bytes]:
 
 
 def check(params: Params) -> None:
-    """Raise :class:`ClusterError` for options that cannot be used."""
+    """Raise :class:`ClusterError` for invalid options."""
     least = {"minutes": 1, "repeat_hours": 0, "quiet_minutes": 1, "memory_floor_gib": 0, "start_timeout": 1, "token_timeout": 1, "tool_timeout": 1}
     require_least(params, least)
     require_most(params, {"minutes": 1440, "token_timeout": 120})
-    for index, one in enumerate(params["channels"]):
-        needs = [word for word in declared.NEEDS[one["type"]] if word != declared.SECRETS.get(one["type"]) and not one.get(word)]
-        if needs:
-            raise ClusterError(f"channels[{index}] has no {needs[0]}", expected=f"one for {one['type']}", remedy="Give it.", reason="input")
-        require_hidden(one, one.get("api_url") or "", f"channels[{index}].api_url")
+    names = [declared.name_of(channel) for channel in params["channels"]]
+    for where, what, expected in option_faults(params, names):
+        raise ClusterError(what, where=where, expected=expected, remedy=f"Correct {where}.", reason="input")
+    for index, channel in enumerate(params["channels"]):
+        require_hidden(channel, channel.get("api_url") or "", f"channels[{index}].api_url")
+
+
+def option_faults(params: Params, names: t.Sequence[str]) -> t.Iterator[tuple[str, str, str]]:
+    """Yield an option, its fault and what is expected."""
+    for index, channel in enumerate(params["channels"]):
+        kind = channel["type"]
+        for word in declared.NEEDS[kind]:
+            if word != declared.SECRETS.get(kind) and not channel.get(word):
+                yield f"channels[{index}].{word}", "is missing", f"a value for {kind}"
+        if not declared.NAME.match(names[index]) or names.count(names[index]) > 1:
+            yield f"channels[{index}].name", f"is {names[index]!r}", "a unique name of a-z, 0-9 and '-'"
     for name, port in params["sshd_ports"].items():
         if not str(port).isdecimal() or int(port) > 65535:
-            raise ClusterError(f"sshd_ports.{name} is {port!r}", expected="0 to 65535", remedy="Correct it.", reason="input")
+            yield f"sshd_ports.{name}", f"is {port!r}", "0 to 65535"
     for name, addresses in params["peers"].items():
-        if not isinstance(addresses, list) or not addresses or not all(isinstance(one, str) and one for one in addresses):
-            raise ClusterError(f"peers.{name} is {addresses!r}", expected="a list of addresses", remedy="Correct it.", reason="input")
-    names = [declared.name_of(one) for one in params["channels"]]
-    for name in names:
-        if not declared.NAME.match(name) or names.count(name) > 1:
-            raise ClusterError(f"channels have the name {name!r}", expected="one name for each, of a-z, 0-9 and '-'", remedy="Correct it.", reason="input")
-    for problem in declared.endpoint_faults([{word: value for word, value in one.items() if value is not None} for one in params["endpoints"]]):
-        raise ClusterError(problem.what, where=problem.where, expected=problem.expected, remedy="Correct endpoints.", reason="input")
+        if not isinstance(addresses, list) or not addresses or not all(isinstance(address, str) and address for address in addresses):
+            yield f"peers.{name}", f"is {addresses!r}", "a list of addresses"
+    yield from (fault[:3] for fault in declared.endpoint_faults([unit_text.given(endpoint) for endpoint in params["endpoints"]]))
 
 
 def require_hidden(channel: dict[str, t.Any], url: str, where: str) -> None:
-    """Raise :class:`ClusterError` when the secret of a channel would be sent to ``url`` for everybody to read."""
+    """Raise :class:`ClusterError` when the secret of a channel would be sent to ``url`` in clear text."""
     if url and (what := declared.why_in_clear(url, bool(channel["allow_http"]))):
-        raise ClusterError(what, where=where, expected="https", remedy="Give one with https, or allow_http: true for a private address.", reason="input")
+        raise ClusterError(what, where=where, expected="https", remedy="Use an https address, or allow_http: true for a private address.", reason="input")
 
 
 def stale_secrets(params: Params) -> list[str]:
-    """Return the files of channels that there are no more."""
-    names = {declared.name_of(one) for one in params["channels"] if one["type"] in declared.SECRETS}
-    folder = os.path.dirname(channels.secret_path(params["secrets_dir"], "x"))
+    """Return the secret files of channels that are no longer declared."""
+    names = {declared.name_of(channel) for channel in params["channels"] if channel["type"] in declared.SECRETS}
+    folder = channels.secret_path(params["secrets_dir"], "")
     return [os.path.join(folder, name) for name in files.names(folder) if name not in names]
 
 
 def require_secrets(params: Params) -> None:
-    """Raise :class:`ClusterError` when the secret of a channel is not there, can be read by others, or is an address that shows it to others."""
-    for one in params["channels"]:
-        if one["type"] in declared.SECRETS:
-            path = channels.secret_path(params["secrets_dir"], declared.name_of(one))
+    """Raise :class:`ClusterError` when the secret of a channel is missing, readable by other accounts, or an address that would expose it."""
+    for channel in params["channels"]:
+        if kind := declared.SECRETS.get(channel["type"]):
+            path = channels.secret_path(params["secrets_dir"], declared.name_of(channel))
             status = os.lstat(path) if os.path.lexists(path) else None
             if status is None or not status.st_size:
-                remedy = "Write it there with mode 0600, as gb10.cluster.protect --tags sweep does."
-                lacks = "is empty" if status else "is not there"
-                raise ClusterError(f"{path} {lacks}, which holds the {declared.SECRETS[one['type']]} of a channel", remedy=remedy, reason="secret")
-            mode = status.st_mode & 0o777
-            if mode & 0o077:
-                raise ClusterError(f"{path} can be read by others (mode {mode:04o})", remedy=f"chmod 0600 {path}", reason="secret")
-            if one["type"] == declared.WEBHOOK:
-                require_hidden(one, read_secret(path), path)
+                remedy = "Write the file with mode 0600, as gb10.cluster.protect --tags sweep does."
+                what = f"{path} {'is empty' if status else 'does not exist'}; it must contain the {kind} of a channel"
+                raise ClusterError(what, remedy=remedy, reason="secret")
+            if (mode := status.st_mode & 0o777) & 0o077:
+                raise ClusterError(f"{path} is readable by other accounts (mode {mode:04o})", remedy=f"chmod 0600 {path}", reason="secret")
+            if channel["type"] == declared.WEBHOOK:
+                require_hidden(channel, read_secret(path), path)
 
 
 def job(params: Params, unit: Unit) -> install.Job:
-    """Return how the sweep is set up, and all that it leaves."""
-    def remove(path: str) -> tuple[str, t.Callable[[], None]]:
-        return f"remove {path}", lambda: os.unlink(path)
-
+    """Return the installation of the sweep."""
+    stale = stale_secrets(params) if params["state"] == "present" else []
     return install.Job(
         unit,
         lambda: wanted(params, unit),
         [sweep_files.LINK, *sweep_files.left(params["state_dir"], params["secrets_dir"])],
-        first=[remove(path) for path in stale_secrets(params)] if params["state"] == "present" else [],
-        # The service reads its files at each sweep; a timer that runs keeps to what it was started with.
+        first=[(f"remove {path}", functools.partial(os.unlink, path)) for path in stale],
+        # The service reads its files at each sweep; a running timer keeps its old settings.
         stale=lambda differing: unit.path in differing,
     )
 
 
 def test(params: Params) -> dict[str, str]:
-    """Have the unit send a test, and return what each channel said. Raises :class:`ClusterError` when one did not take it."""
+    """Let the unit send a test, and return the answer of each channel. Raises :class:`ClusterError` when it was not delivered to one."""
     folder = sweep_files.folder_of(params["state_dir"])
     request, path = os.path.join(folder, sweep_files.TEST), os.path.join(folder, sweep_files.ANSWERS)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     files.write_whole(request, b"")
-    # A sweep that is under way just now is waited for, and has not seen the request: the second start is the test then.
+    # A sweep that runs already has not read the request: then the second start is the test.
     for _time in range(2):
-        # It fails where a channel did not take the test, which its answers say.
+        # The service fails when a test was not delivered; its answers say so.
         run_tool(["systemctl", "start", sweep_files.SERVICE], unit_text.LONGEST_SECONDS + MARGIN)
         if not os.path.lexists(request):
             break
     try:
         answers = json.loads(files.required_text(path))
     except (OSError, ValueError) as error:
-        raise UnknownState(f"the test was not sent: {error}", remedy=f"See on the node: journalctl -u {sweep_files.SERVICE}", reason="test") from error
-    refused = {name: said for name, said in answers.items() if said}
-    if refused:
+        raise UnknownState(f"the test was not sent: {error}", remedy=f"Run on the node: journalctl -u {sweep_files.SERVICE}", reason="test") from error
+    if refused := [f"{name}: {why}" for name, why in answers.items() if why]:
         raise ClusterError(
-            f"{len(refused)} of {len(answers)} channel(s) did not take the test: {'; '.join(f'{name}: {said}' for name, said in refused.items())}",
-            remedy="Correct gb10_sweep_alerts, or what it leads to, and test again.",
+            f"the test was not delivered to {len(refused)} of {len(answers)} channel(s): {'; '.join(refused)}",
+            remedy="Correct gb10_sweep_alerts, or the service that it names, and test again.",
             reason="test",
             answers=answers,
         )
@@ -178,7 +181,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     if params["test"] and (params["state"] == "absent" or not params["channels"]):
         why = "state is absent" if params["state"] == "absent" else "there are no channels"
-        raise ClusterError(f"test is true, and {why}", remedy="Give channels with state=present, or leave test out.", reason="input")
+        raise ClusterError(f"test is true, but {why}", remedy="Set channels with state=present, or remove test.", reason="input")
     unit = sweep_files.unit_of(params["state_dir"], params["roots"]["etc_root"])
     if params["state"] == "present":
         check(params)
@@ -187,8 +190,8 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             require_secrets(params)
     done = install.bring(module, job(params, unit), "sweep")
     with setup.failures(unit.folder):
-        answers = {"answers": test(params)} if params["test"] and not module.check_mode and not install.waits(params, done) else {}
-    tested = f"; a test went through {', '.join(answers['answers'])}" if answers else "; a test would be sent" if params["test"] else ""
+        answers = {"answers": test(params)} if params["test"] and not module.check_mode and not install.awaits_program(params, done) else {}
+    tested = f"; a test was delivered to {', '.join(answers['answers'])}" if answers else "; a test would be sent" if params["test"] else ""
     return {
         **done,
         **answers,

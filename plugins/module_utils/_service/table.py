@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The units that this collection has on a node: the one table of them. This module util is PRIVATE to the collection.
+"""The table of this collection's units on a node. This module util is PRIVATE to the collection.
 
-Whatever looks at units, says what there is of them, prunes them or lists them in a page reads this table, and names none itself.
+All code and pages that check, show, prune or list units read this table, and name no unit themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Found = dict[str, t.Any]
 
 
 class Where(t.NamedTuple):
-    """Where a node keeps what belongs to a cluster, and to itself."""
+    """The directories of a cluster and of its node."""
 
     state_dir: str
     cluster: str = "CLUSTER"
@@ -33,23 +33,23 @@ class Where(t.NamedTuple):
 
 
 def files_left(unit: Unit, _where: Where) -> dict[str, str]:
-    """Return the files of a unit that is gone, and why they are there: without it nothing reads them."""
+    """Return the folder of a removed unit with the reason: nothing reads it."""
     return {unit.folder: "left of a unit that is gone"} if os.path.isdir(unit.folder) and not os.path.lexists(unit.path) else {}
 
 
 def sweep_left(unit: Unit, where: Where) -> dict[str, str]:
-    """Return what a sweep left whose timer is gone: its files, and the secrets of its channels."""
+    """Return the directories of a sweep whose timer is gone, with the reason."""
     gone = not os.path.lexists(unit.path)
     return dict.fromkeys(sweep_files.left(where.state_dir, where.secrets_dir), "left of a sweep that is gone") if gone else {}
 
 
 class Service(t.NamedTuple):
-    """One of them. ``key`` is its name in results, and the command of the units' program; ``main`` has what runs then. ``unit`` returns the unit itself.
-    ``page``, which says more, ``does``, ``read_by`` and ``leaves`` are for the documentation.
+    """One unit. ``key`` is its name in results, and the command of the units' program, which runs ``main``. ``unit`` returns the unit itself.
+    ``page``, ``does``, ``read_by`` and ``leaves`` are for the documentation.
 
-    ``look`` returns what there is of the unit on a node, and ``text`` says that in a line. ``absent`` is the variable that takes it away, for one that stays
-    when its cluster goes and has a playbook of that name; one with ``goes`` goes with its cluster. ``left`` returns by path what nobody needs of it, and
-    why; the playbook prune calls that a ``kind``.
+    ``look`` returns the unit's state on a node, and ``text`` returns it as a line. ``absent`` is the variable that removes a unit which stays when its
+    cluster is removed; a unit with ``goes`` is removed with its cluster. ``left`` returns its leftovers by path, with the reason; ``kind`` is their kind
+    in the playbook prune.
     """
 
     key: str
@@ -108,7 +108,7 @@ SERVICES = (
     ),
     Service(
         key="companions",
-        main="_unit.beside",
+        main="_unit.companions",
         unit=lambda where: unit_files.of_companions(where.state_dir, where.etc_root),
         page="companions",
         does="brings the companions back after a reboot, before the engine",
@@ -124,7 +124,7 @@ SERVICES = (
         does="ends a lease whose caller is silent",
         read_by="status (tag glance), mode",
         leaves="its record, until the next mode run or prune",
-        # Its record says more, which the first screen of status has.
+        # The first screen of status shows its record.
         text=lambda _found: "",
         kind="lease",
         left=lambda _unit, where: lease_files.over(where.state_dir),
@@ -133,7 +133,7 @@ SERVICES = (
 
 
 def folders() -> list[str]:
-    """Return the directories below the state directory that belong to a unit, and whose names a cluster could have."""
+    """Return the directories of units below the state directory whose names a cluster could have."""
     where = Where("/")
     names = [one.unit(where).folder.split("/")[1] for one in SERVICES]
     return [name for name in names if name != where.cluster and not name.startswith("_")]

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Brings a message to where somebody reads it. This module util is PRIVATE to the collection.
+"""Delivers a message through an alert channel. This module util is PRIVATE to the collection.
 
-A channel took a message when it says so, and in no other case. Its secret goes to it alone: no redirect is followed, and no text that leaves here has it.
+A message counts as delivered only when the channel confirms it. A secret is sent only to its channel: redirects are not followed, and errors are redacted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import email.message
 import email.policy
 import email.utils
@@ -23,18 +24,18 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import read_s
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, sweep_files
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: Seconds that a channel gets to take a message, and bytes of its answer.
+#: Seconds for one delivery, and bytes of its answer.
 SEND_SECONDS, ANSWER_LIMIT = 30.0, 65536
-#: Where Telegram's bots are asked, and the most characters of a message there (core.telegram.org/bots/api, "sendMessage").
+#: The address of Telegram's bot API, and the most characters of a message (core.telegram.org/bots/api, "sendMessage").
 TELEGRAM_API, TELEGRAM_MOST = "https://api.telegram.org", 4096
-#: Characters of an answer that a message about it shows.
+#: Characters of an answer that an error shows.
 SHOWN = 300
-#: Version of what a webhook gets.
+#: Version of a webhook's content.
 SCHEMA = 1
 
 
 class Note(t.NamedTuple):
-    """What is brought: its kind, a line, the lines below it, what it is about by id, and whose it is."""
+    """A message to deliver: its kind, its subject, its lines, its problems by id, and its cluster and node."""
 
     kind: str
     subject: str
@@ -49,24 +50,22 @@ class Note(t.NamedTuple):
 
 
 def secret_path(secrets_dir: str, name: str) -> str:
-    """Return where the secret of a channel lies on a node."""
+    """Return the path of a channel's secret on a node."""
     return os.path.join(secrets_dir, sweep_files.FOLDER, name)
 
 
 def send(channel: t.Mapping[str, t.Any], note: Note, secrets_dir: str, ca_file: str) -> str:
-    """Send a note through a channel. Return why it was not taken, empty when it was; no secret is in that."""
-    secret = ""
+    """Send a note through a channel. Return the error, empty when it was delivered; it contains no secret."""
+    secret, path = "", secret_path(secrets_dir, channel["name"])
     try:
-        if channel["type"] in declared.SECRETS:
-            secret = read_secret(secret_path(secrets_dir, channel["name"]))
-            if not secret:
-                return f"{secret_path(secrets_dir, channel['name'])} is empty"
-        said = _SENDERS[channel["type"]](channel, note, secret, ca_file)
+        if channel["type"] in declared.SECRETS and not (secret := read_secret(path)):
+            return f"{path} is empty"
+        failure = _SENDERS[channel["type"]](channel, note, secret, ca_file)
     except OSError as error:
-        said = f"{error.filename or ca_file}: {error.strerror or error}"
+        failure = f"{error.filename or ca_file}: {error.strerror or error}"
     except ClusterError as error:
-        said = str(error)
-    return redacted(said, {channel["name"]: secret} if secret else {})
+        failure = str(error)
+    return redacted(failure, {channel["name"]: secret} if secret else {})
 
 
 def _post(channel: t.Mapping[str, t.Any], url: str, content: dict[str, t.Any], ca_file: str) -> _http.Answer:
@@ -77,7 +76,7 @@ def _post(channel: t.Mapping[str, t.Any], url: str, content: dict[str, t.Any], c
 
 
 def _refusal(answer: _http.Answer, secrets: t.Mapping[str, str]) -> str:
-    """Return what an answer says that is none of consent, without its address, and without a part of a secret where it is cut."""
+    """Return the text of a refusal without its address; it is redacted before it is cut."""
     if answer.status is None:
         return answer.error
     redirect = ", a redirect, which is not followed" if 300 <= answer.status < 400 else ""
@@ -86,23 +85,21 @@ def _refusal(answer: _http.Answer, secrets: t.Mapping[str, str]) -> str:
 
 
 def _webhook(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
-    content = {**note._asdict(), "schema": SCHEMA, "lines": list(note.lines), "problems": dict(note.problems), "text": note.text}
-    answer = _post(channel, secret, content, ca_file)
+    answer = _post(channel, secret, {**note._asdict(), "schema": SCHEMA, "text": note.text}, ca_file)
     return "" if answer.status is not None and 200 <= answer.status < 300 else _refusal(answer, {channel["name"]: secret})
 
 
 def _telegram(channel: t.Mapping[str, t.Any], note: Note, secret: str, ca_file: str) -> str:
     base = str(channel.get("api_url") or TELEGRAM_API).rstrip("/")
     answer = _post(channel, f"{base}/bot{secret}/sendMessage", {"chat_id": channel["chat_id"], "text": note.text[:TELEGRAM_MOST]}, ca_file)
-    try:
-        taken = answer.status == 200 and json.loads(answer.body)["ok"] is True
-    except (ValueError, KeyError, TypeError, RecursionError):
-        taken = False
-    return "" if taken else _refusal(answer, {channel["name"]: secret})
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        if answer.status == 200 and json.loads(answer.body)["ok"] is True:
+            return ""
+    return _refusal(answer, {channel["name"]: secret})
 
 
 def mail_text(channel: t.Mapping[str, t.Any], note: Note) -> bytes:
-    """Return what a mail command reads: a whole message where the channel has recipients, else the plain text."""
+    """Return the input of a mail command: a complete mail when the channel has recipients, else the plain text."""
     if not channel.get("to"):
         return f"{note.text}\n".encode()
     mail = email.message.EmailMessage(policy=email.policy.SMTP.clone(linesep="\n", max_line_length=998))

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of the sweep is on a node. This module util is PRIVATE to the collection.
+"""The files of the sweep on a node, and its state. This module util is PRIVATE to the collection.
 
-A sweep belongs to its node, whatever clusters there are on it, and so does all that it leaves there.
+A sweep and its files belong to the node, not to a cluster.
 """
 
 from __future__ import annotations
@@ -22,54 +22,53 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import 
 
 #: Names of the units.
 SERVICE, TIMER = "gb10-sweep.service", "gb10-sweep.timer"
-#: The directory of its files below that of the state, and of its channels' secrets below that of the secrets. No name of a cluster begins with an underscore.
+#: The name of its directories below the state directory and the secrets directory. No cluster name begins with an underscore.
 FOLDER = "_sweep"
-#: What leads to those secrets where they are in another directory than the usual one.
+#: The link to its secrets where the secrets directory is not the default one.
 LINK = os.path.join(SECRETS_DIR, f"ELSEWHERE-{FOLDER}")
 #: The files.
 PROGRAM, CONFIG, STATE, TEST, ANSWERS = "sweep.pyz", "sweep.json", "state.json", "test", "answers.json"
-#: The line by which a unit file is known to be ours; the digest of all lines after it follows.
+#: The first line of its unit files; the digest of all lines after it follows.
 MARK = "# Written by gb10.cluster (playbook sweep), "
 
-#: The form of the state: ``at`` is the last sweep, ``since`` when each trouble was first seen, ``told`` what each channel took, ``last`` the last message.
+#: The keys of the state: ``at`` is the last sweep, ``since`` the start of each trouble, ``told`` what each channel confirmed, ``last`` the last message.
 KEYS: dict[str, type] = {"at": float, "quiet": str, "since": dict, "problems": list, "told": dict, "last": dict, "undelivered": dict}
 
 
 def folder_of(state_dir: str) -> str:
-    """Return where the files of a node's sweep lie."""
+    """Return the directory of a node's sweep."""
     return os.path.join(state_dir, FOLDER)
 
 
 def unit_of(state_dir: str, etc_root: str) -> Unit:
-    """Return the timer as the unit that runs, with the service that it starts."""
+    """Return the timer as the running unit, with the service that it starts."""
     return Unit(TIMER, (path_of(SERVICE, etc_root), path_of(TIMER, etc_root)), folder_of(state_dir), PROGRAM, MARK)
 
 
 def _wrong(state: t.Any) -> str:
-    """Return what is wrong with a state, empty when nothing is."""
+    """Return why a state is invalid, empty when it is valid."""
     if problem := lacking(state, KEYS):
         return problem
     told = all(isinstance(one, dict) and isinstance(one.get("at"), float) and isinstance(one.get("problems"), dict) for one in state["told"].values())
-    return "" if told and all(isinstance(at, float) for at in state["since"].values()) else "told or since: of another form"
+    return "" if told and all(isinstance(at, float) for at in state["since"].values()) else "told or since: has another form"
 
 
-DOCUMENT = Document("state", "the state of a sweep", 1, _wrong, "Remove {path}: the next sweep writes it again.")
+DOCUMENT = Document("state", "the state of a sweep", 1, _wrong, "rm {path}: the next sweep writes it again.")
 
 
 def read_state(folder: str) -> judging.State | None:
-    """Return what the last sweep kept, None when there was none. Raises :class:`UnknownState` when it cannot be read."""
+    """Return the state of the last sweep, None without one. Raises :class:`UnknownState` when it cannot be read."""
     content = DOCUMENT.read(os.path.join(folder, STATE))
     return {key: content[key] for key in KEYS} if content else None
 
 
 def write_state(folder: str, state: judging.State) -> None:
-    """Keep a state, for everybody to read: it holds no secret. Raises OSError."""
-    path = os.path.join(folder, STATE)
-    DOCUMENT.write(path, state)
+    """Write a state, readable by all accounts: it contains no secret. Raises OSError."""
+    DOCUMENT.write(os.path.join(folder, STATE), state)
 
 
 def shown(state: judging.State | None) -> dict[str, t.Any]:
-    """Return what status says of a state."""
+    """Return the part of a state that status shows."""
     known = state or {"at": None, "quiet": "", "problems": [], "last": {}, "undelivered": {}}
     last = known["last"]
     return {
@@ -82,37 +81,34 @@ def shown(state: judging.State | None) -> dict[str, t.Any]:
 
 
 def sweep(unit: Unit, timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is (see ``installed.look``), and what the last sweep found. ``error`` says why its state cannot be read."""
-    about = {**installed.look(unit, timeout), "error": ""}
+    """Return the sweep's unit (see ``installed.look``), and the results of the last sweep. ``error`` says why its state cannot be read."""
+    state, unread = None, ""
     try:
-        return {**about, **shown(read_state(unit.folder))}
+        state = read_state(unit.folder)
     except ClusterError as error:
-        return {**about, **shown(None), "error": str(error)}
+        unread = str(error)
+    return {**installed.look(unit, timeout), **shown(state), "error": unread}
 
 
 def left(state_dir: str, secrets_dir: str) -> list[str]:
-    """Return the directories of a sweep that are there: that of its files, and that of its channels' secrets."""
+    """Return the existing directories of a sweep: its files, and its channels' secrets."""
     return [path for path in (folder_of(state_dir), os.path.join(secrets_dir, FOLDER)) if os.path.isdir(path)]
 
 
 def found_text(found: t.Mapping[str, t.Any]) -> str:
-    """Return what the last sweep found, in words."""
+    """Return the results of the last sweep as text."""
     if found.get("error"):
         return str(found["error"])
-    if not found["last_sweep"]:
-        return "none was done yet"
-    if found["quiet"]:
-        return f"last {found['last_sweep']}: silent, {found['quiet']}"
-    problems = "; ".join(f"{one['id']}: {one['text']}" for one in found["problems"])
-    return f"last {found['last_sweep']}: {problems or 'all is well'}"
+    problems = f"silent, {found['quiet']}" if found["quiet"] else "; ".join(f"{one['id']}: {one['text']}" for one in found["problems"])
+    return f"last {found['last_sweep']}: {problems or 'all is well'}" if found["last_sweep"] else "no sweep yet"
 
 
 def text(found: t.Mapping[str, t.Any]) -> str:
-    """Return what of the sweep is on a node in a line, empty where there is nothing."""
+    """Return the sweep's state as a line, empty where there is no sweep."""
     if not found.get("installed"):
         return ""
-    state = {True: "active", False: "not active", None: "state not known"}[found["active"]]
-    undelivered = "; ".join(f"{name} did not take the last message: {why}" for name, why in found["undelivered"].items())
+    state = {True: "active", False: "not active", None: "state unknown"}[found["active"]]
+    undelivered = "; ".join(f"the last message to {name} was not delivered: {why}" for name, why in found["undelivered"].items())
     ended = "" if undelivered or not found["failed"] else "the last one failed, see journalctl -u gb10-sweep"
     last = f"last alert {found['last_alert']}" if found["last_alert"] else "no alert yet"
     return f"sweep: {'; '.join(filter(None, (state, found_text(found), ended, undelivered, last)))}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is written for the sweep: its settings, and the units that run it. This module util is PRIVATE to the collection."""
+"""The sweep's configuration and units. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declared, sweep_files
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import marked
 
-#: Seconds after a boot until the first sweep: engines that come back by themselves have begun by then.
+#: Seconds from a boot to the first sweep: units have begun to start their engines by then.
 BOOT_SECONDS = 300
-#: Seconds that a sweep may take before systemd ends it: each question has its own, shorter limit.
+#: Seconds after which systemd ends a sweep: each check has its own, shorter limit.
 LONGEST_SECONDS = 900
 
-#: What a sweep without a mail command may do. It reads what is root's, and writes below the state directory alone.
+#: The sandbox of a sweep without a mail command. It reads root's files, and writes only below the state directory.
 _STRICT = """NoNewPrivileges=yes
 CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH
 ProtectSystem=strict
@@ -26,23 +26,20 @@ ReadWritePaths={state_dir}
 RestrictSUIDSGID=yes
 RestrictNamespaces=yes
 """
-#: A mail command hands its message to a spool of its own, by rights of its own (setgid, in the case of Postfix).
+#: A mail command writes to its own spool with its own rights (setgid, in the case of Postfix).
 _WITH_MAIL = """ProtectSystem=full
 """
 
 
 def given(one: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return what a suboption was given of."""
+    """Return the suboptions that were set."""
     return {word: value for word, value in one.items() if value is not None}
 
 
-def port_of(params: t.Mapping[str, t.Any], node: str) -> int:
-    """Return the port of another node's sshd, 0 where it is not asked."""
-    return int(params["sshd_ports"].get(node, 22))
-
-
 def config(params: t.Mapping[str, t.Any]) -> str:
-    """Return what the program reads when it starts, from the options of the module."""
+    """Return the configuration of the program, from the options of the module."""
+    # The port of another node's sshd, 0 for a node that is not checked.
+    ports = {name: int(params["sshd_ports"].get(name, 22)) for name in params["peers"]}
     content = {
         "cluster": params["cluster_name"],
         "node": params["node"],
@@ -55,7 +52,7 @@ def config(params: t.Mapping[str, t.Any]) -> str:
         "companions": [given(one) for one in params["companions"]],
         "endpoints": [given(one) for one in params["endpoints"]],
         "channels": [{**given(one), "name": declared.name_of(one)} for one in params["channels"]],
-        "peers": [{"name": name, "addresses": addresses, "port": port} for name, addresses in params["peers"].items() if (port := port_of(params, name))],
+        "peers": [{"name": name, "addresses": addresses, "port": ports[name]} for name, addresses in params["peers"].items() if ports[name]],
         "roots": {name: params["roots"][name] for name in ("proc_root", "sysfs_root", "etc_root", "meminfo")},
     }
     return f"{json.dumps(content, indent=1, sort_keys=True)}\n"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What systemd says of units. This module util is PRIVATE to the collection."""
+"""The state of units according to systemd. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: States of a unit that runs (org.freedesktop.systemd1, ActiveState).
+#: States of a running unit (org.freedesktop.systemd1, ActiveState).
 RUNS = ("active", "reloading", "refreshing")
 
 
 class State(t.NamedTuple):
-    """Whether a unit is started at boot, starts just now, runs, and failed. None where systemd does not say."""
+    """Whether a unit starts at boot, is starting now, runs, and failed. None when unknown."""
 
     enabled: bool | None = False
     starting: bool | None = False
@@ -26,18 +26,18 @@ class State(t.NamedTuple):
 
 
 def properties(names: t.Sequence[str], units: t.Sequence[str], timeout: float) -> list[dict[str, str]]:
-    """Return these properties of each of the units, in their order. Raises :class:`UnknownState` when systemd does not say them."""
-    said = run_tool(["systemctl", "show", f"--property={','.join(names)}", *units], timeout)
+    """Return these properties of each unit, in order. Raises :class:`UnknownState` when systemd does not answer."""
+    answer = run_tool(["systemctl", "show", f"--property={','.join(names)}", *units], timeout)
     # One block a unit, with an empty line between them.
-    found = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in said.stdout.strip().split("\n\n")]
-    if said.rc or len(found) != len(units) or not all("ActiveState" in one for one in found):
-        what = ", ".join(units)
-        raise UnknownState(f"systemd does not say what {what} does", remedy=f"See on the node: systemctl status {' '.join(units)}", raw=said.raw[:2000])
+    found = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in answer.stdout.strip().split("\n\n")]
+    if answer.rc or len(found) != len(units) or not all("ActiveState" in block for block in found):
+        remedy = f"Run on the node: systemctl status {' '.join(units)}"
+        raise UnknownState(f"systemd does not report the state of {', '.join(units)}", remedy=remedy, raw=answer.raw[:2000])
     return found
 
 
 def states(timeout: float, *units: str) -> list[State]:
-    """Return what units do, in their order. On a node without systemd they do nothing."""
+    """Return the state of units, in order. On a node without systemd none runs."""
     if shutil.which("systemctl") is None:
         return [State()] * len(units)
     try:
@@ -45,6 +45,6 @@ def states(timeout: float, *units: str) -> list[State]:
     except ClusterError:
         return [State(None, None, None, None)] * len(units)
     return [
-        State(one.get("UnitFileState") == "enabled", one["ActiveState"] == "activating", one["ActiveState"] in RUNS, one["ActiveState"] == "failed")
-        for one in found
+        State(block.get("UnitFileState") == "enabled", block["ActiveState"] == "activating", block["ActiveState"] in RUNS, block["ActiveState"] == "failed")
+        for block in found
     ]

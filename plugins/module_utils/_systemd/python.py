@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which Python runs the programs of our units, which are root's. This module util is PRIVATE to the collection."""
+"""The Python that runs the programs of root's units. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: The distribution's own, and the oldest that our programs run on.
+#: The distribution's Python, and the oldest version that the programs support.
 SYSTEM, LEAST = "/usr/bin/python3", (3, 10)
 #: Seconds for its answer.
 SECONDS = 30.0
-#: Links on the way to a file, as many as the kernel follows.
+#: The most links in a path, as many as the kernel follows.
 LINKS = 40
 
-#: Imports what the command line names, and prints the version, then in a line each where it imports from, and what says so of a virtual environment.
+#: Imports the modules of the command line, and prints the version, then one path a line: its import paths, and the configuration of a virtual environment.
 _ASK = """import importlib, os, sys
 for name in sys.argv[1:]: importlib.import_module(name)
 print(*sys.version_info[:2])
@@ -29,7 +29,7 @@ print(*sys.path, os.path.join(sys.prefix, "pyvenv.cfg"), sep="\\n")"""
 
 
 def changeable(path: str) -> str:
-    """Return what on the way to ``path``, over all links, another account than root can change; empty when it is nothing. Raises OSError."""
+    """Return the first directory, link or file of ``path`` that an account other than root can change, empty when there is none. Raises OSError."""
     here, left, links = "/", path.split("/"), 0
     while True:
         status = os.lstat(here)
@@ -44,33 +44,32 @@ def changeable(path: str) -> str:
             here, left = "/" if target.startswith("/") else os.path.dirname(here), [*target.split("/"), *left]
         if not left:
             return ""
-        # A name of nothing stays where it is.
+        # An empty name is the same directory.
         here = os.path.normpath(os.path.join(here, left.pop(0)))
 
 
 def of_units(*modules: str) -> str:
-    """Return the Python for units of root's that import ``modules``: the one that runs this where root alone can change it, else the system's.
+    """Return the Python for root's units that import ``modules``: the current one where only root can change it, else the system's.
 
-    Raises :class:`ClusterError` when neither will do.
+    Raises :class:`ClusterError` when neither is suitable.
     """
     own = _unfit(sys.executable, modules)
     if not own:
         return sys.executable
-    why = _unfit(SYSTEM, modules)
-    if why:
+    if why := _unfit(SYSTEM, modules):
         names = "".join(f" with the Python package {name}" for name in modules)
         raise ClusterError(
-            f"no Python here can run a unit of root's: {sys.executable} {own}, and {SYSTEM} {why}",
+            f"no Python on this node can run root's units: {sys.executable} {own}, and {SYSTEM} {why}",
             expected=f"{'.'.join(map(str, LEAST))} or newer{names}",
-            remedy=f"Install that for {SYSTEM}, let nobody else write to what is named (sudo chmod go-w), or set ansible_python_interpreter to a Python "
-            "that root alone can change.",
+            remedy=f"Install it for {SYSTEM}, remove the write permission of other accounts on the named path (sudo chmod go-w), or set "
+            "ansible_python_interpreter to a Python that only root can change.",
             reason="python",
         )
     return SYSTEM
 
 
 def _changeable(path: str) -> str:
-    """Return what :func:`changeable` does, the path itself where that cannot be found out. What is absent root alone can make, where the rest is root's."""
+    """Return the result of :func:`changeable`, or the path itself when it cannot be read. Only root can create a missing file in root's directories."""
     try:
         return changeable(path)
     except FileNotFoundError:
@@ -82,9 +81,9 @@ def _changeable(path: str) -> str:
 def _unfit(python: str, modules: t.Sequence[str]) -> str:
     """Return why a Python cannot run a unit, empty when it can."""
     if other := _changeable(python):
-        return f"is not root's alone ({other})"
+        return f"can be changed by another account ({other})"
     if not os.path.exists(python):
-        return "is not there"
+        return "does not exist"
     try:
         answer = run_tool([python, "-I", "-c", _ASK, *modules], SECONDS)
     except ClusterError as error:
@@ -92,8 +91,8 @@ def _unfit(python: str, modules: t.Sequence[str]) -> str:
     first, _break, places = answer.stdout.partition("\n")
     version = tuple(int(word) for word in first.split() if word.isdecimal())
     if answer.rc or len(version) != 2:
-        return f"says: {(answer.raw.strip().splitlines() or ['nothing'])[-1][:200]}"
+        return f"prints: {(answer.raw.strip().splitlines() or ['nothing'])[-1][:200]}"
     if version < LEAST:
         return f"is {'.'.join(map(str, version))}"
     other = next(filter(None, map(_changeable, places.splitlines())), "")
-    return f"is not root's alone ({other})" if other else ""
+    return f"can be changed by another account ({other})" if other else ""

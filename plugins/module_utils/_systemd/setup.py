@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Units of ours and their files: written where something differs, enabled and started, and taken away. This module util is PRIVATE to the collection.
+"""Units and their files: written where they differ, enabled, started and removed. This module util is PRIVATE to the collection.
 
-Each piece is decided when it is made, and done when its methods are called, so that a module in check mode leaves out these calls alone.
+Each object decides when it is created, and acts when its methods are called: a module in check mode only omits these calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 
-#: What lies beside a unit file, for a message.
+#: The files of a unit's folder, for a message.
 PROGRAMS = "the programs of root's units"
 
 
@@ -30,9 +30,9 @@ def shown(found: bytes | None) -> str:
 
 
 class Files:
-    """The files that a unit is to have, by their paths, in the order in which they are written, its unit files among them. ``mode`` is that of the others.
+    """The wanted files of a unit by path, in the order in which they are written, its unit files among them. ``mode`` is the mode of the other files.
 
-    Raises :class:`ClusterError` where a unit file is somebody else's, or was edited, and where another account could put another program in the place of one.
+    Raises :class:`ClusterError` for a foreign or edited unit file, and where another account could replace a program.
     """
 
     def __init__(self, unit: Unit, wanted: t.Mapping[str, bytes], mode: int = 0o600) -> None:
@@ -42,7 +42,6 @@ class Files:
         self._unit, self._wanted, self._mode = unit, wanted, mode
         self._before = {path: plain_content(path) for path in wanted}
         self.differing = [path for path in wanted if self._before[path] != wanted[path]]
-        self.actions = [f"write {path}" for path in self.differing]
 
     @property
     def diff(self) -> dict[str, dict[str, str]]:
@@ -50,7 +49,7 @@ class Files:
         return {"before": before, "after": after}
 
     def write(self, timeout: float) -> None:
-        """Write those that differ, and tell systemd where a unit file is one of them. Raises :class:`ClusterError` and OSError."""
+        """Write the differing files, and reload systemd when a unit file is among them. Raises :class:`ClusterError` and OSError."""
         for path in self.differing:
             write_whole(path, self._wanted[path], 0o644 if path in self._unit.paths else self._mode)
         if set(self._unit.paths) & set(self.differing):
@@ -58,9 +57,9 @@ class Files:
 
 
 class Start:
-    """How a unit comes to be enabled, or disabled, and to run. One that runs is started again where ``stale``, and ``leaves`` something running then.
+    """Enables or disables a unit, and starts it. A running unit is restarted when ``stale``, and ``leaves`` names what keeps running meanwhile.
 
-    ``again`` says that it has to end before. One that is only starting does where ``waits``, since it may wait for whoever asks, and goes on otherwise.
+    ``again`` says that it has to stop first. A starting unit has to when it ``waits``, since it may wait for a lock of the calling run.
     """
 
     def __init__(self, unit: Unit, timeout: float, stale: bool, enabled: bool = True, leaves: str = "", waits: bool = False) -> None:
@@ -82,29 +81,24 @@ class Start:
 
 
 def leaving(what: str) -> str:
-    """Return how an action goes on that leaves something running."""
+    """Return the end of an action's text that leaves something running."""
     return f", which leaves {what} running" if what else ""
 
 
 def remove(unit: Unit, timeout: float) -> None:
-    """Stop and disable a unit, and remove its unit files. Raises :class:`ClusterError`, also for somebody else's, and OSError."""
-    there = unit.require_ours()
-    if not there:
+    """Stop and disable a unit, and remove its unit files. Raises :class:`ClusterError`, also for a foreign unit file, and OSError."""
+    paths = unit.require_ours()
+    if not paths:
         return
-    others = [name for name in map(os.path.basename, there) if name != unit.name]
+    names = list(map(os.path.basename, paths))
     unit.systemctl(timeout, "disable", "--quiet", "--now", unit.name)
-    if others:
+    if others := [name for name in names if name != unit.name]:
         unit.systemctl(timeout, "stop", *others)
-    for path in there:
+    for path in paths:
         os.unlink(path)
     unit.systemctl(timeout, "daemon-reload")
-    # Else systemd lists one that failed last for ever. One that did not is no unit that it knows any more, which it answers with an error.
-    run_tool(["systemctl", "reset-failed", *map(os.path.basename, there)], timeout)
-
-
-def gone(there: t.Mapping[str, bytes]) -> dict[str, dict[str, str]]:
-    """Return the diff of unit files that go."""
-    return {"before": {path: shown(there[path]) for path in there}, "after": {}}
+    # Otherwise systemd lists a failed unit forever. For a unit that did not fail this command returns an error, which is ignored.
+    run_tool(["systemctl", "reset-failed", *names], timeout)
 
 
 @contextlib.contextmanager
@@ -113,10 +107,9 @@ def failures(place: str) -> t.Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise file_error(error, place, BECOME if isinstance(error, PermissionError) else "See the message; the next run goes on from there.") from error
+        raise file_error(error, place, BECOME if isinstance(error, PermissionError) else "Correct the cause; the next run continues.") from error
 
 
-def said(actions: t.Sequence[str], check_mode: bool, nothing: str) -> dict[str, t.Any]:
-    """Return what a module's result says of actions, in words, too; ``nothing`` are those for none."""
-    would = "would " if check_mode else ""
-    return {"actions": actions, "changed": bool(actions), "msg": f"{would}{'; '.join(actions)}" if actions else nothing}
+def result_of(actions: t.Sequence[str], check_mode: bool, nothing: str) -> dict[str, t.Any]:
+    """Return the part of a module's result about its actions; ``nothing`` is the message without one."""
+    return {"actions": actions, "changed": bool(actions), "msg": f"{'would ' if check_mode else ''}{'; '.join(actions)}" if actions else nothing}

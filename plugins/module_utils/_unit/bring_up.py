@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How an engine's unit starts what its specification says, and waits for the other nodes. This module util is PRIVATE to the collection."""
+"""The start of an engine's unit: its steps, and the waits for the other nodes. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit.lock import Loc
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.service import Service
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks at the engine, and between two questions to Ray or to a head that is not there yet.
+#: Seconds between two checks of the engine, and between two of Ray or of a head that does not answer yet.
 LOOK_SECONDS, ASK_SECONDS = 2.0, 5.0
-#: Seconds that the network of a node gets after its boot.
+#: Seconds that a node's network may take after a boot.
 NETWORK_SECONDS = 120.0
 #: Seconds for one answer of the API or of Docker, and for one of Ray.
 ANSWER_SECONDS, RAY_SECONDS = 5.0, 60.0
-#: Seconds that the memory of a part that was stopped gets to come back before the next start.
+#: Seconds within which a stopped engine's memory has to be available again before the next start.
 MEMORY_SECONDS = 300.0
-#: The steps whose modules make sure that the lock still is this unit's.
+#: The steps whose modules verify that this unit still holds the lock.
 LOCKED = ("drain", "engine", "container")
-#: Why a worker's container could not be started yet: its head is not there, or not ready.
+#: Reasons of the errors for a worker's container that cannot start yet: its head does not answer, or is not ready.
 HEAD_AWAITED = ("no head", "not ready in time")
 
 
 def lacking(nodes: t.Iterable[t.Mapping[str, t.Any]], wanted: t.Mapping[str, str], gpus: int) -> list[str]:
-    """Return the nodes (names of ``wanted``, with their addresses) that Ray does not list as alive with their GPUs."""
+    """Return the names in ``wanted`` (name to address) that Ray does not list as alive with their GPUs."""
     alive = {node["address"]: node["gpus"] for node in nodes if node["alive"]}
     return [name for name, address in wanted.items() if alive.get(address) != gpus]
 
 
 def incarnations(nodes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, str]:
-    """Return Ray's id of each living node by its address: a node that left and came back has another."""
+    """Return Ray's id of each live node by its address: a node that left and rejoined has a new id."""
     return {node["address"]: node["node_id"] for node in nodes if node["alive"]}
 
 
-def did_not_come_up(how: str, engine: t.Mapping[str, t.Any]) -> ClusterError:
+def failed_to_start(how: str, engine: t.Mapping[str, t.Any]) -> ClusterError:
     """Return the error for an engine that ended before it served."""
-    return ClusterError(f"the engine did not come up: {how or 'it is gone'}", remedy=f"See its log: {engine['log_path']}", reason="engine ended")
+    return ClusterError(f"the engine failed to start: {how or 'its process is gone'}", remedy=f"See its log: {engine['log_path']}", reason="engine ended")
 
 
 class Start(Service):
-    """Brings up what one specification of an engine says. ``run`` runs a module."""
+    """Starts the engine of one specification. ``run`` runs a module."""
 
-    leaves = "engine and container run on"
+    leaves = "engine and container keep running"
     writer = "the bring-up"
 
     def __init__(self, given: specification.Specification, run: steps.Run) -> None:
@@ -70,18 +70,27 @@ class Start(Service):
         self.token: dict[str, t.Any] = {}
         self.members: dict[str, str] = {}
         self.ranks = meeting.Ranks(given)
-        #: Whether this node's part of an engine was found to lack another one.
-        self.lacks = False
+        #: Whether this node's rank runs without the ranks of the other nodes.
+        self.incomplete = False
 
-    # -- what others see ---------------------------------------------------------------------------------------------
+    def arguments(self, name: str) -> dict[str, t.Any]:
+        """Return the arguments of a step of the start, empty when there is no such step."""
+        return specification.arguments(self.given, name)
+
+    def query(self, name: str, predict: bool = False, seconds: float = 0) -> steps.Result:
+        """Run the module of a step of the start and return its result, also a failure; empty when there is no such step."""
+        step = specification.step(self.given, "start", name)
+        return self.run(step["module"], step["arguments"], seconds or step["timeout"], predict) if step else {}
+
+    # -- published state ---------------------------------------------------------------------------------------------
 
     def write(self, state: str, reason: str) -> None:
         record.write(self.folder, self.boot, state, reason, self.run_id, self.tries)
         self.show(state, reason)
 
     def show(self, state: str, reason: str) -> None:
-        """Let everybody see which model this is, how it is, and when it last gave a token. Raises OSError."""
-        engine = (specification.step(self.given, "start", "engine") or {"arguments": {}})["arguments"]
+        """Publish the model, its state, and the time of its last token for all accounts of the node. Raises OSError."""
+        engine = self.arguments("engine")
         head = self.given["role"] == "head" and bool(engine)
         glance.write(
             self.given["state_dir"],
@@ -101,7 +110,7 @@ class Start(Service):
     # -- start -------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Bring the engine up, or find it as wanted, and tell systemd that it serves."""
+        """Start the engine unless it already runs as requested, and notify systemd that it serves."""
         super().begin()
         self.close()
         if not self.serves():
@@ -109,12 +118,16 @@ class Start(Service):
             self.compare_place()
             with self.lock.held():
                 self.bring_up(specification.START)
-        self.note(record.RUNNING)
+        self.announce("runs")
         notify("READY=1")
-        say(f"{self.given['role']} of cluster {self.given['cluster']} runs{f', run {self.run_id}' if self.run_id else ''}")
+
+    def announce(self, verb: str) -> None:
+        """Record that the engine, or the worker's container, runs."""
+        self.note(record.RUNNING)
+        say(f"{self.given['role']} of cluster {self.given['cluster']} {verb}{f', run {self.run_id}' if self.run_id else ''}")
 
     def close(self) -> None:
-        """Have nobody else reach what the container writes. Where that fails, a container that is there runs on, and none is made."""
+        """Deny other accounts access to the directories that the container writes. After a failure an existing container keeps running; none is created."""
         for folder in filter(private.is_open, self.paths.closed):
             try:
                 private.close(folder)
@@ -123,67 +136,59 @@ class Start(Service):
                 say(error.with_remedy())
 
     def serves(self) -> bool:
-        """Return whether container and engine are as wanted already. Nothing is changed for that."""
+        """Return whether container and engine already run as requested. Changes nothing."""
         for name in ("container", "engine"):
-            one = specification.step(self.given, "start", name)
-            if one is None:
-                continue
-            found = self.run(one["module"], one["arguments"], one["timeout"], True)
-            if found.get("failed") or found["actions"] or (name == "engine" and not found["engine_live"]):
+            found = self.query(name, predict=True)
+            if found and (found.get("failed") or found["actions"] or (name == "engine" and not found["engine_live"])):
                 say(f"{name}: {found['msg']}{f' ({why})' if (why := found.get('reason')) else ''}")
                 return False
-            self.run_id = found["run_id"] if name == "engine" else self.run_id
-        if specification.step(self.given, "start", "ray"):
-            self.members = incarnations(self.ray_nodes())
-        if not self.is_whole():
+            self.run_id = found["run_id"] if found and name == "engine" else self.run_id
+        self.members = incarnations(self.ray_nodes())
+        if not self.is_complete():
             return False
-        if self.has_engine:
-            self.await_token()
-        say("container and engine are as wanted" if self.has_engine else "the container is as wanted")
+        self.await_token()
+        say("container and engine already run as requested" if self.has_engine else "the container already runs as requested")
         return True
 
     def compare_place(self) -> None:
-        """Wait for the node's network. Raises :class:`ClusterError` when what the specification rests on is another than it was."""
-        recorded = self.given.get("seen") or {}
-        env = (specification.step(self.given, "start", "container") or {"arguments": {}})["arguments"].get("env") or {}
+        """Wait for the node's network. Raises :class:`ClusterError` when it differs from the network that the specification was written for."""
+        env, roots = self.arguments("container").get("env") or {}, self.given["roots"]
         differing: list[str] = []
         for _elapsed in clock(NETWORK_SECONDS, LOOK_SECONDS):
             self.check_asked()
-            roots = self.given["roots"]
-            differing = place.differences(recorded, place.seen(self.given["address"], env, roots["sysfs_root"], roots["proc_root"]))
+            now = place.seen(self.given["address"], env, roots["sysfs_root"], roots["proc_root"])
+            differing = place.differences(self.given.get("seen") or {}, now)
             if not differing:
                 return
         raise ClusterError(
-            f"the node is not as it was when the unit was written: {'; '.join(differing)}",
-            remedy="Bring the network back as it was, or run the bring-up again with the settings that hold now.",
+            f"the node's network changed since the unit was written: {'; '.join(differing)}",
+            remedy="Restore the network, or run the bring-up again with the settings that are correct now.",
             reason="place",
         )
 
     def step(self, part: str, name: str) -> steps.Result:
-        """Run a step's module and return its result, empty where there is no such step. Raises its failure."""
-        one = specification.step(self.given, part, name)
-        if one is None:
+        """Run a step's module and return its result, empty when there is no such step. Raises its failure."""
+        step = specification.step(self.given, part, name)
+        if step is None:
             return {}
         notify(f"STATUS={part}: {name}")
-        lock = {"lock_id": self.lock.id} if name in LOCKED else {}
-        given = {**one["arguments"], **lock}
-        if name == "drain":
-            result = interruption.drain(
-                given["drain_timeout"],
-                self.given["cluster"],
-                lambda seconds: self.run(one["module"], {**given, "drain_timeout": seconds}, one["timeout"], False),
-                lambda text: say(f"drain: {text}"),
-            )
-        else:
-            result = self.run(one["module"], given, one["timeout"], False)
-        done = steps.require(name, result)
+        given = {**step["arguments"], **({"lock_id": self.lock.id} if name in LOCKED else {})}
+
+        def run(**changed: int) -> steps.Result:
+            return self.run(step["module"], {**given, **changed}, step["timeout"], False)
+
+        def drain() -> steps.Result:
+            cluster = self.given["cluster"]
+            return interruption.drain(given["drain_timeout"], cluster, lambda seconds: run(drain_timeout=seconds), lambda text: say(f"drain: {text}"))
+
+        done = steps.require(name, drain() if name == "drain" else run())
         say(f"{name}: {done['msg']}")
         return done
 
     def bring_up(self, names: t.Iterable[str]) -> None:
-        """Take these steps of the start, of those that there are. Raises :class:`ClusterError` at the first that fails.
+        """Run those of these steps that the start has. Raises :class:`ClusterError` at the first that fails.
 
-        A step that waited, and found that somebody else brought all of it up meanwhile, returns True and is the last one.
+        A step that waited, and found that another run started everything meanwhile, returns True and is the last one.
         """
         own: dict[str, t.Callable[[], bool | None]] = {
             "memory": self.admit, "container": self.start_container, "ray": self.await_nodes, "meet": self.meet, "engine": self.start_engine,
@@ -199,15 +204,14 @@ class Start(Service):
                     self.step("start", name)
 
     def admit(self) -> None:
-        """Compare the memory that is available with what recorded starts took. Raises :class:`ClusterError` when it does not fit.
+        """Compare the available memory with the memory that recorded starts took. Raises :class:`ClusterError` when it does not fit.
 
-        What a start before this one held gets some time to come back.
+        The memory of an earlier start in this activation may take some time to become available again.
         """
-        asked, roots = self.given["memory"], self.given["roots"]
+        asked, roots, container = self.given["memory"], self.given["roots"], self.arguments("container")
         known = starts.FILE.read(starts.FILE.path_of(self.given["state_dir"], self.given["cluster"]))
-        container = specification.step(self.given, "start", "container")
-        image = EngineApi(self.docker_socket, ANSWER_SECONDS).image(container["arguments"]["image"]) if container else None
-        found = admission.taken(known, image["Id"] if image else "", asked["profile_digest"], asked["context"])
+        image_id = EngineApi(self.docker_socket, ANSWER_SECONDS).image(container["image"])["Id"] if container else ""
+        found = admission.taken(known, image_id, asked["profile_digest"], asked["context"])
         for elapsed in clock(MEMORY_SECONDS, ASK_SECONDS):
             self.check_asked()
             available = accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))) / 1024
@@ -220,49 +224,48 @@ class Start(Service):
 
     @property
     def docker_socket(self) -> str:
-        one = specification.step(self.given, "start", "container") or {"arguments": {}}
-        return str(one["arguments"].get("docker_socket") or "/var/run/docker.sock")
+        return str(self.arguments("container").get("docker_socket") or "/var/run/docker.sock")
 
-    def await_others(self, step: str, missing: t.Callable[[], str], wanted: str, seconds: float) -> bool:
-        """Wait until ``missing`` names nobody. Raises :class:`WaitTimeout` when those that it names did not do what is ``wanted``.
+    def await_others(self, step: str, missing: t.Callable[[], str], action: str, seconds: float) -> bool:
+        """Wait until ``missing`` returns no names. Raises :class:`WaitTimeout` when the named nodes did not perform ``action`` in time.
 
-        Others may work on the cluster meanwhile: a lock that is held is given back, and taken again before this returns. Returns whether it was.
+        Other runs may work on the cluster meanwhile: a lock that is held is released, and taken again before this returns. Returns whether it was.
         """
-        apart, told = self.lock.within and not self.lock.id, ""
-        refused: ClusterError | None = None
+        released, reported = self.lock.within and not self.lock.id, ""
+        refusal: ClusterError | None = None
         for _elapsed in clock(self.given["start_seconds"], seconds):
             self.check_asked()
-            who, refused = missing(), None
-            if who:
-                self.lock.give_back()
-                apart = self.lock.within
+            nodes, refusal = missing(), None
+            if nodes:
+                self.lock.release()
+                released = self.lock.within
             else:
-                refused = self.lock.refused() if self.lock.within else None
-                if not refused:
-                    if told:
+                refusal = self.lock.refused() if self.lock.within else None
+                if not refusal:
+                    if reported:
                         self.note(record.STARTING)
-                    return apart
-            whom = who or str(refused)
-            if whom != told:
-                say(f"{step}: waits for {whom}")
-                self.note(record.STARTING, f"waits for {whom}")
-            told = whom
-        raise refused or WaitTimeout(
-            f"{told} did not {wanted} within {self.given['start_seconds']} s",
-            remedy=f"See there why: systemctl status {self.unit}",
+                    return released
+            blocker = nodes or str(refusal)
+            if blocker != reported:
+                say(f"{step}: waits for {blocker}")
+                self.note(record.STARTING, f"waits for {blocker}")
+            reported = blocker
+        raise refusal or WaitTimeout(
+            f"{reported} did not {action} within {self.given['start_seconds']} s",
+            remedy=f"Run there: systemctl status {self.unit}",
             reason="nodes missing",
         )
 
-    def came_meanwhile(self) -> bool:
-        """Return whether another run brought all of it up while the lock was given back. Raises :class:`ClusterError` when memory is short by now."""
+    def started_meanwhile(self) -> bool:
+        """Return whether another run started everything while the lock was released. Raises :class:`ClusterError` when memory is short by now."""
         if self.serves():
             return True
         self.admit()
         return False
 
     def start_container(self) -> bool:
-        """Run the node's container. A worker's waits for its head. Returns what :meth:`came_meanwhile` does."""
-        told = False
+        """Start the node's container; a worker waits for its head first. Returns the result of :meth:`started_meanwhile`."""
+        reported = False
         for elapsed in clock(self.given["start_seconds"], ASK_SECONDS):
             self.check_asked()
             if self.await_head():
@@ -273,112 +276,108 @@ class Start(Service):
             except ClusterError as error:
                 if self.given["role"] == "head" or error.reason not in HEAD_AWAITED or elapsed >= self.given["start_seconds"]:
                     raise
-                if not told:
+                if not reported:
                     say(f"container: waits for the head: {error}")
-                told = True
-                self.lock.give_back()
+                reported = True
+                self.lock.release()
         return False
 
     def await_head(self) -> bool:
-        """Wait until somebody answers where a worker's Ray is to find its head. Returns what :meth:`came_meanwhile` does."""
-        one = specification.step(self.given, "start", "container") or {"arguments": {}}
-        address, port = one["arguments"].get("head_address"), one["arguments"].get("port")
+        """Wait until the address of a worker's Ray head answers. Returns the result of :meth:`started_meanwhile`."""
+        address, port = map(self.arguments("container").get, ("head_address", "port"))
         if self.given["role"] == "head" or not address or not port:
             return False
-        head = ", ".join(name for name, its in self.given["nodes"].items() if its == address) or address
-        apart = self.await_others("container", lambda: head if listeners.answers(address, port, ANSWER_SECONDS) else "", "start Ray", ASK_SECONDS)
-        return apart and self.came_meanwhile()
+        head = ", ".join(name for name, known in self.given["nodes"].items() if known == address) or address
+        released = self.await_others("container", lambda: head if listeners.answers(address, port, ANSWER_SECONDS) else "", "start Ray", ASK_SECONDS)
+        return released and self.started_meanwhile()
 
     def ray_nodes(self) -> list[dict[str, t.Any]]:
-        """Return what Ray's head says of its nodes; none when it does not answer."""
-        one = specification.step(self.given, "start", "ray")
-        found = self.run(one["module"], one["arguments"], RAY_SECONDS, False) if one else {}
+        """Return the nodes that Ray's head lists; none when it does not answer."""
+        found = self.query("ray", seconds=RAY_SECONDS)
         return [] if found.get("failed") else found.get("nodes") or []
 
     def await_nodes(self) -> bool:
-        """Wait until all nodes are in Ray with their GPUs. Raises :class:`WaitTimeout` when they do not come. Returns what :meth:`came_meanwhile` does."""
+        """Wait until all nodes are in Ray with their GPUs. Raises :class:`WaitTimeout` when they are not in time. Returns as :meth:`started_meanwhile`."""
 
         def missing() -> str:
             nodes = self.ray_nodes()
             self.members = incarnations(nodes)
             return ", ".join(lacking(nodes, self.given["nodes"], self.given["gpus"]))
 
-        apart = self.await_others("ray", missing, "join Ray", ASK_SECONDS)
+        released = self.await_others("ray", missing, "join Ray", ASK_SECONDS)
         say(f"ray: {', '.join(self.given['nodes'])}")
-        return apart and self.came_meanwhile()
+        return released and self.started_meanwhile()
 
     def start_engine(self) -> None:
-        done = self.step("start", "engine")
+        self.run_id = self.step("start", "engine")["run_id"]
         self.tries += 1
-        self.run_id = done["run_id"]
         self.note(record.STARTING)
 
     def await_token(self) -> None:
-        """Wait until the engine gave a token. Raises :class:`ClusterError` when it ended, :class:`WaitTimeout` when the time is over."""
-        one = specification.step(self.given, "start", "token")
-        if one is None:
+        """Wait for a token, where the start has that step. Raises :class:`ClusterError` for an engine that ended, :class:`WaitTimeout` when time is over."""
+        if specification.step(self.given, "start", "token") is None:
             return
         for _elapsed in clock(self.given["start_seconds"], LOOK_SECONDS):
             self.check_asked()
-            found = steps.require("token", self.run(one["module"], one["arguments"], one["timeout"], False))
+            found = steps.require("token", self.query("token"))
             if found["completion"]:
                 say(f"token: after {found['completion']['seconds']} s, vLLM {found['engine_version']}")
                 self.token = {"seconds": found["completion"]["seconds"], "at": utc_text()}
                 return
             if not found["engine"]["live"]:
-                raise did_not_come_up(found["last_end"], found["engine"])
+                raise failed_to_start(found["last_end"], found["engine"])
             if left := self.ranks.left():
                 self.step("stop", "engine")
                 raise ClusterError(
-                    f"the rank of {', '.join(left)} ended before the engine came up, and this node's was stopped",
-                    remedy=f"See there why: systemctl status {self.unit}",
+                    f"the rank of {', '.join(left)} ended before the engine started; this node's rank was stopped",
+                    remedy=f"Run there: systemctl status {self.unit}",
                     reason="engine ended",
                 )
         raise WaitTimeout(
-            f"the engine gave no token within {self.given['start_seconds']} s; it is left running",
+            f"the engine returned no token within {self.given['start_seconds']} s; it keeps running",
             remedy=f"See its log: {engine_state.engine_state(self.paths, lenient=True)['log_path']}",
             reason="no token",
         )
 
     # -- ranks of several nodes without Ray --------------------------------------------------------------------------
 
-    def is_whole(self) -> bool:
-        """Return whether an engine of which a part lives here has its other parts. Raises :class:`UnknownState` when that is unknown."""
+    def is_complete(self) -> bool:
+        """Return whether all ranks of an engine with a rank on this node run. Raises :class:`UnknownState` when that is unknown."""
         missing = ", ".join(self.ranks.missing())
         if not missing:
             self.ranks.met()
             return True
-        token = specification.step(self.given, "start", "token")
-        if token and steps.require("token", self.run(token["module"], token["arguments"], token["timeout"], False))["completion"]:
-            say(f"join: no connection from {missing} is seen, and a token came: that a rank there ends will be noticed when the engine ends")
+        token = self.query("token")
+        if token and steps.require("token", token)["completion"]:
+            say(f"join: no connection from {missing} is visible, but a token was returned: the end of a rank there will be noticed when the engine ends")
             return True
         if self.given["role"] != "head" and self.ranks.head_listens():
             raise UnknownState(
-                f"this node's rank is not connected to that of {missing}, which lives: whether they are one engine is unknown, and both were left as they are",
-                remedy="See with the playbook status whether a token comes. If none does, run the bring-up again.",
+                f"this node's rank is not connected to the running rank of {missing}: whether they are one engine is unknown; both keep running",
+                remedy="Run the playbook status. If it reports no token, run the bring-up again.",
                 reason="ranks apart",
             )
-        self.lacks = True
-        say(f"engine: a part of it lives here, and none on {missing}")
+        self.incomplete = True
+        say(f"engine: this node runs its rank; {missing} does not")
         return False
 
     def meet(self) -> bool:
-        """Stop what is left of an engine that lacks a rank. A worker waits until rank 0 listens.
+        """Stop this node's rank of an incomplete engine. A worker then waits until rank 0 listens.
 
-        Raises :class:`WaitTimeout` when it does not. Returns what :meth:`came_meanwhile` does.
+        Raises :class:`WaitTimeout` when it does not. Returns the result of :meth:`started_meanwhile`.
         """
-        if self.lacks:
+        if self.incomplete:
             self.step("stop", "engine")
-            self.lacks = False
+            self.incomplete = False
         if self.given["role"] == "head":
             return False
         rank = f"the rank of {self.ranks.names}"
-        apart = self.await_others("meet", lambda: "" if self.ranks.head_listens() else rank, "join", ASK_SECONDS)
+        released = self.await_others("meet", lambda: "" if self.ranks.head_listens() else rank, "join", ASK_SECONDS)
         say(f"meet: {self.ranks.names} listens")
-        return apart and self.came_meanwhile()
+        return released and self.started_meanwhile()
 
     def join(self) -> None:
-        """Wait until the ranks have met. Raises :class:`WaitTimeout` when they do not, after this node's was stopped, :class:`ClusterError` when it ended."""
+        """Wait until the ranks are connected. Raises :class:`WaitTimeout` after this node's rank was stopped, :class:`ClusterError` when it ended."""
 
         def missing() -> str:
             others = ", ".join(self.ranks.missing())
@@ -386,12 +385,12 @@ class Start(Service):
             if others and not engine["live"] and not engine["unreadable"]:
                 if holder := self.other_holder():
                     return f"{holder}, who stopped it"
-                raise did_not_come_up(f"it waited for the rank of {others}; {engine_state.last_end(engine)}", engine)
+                raise failed_to_start(f"it waited for the rank of {others}; {engine_state.last_end(engine)}", engine)
             return others and f"the rank of {others}"
 
         try:
             if self.await_others("join", missing, "join", LOOK_SECONDS):
-                # A run that worked on the cluster meanwhile may have started it again.
+                # A run that worked on the cluster meanwhile may have restarted it.
                 self.run_id = engine_state.engine_state(self.paths, lenient=True)["run_id"]
         except WaitTimeout:
             self.lock.take()
@@ -401,7 +400,7 @@ class Start(Service):
         say(f"join: {self.ranks.names}")
 
     def left_with_it(self) -> list[str]:
-        """Return the nodes that an engine which ended here may have ended with: a head whose rank listens no more, workers that give no answer at all."""
+        """Return the nodes that may have ended the engine: a head whose rank no longer listens, or workers that do not answer at all."""
         if self.given["role"] != "head":
             return [] if self.ranks.head_listens() else list(self.ranks.others)
         for _elapsed in clock(ray.FORGET_SECONDS, ASK_SECONDS):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a unit of ours tells systemd, and everybody who reads its records: without any secret. This module util is PRIVATE to the collection."""
+"""Messages of this collection's units to systemd and the journal, without secrets. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._redact import redact
 
 
 def clean(text: str) -> str:
-    """Return a text as everybody may read it: without the secrets of the node, which may be others than before, and what looks like one."""
+    """Return a text without the node's secrets, which may have changed since, and without anything that looks like a secret."""
     return redacted(text, secrets_of({}))
 
 
 def notify(*lines: str) -> None:
-    """Tell systemd the state of the unit. Without systemd nobody is told."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address:
+    """Send the state of the unit to systemd, where systemd runs it."""
+    if address := os.environ.get("NOTIFY_SOCKET", ""):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
             channel.connect(f"\0{address[1:]}" if address.startswith("@") else address)
             channel.sendall(clean("\n".join(lines)).encode())
@@ -30,10 +29,9 @@ def notify(*lines: str) -> None:
 
 def say(text: str) -> None:
     """Write a line to the journal."""
-    sys.stdout.write(f"{clean(text)}\n")
-    sys.stdout.flush()
+    print(clean(text), flush=True)
 
 
-def say_faults() -> None:
-    """Have a fault that nobody catches said as all else is: Python would print it with whatever its texts hold."""
+def log_uncaught_errors() -> None:
+    """Write the traceback of an uncaught error like any other line: Python would print it with its secrets."""
     sys.excepthook = lambda kind, error, trace: say("".join(traceback.format_exception(kind, error, trace)).rstrip())

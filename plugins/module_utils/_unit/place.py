@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a node's network a specification rests on, and a reboot may change. This module util is PRIVATE to the collection."""
+"""The facts of a node's network on which a specification depends, and which a reboot may change. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._network import net_devices, rdma
 
-#: The variable that takes one entry of the RDMA devices' tables. Which entry is the right one can change at a boot.
+#: The variable that selects one entry of the RDMA devices' GID tables. A boot can change the correct index.
 GID_INDEX = "NCCL_IB_GID_INDEX"
 
 
 def seen(address: str, env: t.Mapping[str, str], sysfs_root: str, proc_root: str) -> dict[str, str]:
-    """Return the interface that has an address, and what the entry of the GID tables is that ``env`` names. Raises OSError or UnknownState."""
+    """Return the interface that has an address, and the GID table entries that ``env`` selects. Raises OSError or :class:`UnknownState`."""
     found = {f"the interface of {address}": net_devices.interface_of(address, sysfs_root, proc_root)["interface"]} if address else {}
     index = str(env.get(GID_INDEX, ""))
     for device in net_devices.rdma_devices(sysfs_root) if index.isdecimal() else ():
@@ -28,8 +28,9 @@ def seen(address: str, env: t.Mapping[str, str], sysfs_root: str, proc_root: str
 
 
 def differences(recorded: t.Mapping[str, str], now: t.Mapping[str, str]) -> list[str]:
-    """Return in words what is another value now than it was when the specification was written."""
-    names = [*recorded, *(name for name in now if name not in recorded)]
+    """Return a text for each value that changed since the specification was written."""
     return [
-        f"{name} was {recorded.get(name) or 'none'} and is {now.get(name) or 'none'}" for name in names if recorded.get(name, "") != now.get(name, "")
+        f"{name} was {recorded.get(name) or 'none'} and is {now.get(name) or 'none'}"
+        for name in dict.fromkeys([*recorded, *now])
+        if recorded.get(name, "") != now.get(name, "")
     ]

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program of an engine's unit: starts what the specification says, watches it, and stops it. This module util is PRIVATE to the collection."""
+"""The program of an engine's unit: starts the engine of its specification, watches it, and stops it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing as t
 
@@ -24,9 +25,9 @@ TRIES = 2
 
 
 class Seen(t.NamedTuple):
-    """What a look found: ``asked`` says at whose request it ended, ``how`` how it ended by itself; both are empty while it lives.
+    """The result of one check: ``asked`` is who requested the end, ``how`` is how it ended without a request; both are empty while it runs.
 
-    ``left`` are the nodes without whose ranks what is left here serves nobody.
+    ``left`` are the nodes whose ranks are gone, so that this node's rank no longer serves.
     """
 
     asked: str = ""
@@ -35,25 +36,25 @@ class Seen(t.NamedTuple):
 
 
 def ended(how: str) -> ClusterError:
-    """Return the error for an engine or a container that ended by itself."""
+    """Return the error for an engine or a container that ended without a request."""
     return ClusterError(how, remedy="See its log, and start the unit again when the cause is gone.", reason="engine ended")
 
 
 class Supervisor(Start):
-    """Starts what the specification says, watches it, and stops it."""
+    """Starts the engine of a specification, watches it, and stops it."""
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
     def serve(self) -> int:
-        """Look at the engine, or the worker's container, until it ends; return the exit code."""
+        """Watch the engine, or the worker's container, until it ends; return the exit code."""
         while True:
             self.check_asked()
-            # Only where that failed when it was due.
-            self.lock.give_back()
+            # Releases a lock only where an earlier release failed.
+            self.lock.release()
             self.catch_up()
             seen = self.seen_engine() if self.has_engine else self.seen_container()
             if seen == Seen() and (left := self.ranks.left()):
-                seen = Seen(how=f"the rank of {', '.join(left)} is gone, and without it this one serves nobody", left=left)
+                seen = Seen(how=f"the rank of {', '.join(left)} is gone, and this node's rank cannot serve without it", left=left)
             if seen.how and (holder := self.other_holder()):
                 seen = Seen(f"{seen.how}, while {holder} worked on the cluster")
             if seen.asked:
@@ -65,20 +66,20 @@ class Supervisor(Start):
             time.sleep(LOOK_SECONDS)
 
     def seen_engine(self) -> Seen:
-        """Return how the engine is. One of which that is unknown lives."""
+        """Return the state of the engine. An engine of unknown state counts as running."""
         engine = engine_state.engine_state(self.paths, lenient=True)
         if engine["unreadable"] or (engine["live"] and engine["run_id"] == self.run_id):
             return Seen()
         if engine["ordered"] != self.run_id:
-            return Seen(f"run {self.run_id} gave way to run {engine['ordered'] or '(none)'}")
+            return Seen(f"run {self.run_id} was replaced by run {engine['ordered'] or '(none)'}")
         if engine["run_id"] != self.run_id:
-            # A module of ours would have ordered it: what runs in the container wrote this.
-            return Seen("", f"the note of run {self.run_id} is {'that of run ' + engine['run_id'] if engine['run_id'] else 'gone'}, which nobody ordered")
+            # A module of this collection would have ordered it: a program in the container wrote this record.
+            return Seen("", f"the record of run {self.run_id} is {'that of run ' + engine['run_id'] if engine['run_id'] else 'gone'}, which no module ordered")
         how = engine_state.last_end(engine) or f"run {self.run_id} is gone"
         return Seen(how) if engine["stopped_by"] else Seen("", how)
 
     def seen_container(self) -> Seen:
-        """Return how the worker's container is. One of which that is unknown runs."""
+        """Return the state of the worker's container. A container of unknown state counts as running."""
         try:
             found = find_node_container(EngineApi(self.docker_socket, ANSWER_SECONDS), self.given["cluster"], self.given["role"])
         except (ClusterError, OSError):
@@ -88,15 +89,14 @@ class Supervisor(Start):
         return Seen() if found["State"]["Running"] else Seen("", f"its container ended with code {found['State']['ExitCode']}")
 
     def other_holder(self) -> str:
-        """Return who holds the cluster's lock on this node, empty when nobody does."""
-        try:
-            lock = cluster_locks.read(cluster_locks.path_of(self.given["state_dir"], self.given["cluster"]))
-        except UnknownState:
-            return ""
-        return lock.describe() if lock else ""
+        """Return the holder of the cluster's lock on this node, empty when it is free or cannot be read."""
+        with contextlib.suppress(UnknownState):
+            if lock := cluster_locks.read(cluster_locks.path_of(self.given["state_dir"], self.given["cluster"])):
+                return lock.describe()
+        return ""
 
     def come_back(self, seen: Seen) -> None:
-        """Bring back what ended with another node, once. Raises :class:`ClusterError` for any other end, and for the second one."""
+        """Restart, once, what ended because of another node. Raises :class:`ClusterError` for any other end, and for the second one."""
         if len(self.given["nodes"]) < 2:
             raise ended(seen.how)
         say(f"ended: {seen.how}")
@@ -111,11 +111,10 @@ class Supervisor(Start):
         with self.lock.held():
             self.bring_up(names)
         self.tries = max(self.tries, TRIES)
-        self.note(record.RUNNING)
-        say(f"{self.given['role']} of cluster {self.given['cluster']} runs again{f', run {self.run_id}' if self.run_id else ''}")
+        self.announce("runs again")
 
     def after_nodes_left(self, how: str) -> tuple[str, ...]:
-        """Return the steps of a second start, once another node left Ray and came back. Raises :class:`ClusterError` when none left or none came back."""
+        """Return the steps of a second start, once another node left Ray and rejoined. Raises :class:`ClusterError` when none left or none rejoined."""
         left: list[str] = []
         for _elapsed in clock(ray.FORGET_SECONDS, ASK_SECONDS):
             self.check_asked()
@@ -125,7 +124,7 @@ class Supervisor(Start):
                 break
         if not left:
             raise ended(how)
-        say(f"{', '.join(left)} left Ray, so the engine ended: waits for it, and starts the engine once more")
+        say(f"{', '.join(left)} left Ray, so the engine ended: waits for it, then restarts the engine once")
         self.await_nodes()
         return ("zombies", "memory", "ray", "engine", "token", "guard")
 
@@ -134,17 +133,17 @@ class Supervisor(Start):
         left = seen.left or self.left_with_it()
         if not left:
             raise ended(seen.how)
-        say(f"{', '.join(left)} left, so the engine is dead: waits for it, and starts the engine once more")
+        say(f"{', '.join(left)} left, so the engine is dead: waits for it, then restarts the engine once")
         return ("zombies", "memory", "container", "meet", "engine", "join", "token", "guard")
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
     def stop(self) -> str:
-        """Let requests be answered, and stop engine and container. Raises :class:`ClusterError` when that fails."""
+        """Drain requests, and stop engine and container. Raises :class:`ClusterError` when that fails."""
         try:
             self.lock.take()
         except ClusterError as error:
-            say(f"{error}; the unit stops all the same")
+            say(f"{error}; the unit stops anyway")
         try:
             self.drain()
             for name in specification.STOP[1:]:
@@ -152,17 +151,17 @@ class Supervisor(Start):
         except ClusterError as error:
             raise ClusterError(f"the stop failed: {error}", remedy=error.remedy) from error
         finally:
-            self.lock.give_back()
+            self.lock.release()
         return ""
 
     def drain(self) -> None:
-        """Stop the engine once its requests are answered. One that has some left then, or does not say, is the next step's."""
+        """Stop the engine once its requests are answered. The next step stops an engine with requests left, or one that does not answer."""
         try:
             self.step("stop", "drain")
         except ClusterError as error:
-            say(f"drain: {error}; the engine is stopped all the same")
+            say(f"drain: {error}; the engine is stopped anyway")
 
 
 def main(argv: t.Sequence[str]) -> int:
-    """Run the unit of an engine by the specification that the command line names, and return the exit code."""
+    """Run an engine's unit with the specification that the command line names, and return the exit code."""
     return service.run(argv, lambda path, run: Supervisor(specification.read(path), run))

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an engine's unit records of itself, and what follows from it at a boot. This module util is PRIVATE to the collection.
+"""The state record of a unit, and what follows from it at a boot. This module util is PRIVATE to the collection.
 
-A unit that stops says so. One whose record still says that it runs, in a later boot, was ended by a power cut, a reset or a kernel that died: whether
-memory and disk are as they should be is then a person's to say.
+A unit records its stop. A record of an earlier boot that still says ``running`` means a power cut, a reset or a kernel crash: a person has to check memory
+and disk first.
 """
 
 from __future__ import annotations
@@ -17,89 +17,80 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._files.documents import Document, lacking
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import RUN_DIR
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import RUN_DIR, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._unit.journal import clean
 
 FILE = "state.json"
-#: The file below the state directory by which a power cycle says that it was this collection's own, and where it counts for all units until the next boot.
+#: The file below the state directory that marks a power cycle by this collection. Below RUN_DIR it counts for all units until the next boot.
 POWER_CYCLED = "power_cycled"
 
 STARTING, RUNNING, STOPPED, REFUSED, FAILED = "starting", "running", "stopped", "refused", "failed"
 STATES = (STARTING, RUNNING, STOPPED, REFUSED, FAILED)
 
-#: The form of a record. ``tries`` counts the starts of the engine in this activation, ``at`` is in UTC.
+#: The keys of a record. ``tries`` counts the starts of the engine in this activation, ``at`` is in UTC.
 KEYS: dict[str, type] = {"boot_id": str, "state": str, "reason": str, "run_id": str, "at": str, "tries": int}
 
 
 def _wrong(record: dict[str, t.Any]) -> str:
-    """Return what is wrong with a record, empty when nothing is."""
+    """Return why a record is invalid, empty when it is valid."""
     return lacking(record, KEYS) or ("" if record["state"] in STATES else f"state is {record['state']!r}")
 
 
-DOCUMENT = Document("record", "a record of this unit", 1, _wrong, "Look at it, and remove it when the node is as it should be: {path}")
-
-
-def path_of(folder: str) -> str:
-    return os.path.join(folder, FILE)
+DOCUMENT = Document("record", "a record of this unit", 1, _wrong, "Check the node, then remove the record: rm {path}")
 
 
 def read(folder: str) -> dict[str, t.Any] | None:
     """Return the record, None when there is none. Raises :class:`UnknownState` when it cannot be read."""
-    return DOCUMENT.read(path_of(folder))
+    return DOCUMENT.read(os.path.join(folder, FILE))
 
 
 def write(folder: str, boot_id: str, state: str, reason: str = "", run_id: str = "", tries: int = 0) -> None:
-    """Record a state, for everybody to read. Raises OSError."""
+    """Record a state, readable by all accounts. Raises OSError."""
     noted = {"boot_id": boot_id, "state": state, "reason": clean(reason), "run_id": run_id, "tries": tries, "at": utc_text()}
-    DOCUMENT.write(path_of(folder), noted)
+    DOCUMENT.write(os.path.join(folder, FILE), noted)
 
 
 def why_refused(noted: t.Mapping[str, t.Any] | None, boot_id: str, power_cycled: bool) -> str:
     """Return why a unit must not start now, empty when it may.
 
-    Only the first start of a boot is refused, and not when the power cycle was this collection's own: a person who starts it after that has
-    looked.
+    Only the first start of a boot is refused, and not after a power cycle by this collection: a later start is a person's decision.
     """
     if noted is None or noted["boot_id"] == boot_id or power_cycled:
         return ""
     if noted["state"] in (STARTING, RUNNING):
         return (
-            f"the node did not shut down cleanly: the unit was {noted['state']} since {noted['at']}, and this is another boot. "
+            f"the node did not shut down cleanly: the unit was {noted['state']} since {noted['at']}, in an earlier boot. "
             "A killed engine can leak memory, and a disk can have lost writes"
         )
     return noted["reason"] if noted["state"] == REFUSED else ""
 
 
 def check_boot(folder: str, boot_id: str, state_dir: str, unit: str) -> str:
-    """Return what to say of a start that goes ahead after an unclean shutdown, empty after a clean one.
+    """Return a warning for a start that is allowed after an unclean shutdown, empty after a clean one.
 
-    Raises :class:`ClusterError` with the reason :data:`REFUSED` at the first start after a shutdown that was not clean, unless the power cycle was this
-    collection's own.
+    Raises :class:`ClusterError` with the reason :data:`REFUSED` at the first start after an unclean shutdown, unless this collection cycled the power.
     """
     noted = read(folder)
     if noted is None or noted["boot_id"] == boot_id:
         return ""
-    cycled = take_power_cycle(state_dir)
-    why, anyway = (why_refused(noted, boot_id, power_cycled) for power_cycled in (False, cycled))
-    if anyway:
-        remedy = f"Look at the node (the doctor, with and without the inventory), then: systemctl start {unit}"
-        raise ClusterError(anyway, remedy=remedy, reason=REFUSED)
-    return f"{why}; the power cycle was this collection's own, so the unit starts once" if why else ""
+    cycled, why = take_power_cycle(state_dir), why_refused(noted, boot_id, False)
+    if why and not cycled:
+        raise ClusterError(why, remedy=f"Run the doctor, with and without the inventory, then: systemctl start {unit}", reason=REFUSED)
+    return f"{why}; this collection cycled the power, so the unit starts once" if why else ""
 
 
 def take_power_cycle(state_dir: str) -> bool:
-    """Return whether the power cycle before this boot was our own. The file that says so goes with this boot, and counts for all units until then."""
+    """Return whether this collection cycled the power before this boot. The marker moves below RUN_DIR, where it counts for all units until the next boot."""
     marker, taken = os.path.join(state_dir, POWER_CYCLED), os.path.join(RUN_DIR, POWER_CYCLED)
     if is_power_cycled(marker):
         os.makedirs(RUN_DIR, mode=0o755, exist_ok=True)
-        with open(taken, "wb"):
-            pass
+        write_whole(taken, b"")
         os.unlink(marker)
     return is_power_cycled(taken)
 
 
 def is_power_cycled(path: str) -> bool:
-    """Return whether a file there says that the power cycle was our own: a plain file of root's."""
+    """Return whether ``path`` marks a power cycle by this collection: a plain file of root's."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a unit is on a node, an engine's or that of the companions. This module util is PRIVATE to the collection."""
+"""The files of a node's units for engine and companions, and their state. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd import insta
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd.unit import Unit, path_of
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import record
 
-#: The files of one cluster's unit, below its state directory. Root alone may read them.
+#: The files of a cluster's unit below its state directory. Only root may read them. While RELEASE exists, a stop leaves the engine or companions running.
 FOLDER, PROGRAM, RELEASE = "unit", "unit.pyz", "release"
 #: The unit of a node's companions, and the directory of its files below the state directory.
 COMPANIONS, COMPANIONS_FOLDER = "gb10-companions.service", "companions"
@@ -40,10 +40,6 @@ def _unit(name: str, folder: str, etc_root: str) -> Unit:
     return Unit(name, (path_of(name, etc_root),), folder, PROGRAM, why=why)
 
 
-def release_path(unit: Unit) -> str:
-    """Return the file with which a unit leaves what it started running when it is stopped."""
-    return os.path.join(unit.folder, RELEASE)
-
 
 def unit_name(cluster: str) -> str:
     """Return the name of a cluster's unit."""
@@ -51,14 +47,13 @@ def unit_name(cluster: str) -> str:
 
 
 def unit(place: Unit, timeout: float = 20) -> dict[str, t.Any]:
-    """Return what there is of a unit (see ``installed.look``).
+    """Return the state of a unit (see ``installed.look``).
 
-    ``state``, ``reason`` and ``at`` are the last that the unit itself recorded, empty where it never ran; ``error`` says why the record cannot be read.
+    ``state``, ``reason`` and ``at`` are the last that the unit recorded, empty where it never ran; ``error`` says why the record cannot be read.
     """
-    about: dict[str, t.Any] = {**installed.look(place, timeout), "state": "", "reason": "", "at": "", "error": ""}
+    noted, unread = None, ""
     try:
         noted = record.read(place.folder)
-        about.update({key: noted[key] for key in ("state", "reason", "at")} if noted else {})
     except ClusterError as error:
-        about["error"] = str(error)
-    return about
+        unread = str(error)
+    return {**installed.look(place, timeout), **{key: noted[key] if noted else "" for key in ("state", "reason", "at")}, "error": unread}

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What our modules use of ``ansible.module_utils.basic``, for those that a unit runs. This module util is PRIVATE to the collection.
+"""The parts of ``ansible.module_utils.basic`` that the modules of a unit use. This module util is PRIVATE to the collection.
 
-It is packed under that name, since core's own needs parts of core that may be others in its next release. A module reads its arguments and prints its result
-as it does for Ansible. Rules between options are not looked at: they held when the play ran the module with the same arguments.
+It is packed under that name, since ansible-core's own module needs other parts of core, which may change in its next release. A module reads its arguments
+and prints its result as with Ansible. Rules between options are not checked: they passed when the play ran the module with the same arguments.
 """
 
 from __future__ import annotations
@@ -18,31 +18,21 @@ import typing as t
 _BOOLEANS = {**dict.fromkeys(("y", "yes", "on", "1", "true", "t"), True), **dict.fromkeys(("n", "no", "off", "0", "false", "f"), False)}
 
 
-def _boolean(value: t.Any) -> bool:
-    """Return what a word means. Raises KeyError for another one."""
-    return value if isinstance(value, bool) else _BOOLEANS[str(value).lower()]
-
-
-def _path(value: t.Any) -> str:
-    return os.path.expanduser(os.path.expandvars(str(value)))
-
-
-def _list(value: t.Any) -> list[t.Any]:
-    return value.split(",") if isinstance(value, str) else list(value)
-
-
-def _dict(value: t.Any) -> dict[str, t.Any]:
-    return json.loads(value) if isinstance(value, str) else dict(value)
-
-
-#: Type of an option → how a value becomes one. ``raw`` stays what it is.
+#: Converters by the type of an option.
 TYPES: dict[str, t.Callable[[t.Any], t.Any]] = {
-    "str": str, "path": _path, "int": int, "float": float, "bool": _boolean, "list": _list, "dict": _dict, "raw": lambda value: value,
-}  # fmt: skip
+    "str": str,
+    "path": lambda value: os.path.expanduser(os.path.expandvars(str(value))),
+    "int": int,
+    "float": float,
+    "bool": lambda value: value if isinstance(value, bool) else _BOOLEANS[str(value).lower()],
+    "list": lambda value: value.split(",") if isinstance(value, str) else list(value),
+    "dict": lambda value: json.loads(value) if isinstance(value, str) else dict(value),
+    "raw": lambda value: value,
+}
 
 
 def converted(spec: t.Mapping[str, t.Any], given: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return the arguments as a specification of options wants them, with its defaults. Raises ValueError."""
+    """Return the arguments converted to the types of the options, with their defaults. Raises ValueError."""
     if unknown := sorted(set(given) - set(spec)):
         raise ValueError(f"unsupported parameters: {', '.join(unknown)}")
     return {name: _option(name, option, given.get(name)) for name, option in spec.items()}
@@ -59,7 +49,7 @@ def _option(name: str, option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
     try:
         value = TYPES[kind](value)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"argument '{name}' is {value!r}, and cannot be converted to {kind}") from error
+        raise ValueError(f"argument '{name}' is {value!r}, which cannot be converted to {kind}") from error
     if kind == "list":
         return [_option(name, {**option, "type": option.get("elements", "raw"), "default": None}, one) for one in value]
     if option.get("choices") and value not in option["choices"]:
@@ -68,7 +58,7 @@ def _option(name: str, option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
 
 
 class AnsibleModule:
-    """A module in a process of its own. Its arguments come as input; its result is printed, and the process ends."""
+    """A module in a separate process. It reads its arguments from standard input, prints its result, and exits."""
 
     def __init__(self, argument_spec: t.Mapping[str, t.Any], supports_check_mode: bool = False, **_rules: t.Any) -> None:
         given = json.loads(sys.stdin.buffer.read())["ANSIBLE_MODULE_ARGS"]

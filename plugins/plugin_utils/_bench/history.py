@@ -45,7 +45,7 @@ def as_csv(kept: t.Iterable[Row]) -> str:
 
 
 def load(directory: str) -> list[Row]:
-    """Return the rows of earlier runs. Raises :class:`ClusterError` for a file that is none of ours, or that was changed: nothing of it is overwritten."""
+    """Return the rows of earlier runs. Raises :class:`ClusterError` for a file that a bench did not write, or that was changed: it is not overwritten."""
     path = Path(directory) / JSON
     remedy = f"Give gb10_bench_to another directory, or move {path} away."
     try:
@@ -62,7 +62,7 @@ def load(directory: str) -> list[Row]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ClusterError(f"{path} cannot be read as the rows of earlier benches: {error}", remedy=remedy, reason="history") from None
     if said != as_csv(found):
-        raise ClusterError(f"{Path(directory) / CSV} was changed, and is not what {JSON} beside it says", remedy=remedy, reason="history")
+        raise ClusterError(f"{Path(directory) / CSV} was changed, and differs from {JSON} next to it", remedy=remedy, reason="history")
     return found
 
 

@@ -21,7 +21,7 @@ IDS = ("bench.case", "bench.client", "bench.engine", "bench.foreign", "bench.idl
 #: Version of a row.
 SCHEMA = 1
 
-#: What a row says beside the client's figures, in this order, in the CSV as well.
+#: The columns of a row apart from the client's figures, in this order, in the CSV as well.
 ABOUT = (
     "run", "time", "cluster", "profile", "image", "engine_version", "engine_digest", "place", "client", "workload", "concurrency", "prompts", "input_len",
     "output_len",
@@ -70,9 +70,14 @@ TEXTS = {
 
 
 def _random(concurrency: int, wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    prompts = wanted["prompts"] or max(8, 4 * concurrency)
-    about = {"input_len": wanted["input"], "output_len": wanted["output"], "texts": []}
-    return {"workload": "random", "concurrency": concurrency, "prompts": prompts, **about}
+    return {
+        "workload": "random",
+        "concurrency": concurrency,
+        "prompts": (wanted["prompts"] or max(8, 4 * concurrency)),
+        "input_len": wanted["input"],
+        "output_len": wanted["output"],
+        "texts": [],
+    }
 
 
 def cases(wanted: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
@@ -137,7 +142,7 @@ def name_of(one: t.Mapping[str, t.Any]) -> str:
 
 
 def table(rows: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
-    """Return rows as lines for people."""
+    """Return rows as lines of a table."""
     titles = ("case", "tokens/s", "TTFT p50", "p99", "TPOT p50", "p99", "ITL p99", "accepted", "W", "C")
     names = ("output_tok_s", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "itl_p99_ms", "acceptance_length", "power_w", "temperature_c")
     cells = [titles, *((name_of(one), *("-" if one.get(name) is None else f"{one[name]:.1f}" for name in names)) for one in rows)]
@@ -164,7 +169,7 @@ def limit_of(values: t.Sequence[float]) -> float:
 
 
 def compare(one: Row, earlier: t.Iterable[Row]) -> list[Finding]:
-    """Return what there is to say of a row beside earlier ones of its key; nothing where there is none."""
+    """Return the findings about a row compared with earlier rows of its key, empty without any."""
     known, found = comparable(earlier, key_of(one)), []
     if not known:
         return []
@@ -194,18 +199,24 @@ def compare_images(one: Row, earlier: t.Sequence[Row]) -> list[Finding]:
     """Return a warning where the first row on an image is slower than the last image's rows of the same case."""
     others = [name for name in KEY if name != "image"]
     same = [past for past in earlier if all(past.get(name) == one.get(name) for name in others)]
-    if not same or any(past["image"] == one["image"] for past in same):
-        return []
-    known = list(comparable(same, key_of(same[-1])))
-    if not known:
+    known = comparable(same, key_of(same[-1])) if same else []
+    if not known or any(past["image"] == one["image"] for past in same):
         return []
     expected = statistics.median(past["output_tok_s"] for past in known)
     slower = slower_by(one["output_tok_s"], expected, False)
     if slower <= SLOWER:
         return []
-    message = f"{name_of(one)}: {one['output_tok_s']:.1f} tokens/s on this image, {100 * slower:.0f} % slower than {expected:.1f} on the one before."
-    remedy = "compare the engine's flags and kernels of the two images (docs/flags.md), or go back to the one before"
-    return [finding("bench.image", one["client"], "warn", message, measured=one["output_tok_s"], needed=round(expected, 3), remedy=remedy)]
+    return [
+        finding(
+            "bench.image",
+            one["client"],
+            "warn",
+            f"{name_of(one)}: {one['output_tok_s']:.1f} tokens/s on this image, {100 * slower:.0f} % slower than {expected:.1f} on the one before.",
+            measured=one["output_tok_s"],
+            needed=round(expected, 3),
+            remedy="compare the engine's flags and kernels of the two images (docs/flags.md), or go back to the one before",
+        )
+    ]
 
 
 def judged(rows: t.Sequence[Row], earlier: t.Sequence[Row]) -> tuple[list[Row], list[Finding]]:
@@ -214,8 +225,17 @@ def judged(rows: t.Sequence[Row], earlier: t.Sequence[Row]) -> tuple[list[Row], 
     for one in rows:
         said = [*compare(one, earlier), *compare_images(one, earlier)]
         if one["foreign_requests"]:
-            message = f"{name_of(one)}: {one['foreign_requests']} request(s) of others were answered meanwhile; the row is kept, and never compared."
-            found.append(finding("bench.foreign", one["client"], "warn", message, measured=one["foreign_requests"], needed=0, remedy="run it again"))
+            found.append(
+                finding(
+                    "bench.foreign",
+                    one["client"],
+                    "warn",
+                    f"{name_of(one)}: {one['foreign_requests']} request(s) of others were answered meanwhile; the row is kept, and never compared.",
+                    measured=one["foreign_requests"],
+                    needed=0,
+                    remedy="run it again",
+                )
+            )
             said = []
         marked.append({**one, "regressed": any(entry["verdict"] == "block" for entry in said)})
         found += said

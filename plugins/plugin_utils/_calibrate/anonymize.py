@@ -20,7 +20,7 @@ import urllib.parse
 
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import spellings
 
-#: Names that many machines share and that everything is full of: they identify nobody.
+#: Names that many machines share: they identify no person and no machine.
 PUBLIC = frozenset(
     "admin ansible controller dgx docker example gb10 head host local localhost model models nobody node none nvidia ray root runner spark test ubuntu user"
     " users vllm worker workers".split()
@@ -37,7 +37,7 @@ _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=\d[mK]))"
 _ADDRESS_START = r"(?:(?<![\w.:])|(?<=\\[nrt])|(?<=\d[mK]))"
 _OCTET = r"[0-9A-Fa-f]{2}"
 
-#: What shows what it is by itself, in the order in which it is looked for.
+#: Values that are recognized by their form, in the order of the search.
 _KINDS = {
     "uuid": rf"{_START}[0-9A-Fa-f]{{8}}(?:-[0-9A-Fa-f]{{4}}){{3}}-[0-9A-Fa-f]{{12}}(?![0-9A-Za-z])",
     "hash": rf"{_START}[0-9A-Fa-f]{{32}}(?![0-9A-Za-z])",
@@ -145,8 +145,7 @@ class _Anonymizer:
     def _word(self, names: t.Iterable[str], pseudonym: str) -> None:
         for name in names:
             if len(name) >= SHORTEST_NAME and name.lower() not in PUBLIC:
-                escaped = json.dumps(name)[1:-1]
-                for spelling in (name, escaped, urllib.parse.quote(name)):
+                for spelling in (name, json.dumps(name)[1:-1], urllib.parse.quote(name)):
                     self._words.setdefault(spelling.lower(), pseudonym)
 
     def _address(self, text: str) -> None:
@@ -189,20 +188,20 @@ class _Anonymizer:
 
     def replacement(self, found: re.Match[str]) -> str:
         kind, text = found.lastgroup or "", found[0]
-        if kind == "secret":
-            return "<secret>"
-        for known, table in (("word", self._words), ("address", self._addresses), ("chip", self._chips)):
-            if kind == known:
-                return table[text.lower()]
-        if kind == "home":
-            return self.made.user(text)
-        if kind == "mail":
-            return f"somebody@{_DOMAIN}"
-        if kind == "tag":
-            return f"<{found['tagname']}>0"
-        if kind in ("serial", "ssid"):
-            return f"{found[f'{kind}name']}0"
-        return getattr(self.made, kind)(text) if kind in ("ipv4", "ipv6") else self.made.hexadecimal(kind, text)
+        fixed = {
+            "secret": "<secret>",
+            "mail": f"somebody@{_DOMAIN}",
+            "tag": f"<{found['tagname']}>0",
+            "serial": f"{found['serialname']}0",
+            "ssid": f"{found['ssidname']}0",
+            "word": self._words.get(text.lower(), ""),
+            "address": self._addresses.get(text.lower(), ""),
+            "chip": self._chips.get(text.lower(), ""),
+        }
+        if kind in fixed:
+            return fixed[kind]
+        makers = {"home": self.made.user, "ipv4": self.made.ipv4, "ipv6": self.made.ipv6}
+        return makers[kind](text) if kind in makers else self.made.hexadecimal(kind, text)
 
 
 def anonymized(texts: t.Mapping[str, str], names: Names) -> dict[str, str]:

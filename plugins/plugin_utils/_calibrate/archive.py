@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A calibration as one file: a compressed tar archive whose members name nobody. This plugin util is PRIVATE to the collection."""
+"""A calibration as one file: a compressed tar archive whose members name no person. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 
-#: Everything lies below this directory.
+#: The directory of all members.
 ROOT = "calibration"
 #: Bytes of all members together in an archive that is written or read.
 MOST_BYTES = 512 * 1024 * 1024
@@ -48,8 +48,9 @@ def written(path: str, content: Content) -> int:
     """Write an archive, readable by the user alone, and return its bytes. Raises :class:`ClusterError`; an existing file is never replaced."""
     size = sum(len(text) for text in content.texts.values())
     if size > MOST_BYTES:
-        what = f"the calibration has {size} characters; an archive holds {MOST_BYTES}"
-        raise ClusterError(what, remedy="See which of the nodes' logs is that long.", reason="size")
+        raise ClusterError(
+            f"the calibration has {size} characters; an archive holds {MOST_BYTES}", remedy="See which of the nodes' logs is that long.", reason="size"
+        )
     raw = packed(content)
     try:
         new_file.create(path, raw)
@@ -129,7 +130,7 @@ def _leads(name: str, target: str) -> str | None:
 
 
 def _check_tree(below: str, texts: t.Mapping[str, str], links: t.Mapping[str, str], folders: t.Iterable[str]) -> None:
-    """Raise :class:`UnknownState` unless each name has a place of its own: none of them twice, and none behind a link or a file."""
+    """Raise :class:`UnknownState` unless each name has its own place: no name twice, and none below a link or a file."""
     ends = {*texts, *links}
     if len(ends) < len(texts) + len(links):
         raise refused(f"{below} of the archive", "a name is both a file and a link")
@@ -138,4 +139,4 @@ def _check_tree(below: str, texts: t.Mapping[str, str], links: t.Mapping[str, st
         above = {"/".join(parts[:count]) for count in range(1, len(parts))}
         behind = sorted(above & ends)
         if not is_plain(name) or behind:
-            raise refused(f"{below} of the archive", f"{name!r} lies behind {behind[0]!r}, which is a link or a file" if behind else f"{name!r} is not a name")
+            raise refused(f"{below} of the archive", f"{name!r} is below {behind[0]!r}, which is a link or a file" if behind else f"{name!r} is not a name")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import posixpath
@@ -39,7 +40,7 @@ READS = {
 }
 #: Answers of modules that are kept as they are.
 KEPT = ("info", "stack", "preflight", "image", "engine", "ranks")
-#: What a registered result has beside a module's answer.
+#: What Ansible adds to a module's answer.
 OF_ANSIBLE = ("ansible_facts", "changed", "failed", "invocation", "warnings", "deprecations", "exception", "stderr", "stdout", "stderr_lines", "stdout_lines")
 
 #: Why something is missing that the tags of the run left out.
@@ -57,8 +58,12 @@ def plan(tags: t.Sequence[str], path: str) -> list[str]:
     """Return in lines what a run with these tags takes."""
     chosen = [f"{part}: {taken}" for part, taken in PARTS.items() if "all" in tags or part in tags]
     left_out = "left out or replaced: secrets, names of hosts and users, addresses, serial numbers, MAC addresses, GUIDs and UUIDs"
-    where = f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE"
-    return [*chosen, left_out, "kept: names of images, containers, models and processes. Look through the archive before you pass it on", where]
+    return [
+        *chosen,
+        left_out,
+        "kept: names of images, containers, models and processes. Look through the archive before you pass it on",
+        f"written to {path}" if path else "nothing is read or written now; to take it, run again with -e gb10_calibrate_to=FILE",
+    ]
 
 
 def as_json(value: t.Any) -> str:
@@ -83,21 +88,20 @@ def missing(answers: Answers) -> list[dict[str, str]]:
             one = answer[word]
             if not answered(one):
                 found.append({"node": node, "what": word, "why": str((one or {}).get("msg") or answer["failure"] or NOT_ASKED)})
-        for error in recorded(answer)["errors"]:
-            found.append({"node": node, "what": error["section"], "why": error["error"]})
+        found += [{"node": node, "what": error["section"], "why": error["error"]} for error in recorded(answer)["errors"]]
     return found
 
 
 def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.Any) -> dict[str, t.Any]:
     """Return what the rules judge, as :func:`replay.records` takes it."""
-    # Where the profile lies on the controller is nobody's business.
+    # The profile's path on the controller is private.
     asked: dict[str, t.Any] = {"nodes": list(answers), "profile": {**profile, "path": ""}, "run": node_settings.of_run(answers, run)}
     if any(answered(answer["info"]) for answer in answers.values()):
-        clean = {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
-        asked["doctor"] = doctor.evidence(clean)
+        asked["doctor"] = doctor.evidence(
+            {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
+        )
     if all(answered(answer["preflight"]) for answer in answers.values()):
-        seen = {node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}
-        asked["preflight"] = preflight.evidence(seen, executor)
+        asked["preflight"] = preflight.evidence({node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}, executor)
     return asked
 
 
@@ -107,16 +111,11 @@ def addresses_of(answers: Answers) -> tuple[str, ...]:
     for answer in answers.values():
         for interface in plain(answer["info"]).get("interfaces") or []:
             found += [network["address"] for network in interface["networks"] if network["scope"] != "host"]
-        found += [str(answer[word]) for word in ("address", "api_address", "reached") if is_address(answer.get(word))]
+        for word in ("address", "api_address", "reached"):
+            with contextlib.suppress(ValueError):
+                ipaddress.ip_address(str(answer.get(word)))
+                found.append(str(answer[word]))
     return tuple(dict.fromkeys(found))
-
-
-def is_address(text: t.Any) -> bool:
-    try:
-        ipaddress.ip_address(str(text))
-    except ValueError:
-        return False
-    return True
 
 
 def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, t.Any], dict[str, str]]:
@@ -146,7 +145,7 @@ def _member(node: str, name: str) -> str:
     """Return the name that a node's file has in an archive. Raises :class:`UnknownState` for one that is not among the node's own."""
     found = posixpath.normpath(posixpath.join(node, name))
     if not found.startswith(f"{node}/") or not is_plain(found):
-        raise UnknownState(f"{node} sent a file of the name {name[:200]!r}, which is not one of its own", remedy="Nothing was written. Look at that node.")
+        raise UnknownState(f"{node} sent a file of the name {name[:200]!r}, which is outside its directory", remedy="Nothing was written. Check that node.")
     return found
 
 
@@ -158,7 +157,7 @@ def _parsed(name: str, text: str) -> t.Any:
 
 
 def without_secrets(value: t.Any, secrets: t.Mapping[str, str]) -> str:
-    """Return a text without secrets. Of what becomes JSON each value is looked at by itself: the number after ``first_token`` is none."""
+    """Return a text without secrets. Of what becomes JSON each value is checked alone: the number after ``first_token`` is not a secret."""
     return redacted(value, secrets) if isinstance(value, str) else as_json(cleaned(value, secrets))
 
 
@@ -170,5 +169,4 @@ def content(texts: dict[str, t.Any], links: dict[str, str], names: Names) -> Con
     # Names and links are texts like the others.
     whole = anonymized({name: without_secrets(value, names.secrets) for name, value in {**texts, "links.json": links}.items()}, names)
     clean_links = json.loads(whole.pop("links.json"))
-    made = Content(whole, clean_links)
-    return Content({**whole, replay.VERDICTS: as_json(replay.of_texts(made))}, clean_links)
+    return Content({**whole, replay.VERDICTS: as_json(replay.of_texts(Content(whole, clean_links)))}, clean_links)

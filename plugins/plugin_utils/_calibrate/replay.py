@@ -9,6 +9,7 @@ The playbook runs it once, when it writes the archive, and keeps the answers the
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -56,17 +57,12 @@ def of_signatures(text: str) -> dict[str, t.Any]:
     lines = engine_log.plain_lines(text)
     diagnosis = Diagnosis()
     diagnosis.feed(lines)
-    stages: list[str] = []
-    for line in lines:
-        stage = engine_log.stage_of([line])
-        if stage and stages[-1:] != [stage.name]:
-            stages.append(stage.name)
-    fatal = diagnosis.fatal
+    stages = (stage.name for line in lines if (stage := engine_log.stage_of([line])))
     return {
-        "fatal": fatal.signature.id if fatal else None,
+        "fatal": diagnosis.fatal.signature.id if diagnosis.fatal else None,
         "warnings": sorted(match.signature.id for match in diagnosis.warnings),
         "first_error": diagnosis.first_error,
-        "stages": stages,
+        "stages": [name for name, _lines in itertools.groupby(stages)],
     }
 
 

@@ -45,11 +45,11 @@ _CORRECT = "correct the recipe"
 
 
 class Parsed(t.NamedTuple):
-    """What stands behind ``vllm serve``."""
+    """The words after ``vllm serve``."""
 
     model: str
     arguments: dict[str, t.Any]
-    #: Arguments with a value that nobody gave, by the placeholder or variable.
+    #: Arguments without a value, by the placeholder or variable that lacks it.
     missing: dict[str, str]
 
 
@@ -95,8 +95,11 @@ def _value(name: str, word: str, doubled_first: bool) -> t.Any:
             continue
         if not isinstance(value, str) or not (OPEN in word or CLOSE in word or _BRACES.search(value)):
             return value
-    what = "holds braces that are neither JSON nor a placeholder of this format ({name}); templates of Jinja are not filled in"
-    raise RecipeError(what, where=as_written(word), remedy="write the value itself, or a placeholder that defaults has")
+    raise RecipeError(
+        "holds braces that are neither JSON nor a placeholder ({name}); Jinja templates are not filled in",
+        where=as_written(word),
+        remedy="write the value itself, or a placeholder that defaults has",
+    )
 
 
 def _option_name(word: str) -> tuple[str, str | None]:
@@ -115,7 +118,7 @@ def _option_name(word: str) -> tuple[str, str | None]:
 
 
 class _Reader:
-    """Collects arguments in the order in which they stand, the last one of a name wins."""
+    """Collects arguments in their order; the last one of a name wins."""
 
     def __init__(self, doubled_first: bool, ledger: Ledger) -> None:
         self.doubled_first = doubled_first
@@ -153,7 +156,7 @@ class _Reader:
         if (keys or is_switch(head) or head.startswith("no_")) and len(words) == 1 and words[0].lower() in ("true", "false"):
             return words[0].lower() == "true"
         if is_switch(head):
-            raise RecipeError(f"stands behind {name.replace('_', '-')}, which takes no value", where=" ".join(words), remedy=_CORRECT)
+            raise RecipeError(f"follows {name.replace('_', '-')}, which takes no value", where=" ".join(words), remedy=_CORRECT)
         values = [_value(head, word, self.doubled_first) for word in words]
         return values if len(values) > 1 else values[0]
 
@@ -163,7 +166,7 @@ class _Reader:
         for key in keys[:-1]:
             place = place.setdefault(key.replace("-", "_"), {}) if isinstance(place, dict) else place
         if not isinstance(place, dict):
-            raise RecipeError(f"names keys of --{head.replace('_', '-')}, which has a value that has none", where=".".join(keys), remedy=_CORRECT)
+            raise RecipeError(f"sets keys of --{head.replace('_', '-')}, whose value is not a mapping", where=".".join(keys), remedy=_CORRECT)
         last = keys[-1].replace("-", "_")
         if last.endswith("+"):
             known = place.setdefault(last[:-1], [])
@@ -200,5 +203,5 @@ def parse(words: list[str], model: str, doubled_first: bool, ledger: Ledger) -> 
     named = reader.arguments.pop("model", None)
     found = positional[:1] or ([str(named)] if named is not None else [])
     if len(positional) > 1:
-        raise RecipeError("stands where no value is expected", where=as_written(positional[1]), remedy=_CORRECT)
+        raise RecipeError("is a value where none is expected", where=as_written(positional[1]), remedy=_CORRECT)
     return Parsed(as_written(found[0]) if found else "", reader.arguments, reader.missing)

@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.mods import M
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """What a person chose for this import; each wins over the recipe."""
+    """The user's choices for this import; each wins over the recipe."""
 
     image: str = ""
     #: Repository to commit.
@@ -30,7 +30,7 @@ class Choices:
 
 @dataclasses.dataclass
 class Draft:
-    """A recipe's facts, whoever wrote it."""
+    """A recipe's facts, independent of its kind."""
 
     name: str
     model: str
@@ -40,7 +40,7 @@ class Draft:
     #: The field that names the image, for messages.
     image_field: str = "container"
     revision: str = ""
-    #: What stands behind paths of the container: links, and directories of the nodes.
+    #: The targets of the container's paths: links, and directories of the nodes.
     places: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     least_nodes: int = 1
     most_nodes: int = 0

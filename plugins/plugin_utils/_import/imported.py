@@ -42,14 +42,19 @@ _ANSWERS = ("arithmetic", "echo", "coherence", "tool_call")
 #: How an argument gets into a profile's parallel sizes.
 _SIZES = {"tensor_parallel_size": "tensor", "pipeline_parallel_size": "pipeline", "data_parallel_size": "data"}
 _BACKENDS = {"ray": "ray", "mp": "native", "uni": "native"}
-#: Arguments that say where one rank is; the collection works that out for each node.
+#: Arguments with the position of one rank; the collection sets them on each node.
 _OF_A_RANK = {
     "nnodes", "node_rank", "master_addr", "master_port", "headless", "data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local",
     "data_parallel_address", "data_parallel_rpc_port", "data_parallel_backend", "data_parallel_external_lb", "data_parallel_hybrid_lb",
 }  # fmt: skip
-#: Arguments that name a file with Python; one without a directory lies in the model's repository.
+#: Arguments that name a file with Python; one without a directory is in the model's repository.
 _PLUGINS = {"reasoning_parser_plugin", "tool_parser_plugin"}
-_OWN_CACHE = {"download_dir": "gb10_hf_home"}
+#: Arguments that the collection sets itself, each with why a recipe's is left out.
+_SET_HERE = {
+    "download_dir": "models are stored in gb10_hf_home",
+    **{name: f"it is set by the collection from {row.setting}" for name, row in RESERVED.items()},
+    **dict.fromkeys(_OF_A_RANK, "it is the position of a rank, which the collection sets on each node"),
+}
 
 #: Variables that hold a fact of one machine or one rank, besides those that the collection sets on each node.
 _OF_A_NODE = {
@@ -90,7 +95,7 @@ def convert(recipe: Recipe, choices: Choices, resolve: t.Callable[[str], tuple[s
     folder = f"{profile['id']}.mods"
     if not ledger.is_refused:
         profile["image"]["base"] = _pinned(draft, resolve, ledger)
-        # What the rules of a profile say against it is said in their words; files are compared when the profile is read.
+        # Problems of the profile keep the words of its rules; files are compared when the profile is read.
         for problem in validation.validate(profile, expected_id=profile["id"])[1]:
             ledger.refused(problem.where, problem.what, f"expected {problem.expected or 'another value'}", problem.remedy or "correct the recipe")
     if ledger.is_refused:
@@ -101,7 +106,7 @@ def convert(recipe: Recipe, choices: Choices, resolve: t.Callable[[str], tuple[s
 
 
 def slug(name: str) -> str:
-    """Return a recipe's name as the id of a profile; one of a shipped profile gets an end of its own, so that it does not take its place."""
+    """Return a recipe's name as the id of a profile; the id of a shipped profile gets a suffix, so that it is not replaced."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "recipe"
     return f"{plain}_imported" if plain in profiles.known() else plain
 
@@ -124,7 +129,7 @@ def _pinned(draft: Draft, resolve: t.Callable[[str], tuple[str, str]], ledger: L
         ledger.changed(draft.image_field, image, "image.base, by its tag", f"its digest is unknown: {why}.{moving}", remedy="name the digest in image.base")
         return image
     pinned = f"{repository(image)}@{digest}"
-    ledger.changed(draft.image_field, image, pinned, "this is what the tag is today", differs=False)
+    ledger.changed(draft.image_field, image, pinned, "this is the tag's digest today", differs=False)
     return pinned
 
 
@@ -146,9 +151,9 @@ class _Mapper:
         """Return the profile; it is only of use when nothing was refused."""
         draft = self.draft
         if "repo" in self.model and not _REPOSITORY.match(draft.model):
-            self._refuse("model", draft.model or "nothing", "it is not a repository of the hub, such as org/name", "name the repository in the recipe")
+            self.ledger.refused("model", draft.model or "nothing", "it is not a repository of the hub, such as org/name", "name the repository in the recipe")
         if draft.image and not _REFERENCE.match(draft.image):
-            self._refuse(draft.image_field, draft.image, "it is not the reference of an image", "give one as gb10_import_image")
+            self.ledger.refused(draft.image_field, draft.image, "it is not the reference of an image", "give one as gb10_import_image")
         for name, value in draft.parsed.arguments.items():
             self._argument(name, value)
         for name, unknown in draft.parsed.missing.items():
@@ -157,7 +162,7 @@ class _Mapper:
         self._remote_code()
         nodes = self._nodes()
         env = self._env(nodes)
-        answers = self._answers()
+        description = " ".join(draft.description.split())
         memory = dict(draft.memory)
         if "model_gb" in memory:
             memory["weights_gb"] = round(memory.pop("model_gb") / nodes, 1)
@@ -167,39 +172,26 @@ class _Mapper:
             "id": slug(draft.name),
             "model": self.model,
             "repositories": self.repositories,
-            # An engine that starts with Ray needs an image that has it: no layer is added to an image that nobody looked into.
+            # An engine that starts with Ray needs an image that has it: no layer is added to an image that was not inspected.
             "image": {"base": draft.image, "layers": []},
             "parallel": self.parallel,
             "executor": self.executor or "native",
-            "executor_reason": self._executor_reason(nodes),
+            "executor_reason": "" if nodes == 1 else "its recipe says so" if self.executor else "its recipe does not ask for Ray",
             "env": {"shared": env} if env else None,
             "serve": dict(sorted(self.serve.items())),
-            "fork_flags": self._fork_flags(recipe.kind),
+            # Arguments that no known release of the engine has: only the recipe's image has them.
+            "fork_flags": {
+                name: {"why": "its recipe sets it", "source": _SOURCES[recipe.kind], "image": draft.image}
+                for name in sorted(self.serve)
+                if not flags.is_known(name)
+            },
             "memory": memory,
-            "answers": answers,
+            "answers": self._answers(),
             "requires": draft.requires,
             "evidence": form.UNTESTED,
-            "notes": f"{MARK}: from {recipe.path.name}, a recipe of {recipe.kind}. {self._description()}".strip(),
+            "notes": f"{MARK}: from {recipe.path.name}, a recipe of {recipe.kind}. {'' if holds_secret(description) else description}".strip(),
         }
         return {name: value for name, value in found.items() if value not in (None, {}, [], "")}
-
-    def _executor_reason(self, nodes: int) -> str:
-        if nodes == 1:
-            return ""
-        return "its recipe says so" if self.executor else "its recipe does not ask for Ray"
-
-    def _fork_flags(self, kind: str) -> dict[str, dict[str, str]]:
-        """Return the arguments that no known release of the engine has, as what the recipe's image alone has."""
-        unknown = [name for name in sorted(self.serve) if not flags.is_known(name)]
-        return {name: {"why": "its recipe sets it", "source": _SOURCES[kind], "image": self.draft.image} for name in unknown}
-
-    def _description(self) -> str:
-        """Return what the recipe says about itself, unless that holds a secret."""
-        text = " ".join(self.draft.description.split())
-        return "" if holds_secret(text) else text
-
-    def _refuse(self, field: str, found: t.Any, why: str, remedy: str) -> None:
-        self.ledger.refused(field, found, why, remedy)
 
     def _argument(self, name: str, value: t.Any) -> None:
         """Put one argument where a profile has it."""
@@ -212,30 +204,22 @@ class _Mapper:
             self.parallel["expert"] = bool(value)
             self.ledger.taken(field, value, "parallel.expert")
         elif name == "served_model_name":
-            names = [str(one) for one in value] if isinstance(value, list) else str(value).split()
-            self.model["served_names"] = names
-            self.ledger.taken(field, " ".join(names), "model.served_names")
-        elif name == "revision":
+            self.model["served_names"] = [str(one) for one in value] if isinstance(value, list) else str(value).split()
+            self.ledger.taken(field, " ".join(self.model["served_names"]), "model.served_names")
+        elif name in ("code_revision", "tokenizer_revision") and value != self.draft.parsed.arguments.get("revision", value):
+            self.ledger.refused(field, value, "it is another revision than the model's, and all of a repository is of one", "pin model.revision alone")
+        elif name in ("revision", "code_revision", "tokenizer_revision"):
             self._commit(field, str(value))
-        elif name in ("code_revision", "tokenizer_revision"):
-            if value != self.draft.parsed.arguments.get("revision", value):
-                self._refuse(field, value, "it is another revision than the model's, and all of a repository is of one", "pin model.revision alone")
-            else:
-                self._commit(field, str(value))
+        elif name == "distributed_executor_backend" and str(value) not in _BACKENDS:
+            self.executor = ""
+            self.ledger.refused(field, value, "it is not an executor that this collection can use", "use ray or mp")
         elif name == "distributed_executor_backend":
-            self.executor = _BACKENDS.get(str(value), "")
-            if self.executor:
-                self.ledger.taken(field, value, f"executor: {self.executor}")
-            else:
-                self._refuse(field, value, "it is not a way in which this collection starts ranks", "use ray or mp")
-        elif name in _OF_A_RANK:
-            self.ledger.dropped(field, value, "it says where a rank is, which the collection works out for each node", differs=False)
-        elif name in RESERVED:
-            self.ledger.dropped(field, value, f"it is set by the collection from {RESERVED[name].setting}", differs=False)
-        elif name in _OWN_CACHE:
-            self.ledger.dropped(field, value, f"models lie in {_OWN_CACHE[name]}", differs=False)
+            self.executor = _BACKENDS[str(value)]
+            self.ledger.taken(field, value, f"executor: {self.executor}")
+        elif name in _SET_HERE:
+            self.ledger.dropped(field, value, _SET_HERE[name], differs=False)
         elif is_refused(name, value):
-            self._refuse(field, value, f"it {REFUSED[name]}", "write what it says into the recipe, or leave it out")
+            self.ledger.refused(field, value, f"it {REFUSED[name]}", "write what it says into the recipe, or leave it out")
         elif holds_secret(str(value)):
             self.ledger.secret(field)
         elif name in _PLUGINS:
@@ -251,40 +235,50 @@ class _Mapper:
             if flags.is_known(name):
                 self.ledger.taken(field, value, f"serve.{name}")
             elif self.choices.without_mods and not self.choices.image:
-                why = "no release of vLLM has it, so a mod that is left out may have brought it"
-                self._refuse(field, value, why, "give an image that has it as gb10_import_image, or take the argument out of the recipe")
+                self.ledger.refused(
+                    field,
+                    value,
+                    "no release of vLLM has it, so a mod that is left out may have brought it",
+                    "give an image that has it as gb10_import_image, or take the argument out of the recipe",
+                )
             else:
-                why = f"no release of vLLM has it{near(name, flags.table().names)}, so it is taken for one that the image's engine alone has"
-                self.ledger.changed(field, value, f"serve.{name}, listed in fork_flags", why, remedy="correct the recipe if it is misspelt")
+                self.ledger.changed(
+                    field,
+                    value,
+                    f"serve.{name}, listed in fork_flags",
+                    f"no release of vLLM has it{near(name, flags.table().names)}, so it is taken for one that the image's engine alone has",
+                    remedy="correct the recipe if it is misspelt",
+                )
 
     def _size(self, field: str, size: str, value: t.Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self._refuse(field, value, "it is not a number of ranks", "correct the recipe, or give it with gb10_import_values")
-            return
-        if value > 1 or size == "tensor":
-            self.parallel[size] = value
-        self.ledger.taken(field, value, f"parallel.{size}")
+            self.ledger.refused(field, value, "it is not a number of ranks", "correct the recipe, or give it with gb10_import_values")
+        else:
+            self.parallel |= {size: value} if value > 1 or size == "tensor" else {}
+            self.ledger.taken(field, value, f"parallel.{size}")
 
     def _missing(self, name: str, unknown: str) -> None:
         """Leave out an argument without a value where the collection sets it, refuse any other."""
         field = f"--{name.replace('_', '-')}"
         if name in _OF_A_RANK or name in RESERVED and name not in _SIZES and name != "revision":
-            self.ledger.dropped(field, unknown, "it is set by the collection on each node", differs=False)
+            self.ledger.dropped(field, unknown, "the collection sets it on each node", differs=False)
         else:
-            self._refuse(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_values")
+            self.ledger.refused(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_values")
 
     def _plugin(self, field: str, name: str, value: str) -> None:
         """Take a file with Python as one of the model's repository, which has to be pinned: it is code that runs."""
         file = value.removeprefix("./")
         if "/" in file:
-            self._refuse(field, value, "it is a file with code that lies in no repository", "build an image that holds it, and give that as gb10_import_image")
-            return
-        self.model.setdefault("side_files", []).append(file)
-        self.serve[name] = f"side_file:{file}"
-        self.ledger.changed(field, value, self.serve[name], "a file without a directory is taken from the model's repository")
+            self.ledger.refused(
+                field, value, "it is a file with code that is in no repository", "build an image that holds it, and give that as gb10_import_image"
+            )
+        else:
+            self.model.setdefault("side_files", []).append(file)
+            self.serve[name] = f"side_file:{file}"
+            self.ledger.changed(field, value, self.serve[name], "a file without a directory is taken from the model's repository")
 
     def _second(self, name: str, value: t.Any) -> t.Any:
-        """Return an argument with the repositories that it names beside the model's as ones of the profile: nothing is fetched while an engine starts."""
+        """Return an argument with its further repositories as repositories of the profile: nothing is fetched while an engine starts."""
         if name == "tokenizer":
             return self._repository("--tokenizer", "tokenizer", "tokenizer", value)
         if name == "speculative_config" and isinstance(value, dict):
@@ -312,7 +306,7 @@ class _Mapper:
             repo, revision = held
         elif place:
             self.repositories[name] = {"path": path, "purpose": purpose}
-            self.ledger.changed(field, repo, f"repositories.{name}.path = {path}", "it has to lie there on every node")
+            self.ledger.changed(field, repo, f"repositories.{name}.path = {path}", "it has to be there on every node")
             return f"repository:{name}"
         if not isinstance(repo, str) or not _REPOSITORY.match(repo) or repo == self.draft.model:
             return repo
@@ -322,27 +316,25 @@ class _Mapper:
             self.repositories[name]["revision"] = chosen
             self.ledger.taken(field, f"{repo} at {chosen}", f"repositories.{name}")
         elif chosen:
-            self._refuse(field, f"{repo} at {chosen}", "it is not a commit: what a branch or a tag holds can change", self._pin(repo))
+            self.ledger.refused(field, f"{repo} at {chosen}", "it is not a commit: what a branch or a tag holds can change", self._pin(repo))
         elif purpose == "tokenizer":
-            self._refuse(field, repo, "its commit is not known, and the engine would look for the model's in it", self._pin(repo))
+            self.ledger.refused(field, repo, "its commit is unknown, and the engine would look for the model's commit in it", self._pin(repo))
         else:
-            why = "its commit is not known: the cache's main decides"
-            self.ledger.changed(field, repo, f"repositories.{name}", why, remedy=self._pin(repo))
+            self.ledger.changed(field, repo, f"repositories.{name}", "its commit is unknown: the main branch in the cache is used", remedy=self._pin(repo))
         return f"repository:{name}"
 
     def _path(self, field: str, name: str, value: t.Any) -> None:
         """Say that a file has to be in the image: none is copied into a container."""
-        paths = [value, *(value.values() if isinstance(value, dict) else ())]
-        for one in paths:
+        for one in [value, *(value.values() if isinstance(value, dict) else ())]:
             if isinstance(one, str) and (one.startswith(("/", "./", "~")) or name == "chat_template" and one.endswith(".jinja")):
-                self.ledger.changed(field, one, f"serve.{name} as it is", "the file has to be in the image: see that it is")
+                self.ledger.changed(field, one, f"serve.{name} as it is", "the file has to be in the image: check that it is")
 
     def _commit(self, field: str, value: str) -> None:
         """Take a commit of the model's repository; a branch is none."""
         if not _COMMIT.match(value):
             self.ledger.dropped(field, value, "it is not a commit: what a branch or a tag holds can change", remedy=self._pin(self.draft.model))
         elif self.model.get("revision", value) != value:
-            self._refuse(field, value, f"it is another commit than {self.model['revision']}, which the recipe names, too", "correct the recipe")
+            self.ledger.refused(field, value, f"it is another commit than {self.model['revision']}, which the recipe names, too", "correct the recipe")
         else:
             self.model["revision"] = value
             self.ledger.taken(field, value, "model.revision")
@@ -359,9 +351,10 @@ class _Mapper:
             self._commit("model_revision", self.draft.revision)
         chosen = self.choices.revisions.get(self.draft.model)
         named = {one["repo"] for one in (self.model, *self.repositories.values()) if "repo" in one}
-        for repo in self.choices.revisions:
-            if repo not in named:
-                self._refuse("gb10_import_revisions", repo, f"the recipe does not name this repository{near(repo, named)}", "correct its name, or leave it out")
+        for repo in sorted(set(self.choices.revisions) - named):
+            self.ledger.refused(
+                "gb10_import_revisions", repo, f"the recipe does not name this repository{near(repo, named)}", "correct its name, or leave it out"
+            )
         if chosen:
             self.model["revision"] = str(chosen)
             self.ledger.changed("model", self.draft.model, f"model.revision = {chosen}", "gb10_import_revisions says so", differs=False)
@@ -371,10 +364,10 @@ class _Mapper:
         field = "--trust-remote-code"
         unpinned = [] if "revision" in self.model else [self.draft.model]
         for file in self.model.get("side_files", []) if unpinned else ():
-            self._refuse("model", file, "it is code of a repository whose commit the recipe does not name", self._pin(self.draft.model))
+            self.ledger.refused("model", file, "it is code of a repository whose commit the recipe does not name", self._pin(self.draft.model))
         if not self.remote_code:
             if "trust_remote_code" in self.draft.parsed.arguments:
-                self.ledger.dropped(field, False, "code of repositories does not run unless it is asked for", differs=False)
+                self.ledger.dropped(field, False, "code of repositories does not run by default", differs=False)
             return
         unpinned += [one.get("repo") or one["path"] for one in self.repositories.values() if "revision" not in one and one["purpose"] != "tokenizer"]
         known = architectures.known(self.draft.model, self.draft.image, self.draft.requires.get("vllm", "")) if unpinned else None
@@ -382,13 +375,16 @@ class _Mapper:
             self.serve["trust_remote_code"] = True
             self.ledger.taken(field, True, "serve.trust_remote_code")
         elif known and known.has is not False:
-            remedy = "" if known.has else f"an image with an older vLLM says at once that it needs it: then {self._pin(*unpinned)}"
-            why = f"vLLM has this model's code itself since {known.since} ({known.architecture}), so none of the repository runs"
-            self.ledger.dropped(field, True, why, remedy=remedy, differs=not known.has)
+            self.ledger.dropped(
+                field,
+                True,
+                f"vLLM has this model's code itself since {known.since} ({known.architecture}), so none of the repository runs",
+                remedy="" if known.has else f"an image with an older vLLM says at once that it needs it: then {self._pin(*unpinned)}",
+                differs=not known.has,
+            )
         else:
             older = f", and vLLM has its own for this model only since {known.since}" if known else ""
-            why = f"it runs code of {' and '.join(unpinned)}, whose commit the recipe does not name{older}"
-            self._refuse(field, True, why, self._pin(*unpinned))
+            self.ledger.refused(field, True, f"it runs code of {' and '.join(unpinned)}, whose commit the recipe does not name{older}", self._pin(*unpinned))
 
     def _nodes(self) -> int:
         """Return the number of nodes, which has to be one that the recipe is for."""
@@ -396,7 +392,7 @@ class _Mapper:
         least, most = self.draft.least_nodes, self.draft.most_nodes
         if nodes < least or most and nodes > most:
             bounds = f"{least} or more" if not most else f"{least} to {most}"
-            self._refuse("parallel", f"{nodes} nodes", f"the recipe is for {bounds}", "give tensor_parallel with gb10_import_values")
+            self.ledger.refused("parallel", f"{nodes} nodes", f"the recipe is for {bounds}", "give tensor_parallel with gb10_import_values")
         if nodes == 1 and self.executor == "ray":
             self.ledger.changed("executor", "ray", "native", "one node needs no Ray", differs=False)
             self.executor = "native"
@@ -408,8 +404,7 @@ class _Mapper:
         for given, value in self.draft.env.items():
             name, field = str(given), f"env.{given}"
             if isinstance(value, (list, dict)) or value is None:
-                kind = "nothing" if value is None else type(value).__name__
-                self._refuse(field, kind, "it is not one text or number", "correct the recipe")
+                self.ledger.refused(field, "nothing" if value is None else type(value).__name__, "it is not one text or number", "correct the recipe")
                 continue
             content = env_text(name, value)
             if (default := _DEFAULT.sub(r"\1", content)) != content:
@@ -419,27 +414,32 @@ class _Mapper:
             if name in SECRET_ENV or shown_value(name, content) != content:
                 self.ledger.secret(field)
             elif name in derived.PER_HOST_ENV or name in _OF_A_NODE:
-                self.ledger.dropped(field, content, "it is a fact of one machine, which the collection finds on each node", differs=False)
+                self.ledger.dropped(field, content, "it is specific to one machine; the collection finds it on each node", differs=False)
             elif name in OWNED_ENV or name in derived.SHARED_ENV:
                 own = derived.SHARED_ENV.get(name, content)
                 self.ledger.dropped(field, content, f"it is set by the collection{'' if own == content else f' to {own}'}", differs=own != content)
             elif name in _OFF_FABRIC and content.lower() == _OFF_FABRIC[name]:
-                remedy = "gb10_fabric_fallback: tcp, if that is what you want"
-                self.ledger.dropped(field, content, "it takes NCCL off InfiniBand", remedy=remedy, differs=nodes > 1)
+                self.ledger.dropped(
+                    field, content, "it takes NCCL off InfiniBand", remedy="gb10_fabric_fallback: tcp, if that is what you want", differs=nodes > 1
+                )
             elif unknown:
-                why = "it has no value: a profile has no variables of the machine that it is read on"
-                self._refuse(field, ", ".join(unknown), why, "write the value into the recipe")
+                self.ledger.refused(
+                    field,
+                    ", ".join(unknown),
+                    "it has no value: a profile has no variables of the machine that it is read on",
+                    "write the value into the recipe",
+                )
             elif "{{" in content or "{%" in content:
-                self._refuse(field, content, "it holds a template of Jinja, and none is filled in", "write the value itself")
+                self.ledger.refused(field, content, "it holds a Jinja template, which is not filled in", "write the value itself")
             else:
                 env[name] = content
                 self.ledger.taken(field, content, f"env.shared.{name}")
         return env
 
     def _answers(self) -> list[str]:
-        """Return the questions with known answers that fit: what nobody has run is asked at its first start."""
+        """Return the questions with known answers that fit: an untested model is asked them at its first start."""
         if any(self.serve.get(name) in ("pooling", "embed", "score", "classify") for name in ("runner", "task", "convert")):
             return []
         asked = [name for name in _ANSWERS if not CHECKS[name].needs or self.serve.get(CHECKS[name].needs)]
-        self.ledger.changed("answers", "nothing", ", ".join(asked), "an engine that nobody has tried is asked what has a known answer", differs=False)
+        self.ledger.changed("answers", "nothing", ", ".join(asked), "an untested engine is asked questions with known answers", differs=False)
         return asked

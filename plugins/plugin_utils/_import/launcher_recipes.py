@@ -14,7 +14,6 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import import argume
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import Choices, Draft
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, Recipe
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
 #: What the fields hold that mean something here; anything else is reported as unknown.
 _SPEC: dict[str, t.Any] = {
@@ -44,7 +43,7 @@ _TEXT_FIELDS = {
     "name", "description", "recipe_version", "sparkrun_version", "runtime_version", "maintainer", "benchmark", "builder", "builder_config",
     "distribution_config", "runtime_cache", "stop_after_post",
 }  # fmt: skip
-#: Commands that run before, beside or after the engine.
+#: Commands that run before and after the engine.
 _HOOKS_BEFORE = ("pre_exec", "patches")
 _HOOKS_AFTER = ("post_exec", "post_commands")
 
@@ -66,7 +65,7 @@ _RUNTIMES = {"", "vllm", "vllm-distributed", "vllm-ray", "eugr-vllm", "eugr-vllm
 _GENERATED = {
     "tensor_parallel": "-tp", "pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size",
     **{
-        name: "--" + name.replace("_", "-")
+        name: f"--{name.replace('_', '-')}"
         for name in (
             "port", "host", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "served_model_name", "dtype",
             "quantization", "kv_cache_dtype", "enforce_eager", "enable_prefix_caching", "trust_remote_code", "enable_auto_tool_choice",
@@ -83,7 +82,7 @@ _GENERATED = {
         )
     },
 }  # fmt: skip
-#: Switches that the engine has on by itself: false is said (VLLM_NEGATABLE_BOOL_FLAGS there). Of the others it is left out.
+#: Switches that are on by default: false is passed (VLLM_NEGATABLE_BOOL_FLAGS there). Of the others it is left out.
 _SAID_WHEN_OFF = {"enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "enable_flashinfer_autotune", "scheduler_reserve_full_isl"}
 
 #: Facts of a model that sparkrun's metadata may hold, and what a profile calls them.
@@ -92,13 +91,13 @@ _GGUF = re.compile(r"[^/\s]+/[^/\s:]+:[A-Za-z0-9_.-]+\Z")
 
 
 def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
-    """Return the facts of a recipe, None when they cannot be found; what is refused stands in the ledger."""
-    fields, problems = schema.check({key: recipe.data[key] for key in _SPEC if key in recipe.data}, {"type": "dict", "options": _SPEC})
-    for one in problems:
-        ledger.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
-    if problems:
+    """Return the facts of a recipe, None when they cannot be found; refusals are in the ledger."""
+    fields = ledger.checked(recipe.data, _SPEC)
+    if fields is None:
         return None
-    _other_fields(recipe.data, ledger)
+    ledger.unknown(recipe.data, {*_SPEC, *_HOOKS_BEFORE, *_HOOKS_AFTER, *_TEXT_FIELDS})
+    for key in sorted(_TEXT_FIELDS.intersection(recipe.data)):
+        ledger.dropped(key, recipe.data[key], "it does not affect the engine", differs=False)
     _engine(fields, ledger)
     links = _hooks(recipe.data, fields, ledger)
     changes = mods.read(fields["mods"], recipe.path.parent, fields["model"] or "", choices.without_mods, ledger)
@@ -111,18 +110,17 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     if most == 1 and str(values.get("tensor_parallel", 1)) != "1" and "tensor_parallel" not in choices.values:
         ledger.changed("defaults.tensor_parallel", values["tensor_parallel"], "1", "the recipe is for one node alone", differs=False)
         values["tensor_parallel"] = 1
-    found = _command(fields, values, choices.values, recipe.kind == EUGR, ledger)
-    if found is None:
+    parsed, command = _command(fields, values, choices.values, recipe.kind == EUGR, ledger)
+    if parsed is None or command is None:
         return None
-    parsed, env, more = found
-    directories = _places(fields["volumes"], {**links, **more}, parsed, fields["model"] or "", ledger)
+    directories = _places(fields["volumes"], {**links, **command.links}, parsed, fields["model"] or "", ledger)
     model, revision = _model(fields, parsed.model, directories, ledger)
     return Draft(
         name=recipe.path.stem,
         model=model,
         image=_image(fields, choices, recipe.kind, ledger),
         parsed=parsed,
-        env={**fields["env"], **env},
+        env={**fields["env"], **command.env},
         places=directories,
         revision=fields["model_revision"] or revision,
         least_nodes=least,
@@ -132,17 +130,6 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
         executor="ray" if fields["runtime"] in ("vllm-ray", "eugr-vllm-ray") else "",
         description=str(recipe.data.get("description") or fields["metadata"].get("description") or ""),
     )
-
-
-def _other_fields(data: dict[t.Any, t.Any], ledger: Ledger) -> None:
-    """Report fields that say nothing to the engine, and those that are not known."""
-    handled = {*_SPEC, *_HOOKS_BEFORE, *_HOOKS_AFTER}
-    for key, value in data.items():
-        if key in _TEXT_FIELDS:
-            ledger.dropped(str(key), value, "it says nothing to the engine", differs=False)
-        elif key not in handled:
-            known = schema.near(key, [*handled, *_TEXT_FIELDS])
-            ledger.dropped(str(key), value, f"it is not a known field{known}", remedy="see in the recipe's repository what it does")
 
 
 def _engine(fields: dict[str, t.Any], ledger: Ledger) -> None:
@@ -172,7 +159,7 @@ def _hooks(data: dict[t.Any, t.Any], fields: dict[str, t.Any], ledger: Ledger) -
                 try:
                     links |= shell.links_of(str(entry), _variables(fields), ledger)
                 except RecipeError:
-                    ledger.refused(name, entry, "it is a command that runs before the engine, and none is executed", remedy)
+                    ledger.refused(name, entry, "it is a command that runs before the engine, and no command of a recipe is executed", remedy)
     for name in _HOOKS_AFTER:
         if data.get(name):
             ledger.dropped(name, data[name], "it runs after the engine has started, and nothing of a recipe is executed")
@@ -189,8 +176,12 @@ def _executor_config(config: dict[str, t.Any], ledger: Ledger) -> None:
     weakens = {"privileged", "security_opt", "cap_add", "devices", "user"}
     for name, value in config.items():
         asked = name in weakens and value not in (None, False, "", [], "root")
-        why = "it would give the container more rights than this collection's have" if asked else "this collection's containers have options of their own"
-        ledger.dropped(f"executor_config.{name}", value, why, differs=asked)
+        ledger.dropped(
+            f"executor_config.{name}",
+            value,
+            "it would give the container more rights than this collection's have" if asked else "this collection's containers have options of their own",
+            differs=asked,
+        )
 
 
 def _nodes(fields: dict[str, t.Any]) -> tuple[int, int]:
@@ -201,17 +192,16 @@ def _nodes(fields: dict[str, t.Any]) -> tuple[int, int]:
 
 def _command(
     fields: dict[str, t.Any], values: dict[str, t.Any], chosen: t.Mapping[str, t.Any], doubled_first: bool, ledger: Ledger
-) -> tuple[arguments.Parsed, dict[str, str], dict[str, str]] | None:
-    """Return the engine's arguments, and the variables and links that the command makes; None when it is refused."""
-    text = fields["command"] or _generated(fields, values, ledger)
-    filled = template.fill(text, values)
+) -> tuple[arguments.Parsed, shell.Command] | tuple[None, None]:
+    """Return the engine's arguments, and the command that they come from; None for both when it is refused."""
+    filled = template.fill(fields["command"] or _generated(values, ledger), values)
     used = filled.used if fields["command"] else set(values) & {*_GENERATED, "model"}
     try:
         command = shell.take_apart(filled.text, _variables(fields), ledger)
         parsed = arguments.parse(command.words, fields["model"] or "", doubled_first, ledger)
     except RecipeError as error:
         ledger.refused("command", template.as_written(error.where), f"it {error.what}", error.remedy)
-        return None
+        return None, None
     for name in values:
         if name in chosen and name not in used:
             known = ", ".join(sorted(used - {"model"})) or "none"
@@ -221,18 +211,20 @@ def _command(
         elif name not in used and name != "model" and fields["command"]:
             if name == "served_model_name" and not doubled_first and name not in parsed.arguments:
                 parsed.arguments[name] = values[name]
-                continue
-            ledger.dropped(f"defaults.{name}", values[name], "the command does not use it", differs=name not in parsed.arguments and name not in _GENERATED)
-    return parsed, command.env, command.links
+            else:
+                used_elsewhere = name in parsed.arguments or name in _GENERATED
+                ledger.dropped(f"defaults.{name}", values[name], "the command does not use it", differs=not used_elsewhere)
+    return parsed, command
 
 
-def _generated(fields: dict[str, t.Any], values: dict[str, t.Any], ledger: Ledger) -> str:
+def _generated(values: dict[str, t.Any], ledger: Ledger) -> str:
     """Return the command that sparkrun makes of the defaults, as a template of them."""
     words = ["vllm serve {model}"]
     for name, value in values.items():
+        if name == "model":
+            continue
         if name not in _GENERATED:
-            if name != "model":
-                ledger.dropped(f"defaults.{name}", value, "a command made of defaults has no option for it")
+            ledger.dropped(f"defaults.{name}", value, "a command made of defaults has no option for it")
         elif isinstance(value, bool):
             words += [_GENERATED[name]] if value else [f"--no-{_GENERATED[name][2:]}"] if name in _SAID_WHEN_OFF else []
         elif template.text_of(value).lstrip()[:1] in ("{", "["):
@@ -246,26 +238,25 @@ def _generated(fields: dict[str, t.Any], values: dict[str, t.Any], ledger: Ledge
 def _model(fields: dict[str, t.Any], served: str, directories: dict[str, str], ledger: Ledger) -> tuple[str, str]:
     """Return the model's repository and its commit where a path names it; or a directory of the nodes."""
     model = fields["model"] or served
-    path = places.behind(served, directories)[0]
-    held = places.snapshot(path)
+    held = places.snapshot(places.behind(served, directories)[0])
     if _GGUF.match(model) or model.lower().endswith(".gguf"):
         ledger.refused("model", model, "it is a GGUF file, which llama.cpp serves, and not vLLM", shell.OTHER_ENGINE_REMEDY)
     elif held and (held.repo == model or places.is_path(model)):
-        ledger.changed("command", served, f"{held.repo} at {held.commit}", "this is the commit whose files lie there", differs=False)
+        ledger.changed("command", served, f"{held.repo} at {held.commit}", "this is the commit of those files", differs=False)
         return held.repo, held.commit
     elif places.is_path(model):
         path = places.behind(model, directories)[0]
-        ledger.changed("model", model, f"model.path = {path}", "it has to lie there on every node, and is served from there")
+        ledger.changed("model", model, f"model.path = {path}", "it has to be there on every node, and is served from there")
         return path, ""
-    elif served and served != model and not served.startswith(("/", "~", ".")):
+    elif served not in ("", model) and not served.startswith(("/", "~", ".")):
         ledger.refused("command", served, f"it is another model than the recipe's {model}", "correct the recipe")
-    elif served != model and served:
+    elif served not in ("", model):
         ledger.changed("command", served, model, "a profile names a repository, and no folder of one machine")
     return model, ""
 
 
 def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed, model: str, ledger: Ledger) -> dict[str, str]:
-    """Return what stands behind links and mounted directories that the engine reads models from. Others are refused, unless they are about caches."""
+    """Return the targets of links and mounted directories that the engine reads models from. Others are refused, unless they are about caches."""
     drafter, adapters = parsed.arguments.get("speculative_config"), parsed.arguments.get("lora_modules")
     read = [model, parsed.model, parsed.arguments.get("tokenizer"), drafter.get("model") if isinstance(drafter, dict) else None]
     read += [one.get("path") if isinstance(one, dict) else str(one).partition("=")[2] for one in (adapters if isinstance(adapters, list) else [adapters])]
@@ -276,17 +267,17 @@ def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed,
         mounted[target.partition(":")[0].rstrip("/")] = source
     steps = [place for path in read if places.is_path(path) for place in _behind(path, links, mounted)]
     for volume, (target, source) in zip(volumes, mounted.items()):
-        if places.is_cache(target):
-            ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
-        elif target in steps:
-            ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
+        if target in steps and not places.is_cache(target):
             found[target] = source
+        if target in steps or places.is_cache(target):
+            ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
         else:
-            remedy = "build an image that holds them, and give that as gb10_import_image"
-            ledger.refused("volumes", volume, "it puts files of one machine into the container", remedy)
+            ledger.refused(
+                "volumes", volume, "it puts files of one machine into the container", "build an image that holds them, and give that as gb10_import_image"
+            )
     for link, target in links.items():
         if link in steps:
-            ledger.dropped("command", f"ln -s {target} {link}", "the profile names what the link stands for", differs=False)
+            ledger.dropped("command", f"ln -s {target} {link}", "the profile names the target of the link", differs=False)
         else:
             ledger.refused("command", f"ln -s {target} {link}", "no model is read through this link, and no command is executed", "remove it from the recipe")
     # A link may point into a mounted directory.
@@ -306,8 +297,9 @@ def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger
         ledger.changed("container", container or "nothing", choices.image, "gb10_import_image says so", differs=False)
         return choices.image
     if fields["containers"]:
-        why = "it names an image for each machine, and all ranks need the same one"
-        ledger.refused("containers", fields["containers"], why, "give one as gb10_import_image")
+        ledger.refused(
+            "containers", fields["containers"], "it names an image for each machine, and all ranks need the same one", "give one as gb10_import_image"
+        )
         return ""
     remedy = "give an image that can be pulled: -e gb10_import_image=REFERENCE"
     if not container:
@@ -317,8 +309,12 @@ def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger
     name = container.removesuffix(":latest")
     building = [arg for arg in args if arg not in _CHOOSING_ARGS]
     if "/" not in container and (name not in published or building):
-        why = f"it is built on the machine of who runs the recipe{' with ' + ' '.join(building) if building else ''}, and nobody publishes it"
-        ledger.refused("container", container, why, remedy)
+        ledger.refused(
+            "container",
+            container,
+            f"it is built on the machine that runs the recipe{' with ' + ' '.join(building) if building else ''}, and not published",
+            remedy,
+        )
         return ""
     if args:
         ledger.dropped("build_args", " ".join(args), "nothing is built: the published image is taken", differs=bool(building))
@@ -329,17 +325,13 @@ def _image(fields: dict[str, t.Any], choices: Choices, kind: str, ledger: Ledger
 
 
 def _memory(metadata: dict[str, t.Any], ledger: Ledger) -> dict[str, t.Any]:
-    """Return what the recipe knows of the model's memory, in the words of a profile."""
-    found: dict[str, t.Any] = {}
-    config, rest = {}, []
-    for name, value in metadata.items():
-        if name in _CONFIG and isinstance(value, int) and not isinstance(value, bool):
-            config[_CONFIG[name]] = value
-            ledger.taken(f"metadata.{name}", value, f"memory.config.{_CONFIG[name]}")
-        elif name == "model_vram" and isinstance(value, (int, float)) and not isinstance(value, bool):
-            found["model_gb"] = float(value)
-        else:
-            rest.append(str(name))
+    """Return the recipe's facts about the model's memory, under a profile's names."""
+    numbers = {name: value for name, value in metadata.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    config = {name: value for name, value in numbers.items() if name in _CONFIG and isinstance(value, int)}
+    for name, value in config.items():
+        ledger.taken(f"metadata.{name}", value, f"memory.config.{_CONFIG[name]}")
+    size = {"model_gb": float(numbers["model_vram"])} if "model_vram" in numbers else {}
+    rest = [str(name) for name in metadata if name not in config and not (size and name == "model_vram")]
     if rest:
-        ledger.dropped("metadata", ", ".join(rest), "it says nothing to the engine", differs=False)
-    return {**found, **({"config": config} if config else {})}
+        ledger.dropped("metadata", ", ".join(rest), "it does not affect the engine", differs=False)
+    return {**size, **({"config": {_CONFIG[name]: value for name, value in config.items()}} if config else {})}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What became of each thing that a recipe says. This plugin util is PRIVATE to the collection."""
+"""What became of each setting of a recipe. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_argu
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import HIDDEN
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER
 
 #: Characters of a value that a row shows.
 SHOWN = 120
 
 TAKEN, CHANGED, DROPPED, REFUSED = "taken", "changed", "dropped", "refused"
+#: The message of a row by its outcome, which is also the end of its finding's id.
+_MESSAGES = {
+    "taken": "{field}: {found} is {became}",
+    "changed": "{field}: {found} becomes {became}: {why}",
+    "dropped": "{field}: {found} is left out: {why}",
+    "refused": "{field}: {found} is refused: {why}",
+}
 
 
 class RecipeError(ClusterError):
@@ -25,17 +33,22 @@ class RecipeError(ClusterError):
 
 
 class Row(t.NamedTuple):
-    """One thing that a recipe says: where it stands, what was found, what it became, and why."""
+    """One setting of a recipe: its field, its value, what it became in the profile, and why."""
 
     outcome: str
     field: str
     found: str
     became: str = ""
     why: str = ""
-    #: What to type when it is refused, or to have it differently.
+    #: What to type when it is refused, or to change the result.
     remedy: str = ""
-    #: Whether a person should look: the profile does not do what the recipe does.
+    #: Whether a person should check it: the profile does not do what the recipe does.
     differs: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict of the row's finding."""
+        return "block" if self.outcome == REFUSED else "warn" if self.differs else "pass"
 
 
 def shown(value: t.Any) -> str:
@@ -51,15 +64,15 @@ class Ledger:
         self.rows: list[Row] = []
 
     def taken(self, field: str, found: t.Any, became: str) -> None:
-        """Note what the profile has from the recipe as it is, apart from its spelling."""
+        """Note a value that the profile takes from the recipe unchanged, apart from its spelling."""
         self.rows.append(Row(TAKEN, field, shown(found), became))
 
     def changed(self, field: str, found: t.Any, became: str, why: str, *, remedy: str = "", differs: bool = True) -> None:
-        """Note what the profile says in another way."""
+        """Note a value that the profile writes differently."""
         self.rows.append(Row(CHANGED, field, shown(found), became, why, remedy, differs))
 
     def dropped(self, field: str, found: t.Any, why: str, *, remedy: str = "", differs: bool = True) -> None:
-        """Note what is not in the profile; ``differs`` is false where the collection does the same by itself, or nothing depends on it."""
+        """Note a value that the profile leaves out; ``differs`` is false where the collection does the same, or nothing depends on it."""
         self.rows.append(Row(DROPPED, field, shown(found), "", why, remedy, differs))
 
     def refused(self, field: str, found: t.Any, why: str, remedy: str) -> None:
@@ -68,8 +81,24 @@ class Ledger:
 
     def secret(self, field: str) -> None:
         """Note a secret, without its value."""
-        why = "it is a secret, which a profile may not hold"
-        self.dropped(field, HIDDEN, why, remedy="use gb10_hf_token_file for the hub's token, and gb10_api_key for the API's key")
+        self.dropped(
+            field,
+            HIDDEN,
+            "it is a secret, which a profile may not hold",
+            remedy="use gb10_hf_token_file for the hub's token, and gb10_api_key for the API's key",
+        )
+
+    def checked(self, data: dict[t.Any, t.Any], fields: dict[str, t.Any], where: str = "") -> dict[str, t.Any] | None:
+        """Return the fields of a mapping that a schema describes, with defaults; None when one is refused."""
+        found, problems = schema.check({name: data[name] for name in fields if name in data}, {"type": "dict", "options": fields}, where)
+        for one in problems:
+            self.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
+        return None if problems else found
+
+    def unknown(self, data: dict[t.Any, t.Any], known: t.Collection[str], where: str = "") -> None:
+        """Report the fields of a mapping that are not known."""
+        for key in [key for key in data if key not in known]:
+            self.dropped(f"{where}{key}", data[key], f"it is not a known field{schema.near(key, known)}", remedy="see in the recipe's repository what it does")
 
     @property
     def is_refused(self) -> bool:
@@ -77,29 +106,8 @@ class Ledger:
         return any(row.outcome == REFUSED for row in self.rows)
 
     def findings(self) -> list[dict[str, t.Any]]:
-        """Return the rows as a table reads them."""
-        return [_FINDINGS[row.outcome](row) for row in self.rows]
-
-
-def _verdict(row: Row) -> str:
-    return "warn" if row.differs else "pass"
-
-
-def _taken(row: Row) -> dict[str, t.Any]:
-    return finding("import.taken", CONTROLLER, "pass", f"{row.field}: {row.found} is {row.became}", source=row.field)
-
-
-def _changed(row: Row) -> dict[str, t.Any]:
-    message = f"{row.field}: {row.found} becomes {row.became}: {row.why}"
-    return finding("import.changed", CONTROLLER, _verdict(row), message, remedy=row.remedy, source=row.field)
-
-
-def _dropped(row: Row) -> dict[str, t.Any]:
-    return finding("import.dropped", CONTROLLER, _verdict(row), f"{row.field}: {row.found} is left out: {row.why}", remedy=row.remedy, source=row.field)
-
-
-def _refused(row: Row) -> dict[str, t.Any]:
-    return finding("import.refused", CONTROLLER, "block", f"{row.field}: {row.found} is refused: {row.why}", remedy=row.remedy, source=row.field)
-
-
-_FINDINGS = {TAKEN: _taken, CHANGED: _changed, DROPPED: _dropped, REFUSED: _refused}
+        """Return the rows as findings."""
+        return [
+            finding(f"import.{row.outcome}", CONTROLLER, row.verdict, _MESSAGES[row.outcome].format_map(row._asdict()), remedy=row.remedy, source=row.field)
+            for row in self.rows
+        ]

@@ -31,13 +31,13 @@ _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*\Z")
 _TARGET = re.compile(rb"^(?:---|\+\+\+) (?P<path>[^\t\r\n]+)", re.MULTILINE)
 _PATH = re.compile(r"[^/\s]+/(?P<package>[A-Za-z_][A-Za-z0-9_]*)/\S+\Z")
 
-#: What a launcher runs in the container, and what stands for the directory from which it starts the engine then ($WORKSPACE_DIR).
+#: What a launcher runs in the container, and a name for the directory from which it then starts the engine ($WORKSPACE_DIR).
 _SCRIPT, _WORKSPACE = "run.sh", "/WORKSPACE_DIR"
 _PLAIN = re.compile(r"[A-Za-z0-9_][\w.-]*\Z", re.ASCII)
 _HUB_FILE = re.compile(r"https://huggingface\.co/(?P<repo>[^/\s]+/[^/\s]+)/resolve/main/(?P<file>[\w.-]+\.py)\Z", re.ASCII)
 #: Bytes of a chat template: it is one argument of the engine, and Linux takes no longer one (MAX_ARG_STRLEN).
 _MOST_TEXT = 128 * 1024 - 1
-#: Where the mods lie that recipes of eugr/spark-vllm-docker and of sparkrun name.
+#: The source of the mods that recipes of eugr/spark-vllm-docker and of sparkrun name.
 _PUBLISHED = "https://github.com/eugr/spark-vllm-docker"
 
 
@@ -54,7 +54,7 @@ class Mods(t.NamedTuple):
 
 
 class _Absent(RecipeError):
-    """A mod does not lie beside its recipe."""
+    """A mod is not next to its recipe."""
 
 
 def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], ledger: Ledger) -> Mods:
@@ -78,8 +78,7 @@ def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], le
             found.files.update(files)
             ledger.taken("mods", mod, f"image.mods.{name}")
         else:
-            why = "its script does nothing but put this where the engine looks for it"
-            ledger.changed("mods", mod, " and ".join(texts), why, differs=False)
+            ledger.changed("mods", mod, " and ".join(texts), "its script does nothing but put this where the engine looks for it", differs=False)
     for mod in without:
         if mod not in mods:
             ledger.refused("gb10_import_without_mods", mod, "the recipe does not name this mod", f"its mods: {', '.join(mods) or 'none'}")
@@ -95,7 +94,7 @@ def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dic
     """Return a mod's name, its content for a profile, its patches by their paths, and its chat templates. Raises :class:`RecipeError`."""
     above, place = next(((one, one / mod) for one in (folder, folder.parent, folder.parent.parent) if (one / mod).exists()), (folder, None))
     if place is None or not _within(place, above):
-        raise _Absent("it is a change to the image that does not lie beside the recipe, so what it does is unknown")
+        raise _Absent("it is a change to the image that is not next to the recipe, so its effect is unknown")
     name = re.sub(r"[^a-z0-9._-]+", "-", (place.stem if place.is_file() else place.name).lower()).strip("-._")
     paths = sorted(place.iterdir()) if place.is_dir() else [place]
     outside = [path.name for path in paths if not _within(path, above)]
@@ -106,7 +105,7 @@ def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dic
         return name, {}, {}, placed
     scripts = [path.name for path in paths if not path.is_file() or path.name != _PACKAGES and path.suffix not in (*_PATCHES, *_DOCS)]
     if scripts:
-        raise RecipeError(f"it holds a script or what only one can put in its place ({', '.join(scripts[:3])}), and none is executed")
+        raise RecipeError(f"it holds a script, or files that only a script can install ({', '.join(scripts[:3])}), and no script of a recipe is executed")
     patches = {f"{name}/{path.name}": _patch(path) for path in paths if path.suffix in _PATCHES}
     rows = [
         {"file": file, "sha256": hashlib.sha256(content).hexdigest(), "package": _package(Path(file).name, content)}
@@ -119,7 +118,7 @@ def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dic
 
 
 def _placed(paths: list[Path], model: str) -> dict[str, str] | None:
-    """Return what a mod's script puts into the working directory: chat templates, and without a text what lies in the model's own repository.
+    """Return what a mod's script puts into the working directory: chat templates, and without a text files of the model's own repository.
 
     None where there is no script, or where it does anything else. Raises :class:`RecipeError`.
     """
@@ -162,7 +161,7 @@ def _text(path: Path) -> str:
 
 
 def _within(path: Path, folder: Path) -> bool:
-    """Return whether a path lies below a folder, wherever links and dots in it lead."""
+    """Return whether a path is below a folder once its links and dots are resolved."""
     return path.resolve().is_relative_to(folder.resolve())
 
 

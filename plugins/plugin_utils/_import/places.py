@@ -23,7 +23,7 @@ class Snapshot(t.NamedTuple):
 
 
 def is_cache(path: str) -> bool:
-    """Return whether a path of a container is a cache, or lies in one."""
+    """Return whether a path of a container is in a cache."""
     return bool(_CACHES.match(path))
 
 
@@ -33,12 +33,12 @@ def is_path(value: t.Any) -> bool:
 
 
 def snapshot(path: str) -> Snapshot | None:
-    """Return the repository and the commit whose files lie at a path, None for any other path."""
+    """Return the repository and the commit of the files at a path, None for any other path."""
     found = _SNAPSHOT.match(path)
     return Snapshot(f"{found['org']}/{found['name']}", found["commit"]) if found else None
 
 
 def behind(path: str, places: t.Mapping[str, str]) -> tuple[str, str]:
-    """Return the path that a path stands for, and the place it is in: a link, or where a directory is mounted. Without one it is the path itself."""
+    """Return the path behind a path, and its place: a link or a mounted directory. Without one it is the path itself."""
     place = max((place for place in places if path == place or path.startswith(f"{place.rstrip('/')}/")), key=len, default="")
     return (places[place].rstrip("/") + path[len(place.rstrip("/")) :], place) if place else (path, "")

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 
 #: Bytes of a file that are read: the longest recipe known, with its guide, has 60 KiB.
 MOST_BYTES = 256 * 1024
-#: Values that a file may hold, each alias counted as often as it is used: a few lines of YAML can stand for billions.
+#: Values that a file may hold, each alias counted as often as it is used: a few lines of YAML can expand to billions.
 MOST_VALUES = 50_000
 
 #: Whose recipe it is.
@@ -32,7 +32,7 @@ _SPARKRUN_KEYS = {
 _RECIPE_KEYS = {"model", "command", "container", "containers", "defaults", "recipe_version", "runtime"}
 
 _REMEDY = "Give a recipe of eugr/spark-vllm-docker, sparkrun or vllm-project/recipes."
-#: What no recipe holds: control characters, and those that stand for themselves while a command is taken apart.
+#: What no recipe holds: control characters, and those that mark other characters while a command is parsed.
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ue000-\ue00f]")
 
 
@@ -82,16 +82,21 @@ def read(path: str) -> Recipe:
 
 
 def _refuse_elsewhere(path: str) -> None:
-    """Raise :class:`RecipeError` for the address or the bare name of a recipe: nothing is fetched, and what is read lies where a person can look at it."""
+    """Raise :class:`RecipeError` for the address or the bare name of a recipe: nothing is fetched, so that a recipe can be read before it is imported."""
     address = re.match(r"https?://", path)
     if address:
         raw = re.sub(r"https?://github\.com/([^/]+/[^/]+)/(?:blob|raw)/", r"https://raw.githubusercontent.com/\1/", path)
         name = raw.rpartition("/")[2]
-        remedy = f"curl -LO {raw}, look at it, then -e gb10_import=./{name}"
-        raise RecipeError("is an address, which is not fetched", where=path, expected="a file", remedy=remedy)
+        raise RecipeError(
+            "is an address, which is not fetched", where=path, expected="a file", remedy=f"curl -LO {raw}, look at it, then -e gb10_import=./{name}"
+        )
     if not Path(path).exists() and ("/" not in path or path.startswith("@")) and not path.endswith((".yaml", ".yml")):
-        remedy = f"curl -LO the address of its raw file in its launcher's repository, then -e gb10_import=./{path.rpartition('/')[2]}.yaml"
-        raise RecipeError("is the name of a recipe, which is not fetched", where=path, expected="a file", remedy=remedy)
+        raise RecipeError(
+            "is the name of a recipe, which is not fetched",
+            where=path,
+            expected="a file",
+            remedy=f"curl -LO the address of its raw file in its launcher's repository, then -e gb10_import=./{path.rpartition('/')[2]}.yaml",
+        )
 
 
 def parse(content: bytes, where: str) -> dict[str, t.Any]:
@@ -143,14 +148,17 @@ def _check_values(node: yaml.Node | None, where: str) -> None:
 
 
 def kind_of(data: dict[str, t.Any], where: str) -> str:
-    """Return whose recipe this is. Raises :class:`RecipeError` when it is nobody's that can be read."""
+    """Return the kind of a recipe. Raises :class:`RecipeError` for an unknown kind."""
     if isinstance(data.get("model"), dict) and "model_id" in data["model"]:
         return VLLM_RECIPES
     if "schema" in data and "image" in data and "parallel" in data:
         raise RecipeError("is a profile of this collection already", where=where, remedy=f"Use it: -e gb10_profile={where}")
     if "schema_version" in data and ("serve" in data or "backend" in data):
-        what = "is a recipe of NVIDIA/local-ai-inference-recipes, whose commands are shell with the values of one machine"
-        raise RecipeError(what, where=where, remedy="Import the recipe of eugr/spark-vllm-docker or sparkrun for this model, or write a profile.")
+        raise RecipeError(
+            "is a recipe of NVIDIA/local-ai-inference-recipes, whose commands are shell with the values of one machine",
+            where=where,
+            remedy="Import the recipe of eugr/spark-vllm-docker or sparkrun for this model, or write a profile.",
+        )
     if not _RECIPE_KEYS & set(map(str, data)):
         keys = ", ".join(str(key) for key in list(data)[:8]) or "nothing"
         raise RecipeError(f"is not a known kind of recipe (it has {keys})", where=where, expected="model, container, command, defaults", remedy=_REMEDY)

@@ -9,6 +9,7 @@ What only a shell could do is refused by its name. Nothing is executed.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import typing as t
@@ -26,7 +27,7 @@ _VARIABLE = re.compile(
     rf"(?P<dollar>[${_QUOTED_DOLLAR}])(?:(?P<all>[@*])|(?P<plain>[A-Za-z_]\w*)"
     rf"|[{{{OPEN}](?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^{{}}{OPEN}{CLOSE}]*))?[}}{CLOSE}])"
 )
-#: A variable in a form that only a shell fills in; a lone dollar sign stands for itself.
+#: A variable in a form that only a shell fills in; a lone dollar sign is literal.
 _LEFT_OVER = re.compile(rf"[${_QUOTED_DOLLAR}][\w{{{OPEN}(!#?$-]")
 _CONTINUED = re.compile(r"\\[ \t]*\r?\n")
 
@@ -40,7 +41,7 @@ _KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", 
 HARMLESS = {"set", "echo", "printf", "true", ":", "sleep", "date", "clear"}
 #: Commands that make, copy or link files.
 _FILES = {"mkdir", "cp", "rsync", "ln"}
-#: What may stand behind one of these, as its words: it hides what they print, and that they fail.
+#: Words that may follow one of these: they hide its output and its failure.
 _HIDES = (["2", ">", "/dev/null"], [">", "/dev/null"], ["&>", "/dev/null"], ["2", ">&", "1"], ["||", "true"], ["||", ":"])
 #: Commands that only start what follows them.
 _STARTERS = {"exec", "nohup", "time", "command"}
@@ -62,7 +63,7 @@ OTHER_ENGINE_REMEDY = "import a recipe for vLLM: this collection starts no other
 
 
 class Command(t.NamedTuple):
-    """The engine's command: the words behind ``vllm serve``, and the variables that the command sets."""
+    """The engine's command: the words after ``vllm serve``, and the variables that the command sets."""
 
     words: list[str]
     env: dict[str, str]
@@ -173,8 +174,7 @@ class Shell:
 
         text = _VARIABLE.sub(value_of, word)
         if _LEFT_OVER.search(without_missing(text)):
-            shown = as_written(word).replace(_QUOTED_DOLLAR, "$")
-            raise Refused("is a value that only a shell can work out", where=shown, remedy=_SHELL_REMEDY)
+            raise Refused("is a value that only a shell can work out", where=as_written(word).replace(_QUOTED_DOLLAR, "$"), remedy=_SHELL_REMEDY)
         text = text.replace(_DOLLAR, "$").replace(_BACKTICK, "`").replace(_QUOTED_DOLLAR, "$")
         return [part for part in text.split(_GAP) if part] if _GAP in text or text != word and not text else [text]
 
@@ -190,12 +190,10 @@ class Shell:
             self._command(words, depth)
 
     def _command(self, words: list[str], depth: int) -> None:
-        assignments: list[tuple[str, str]] = []
-        while words and (match := _ASSIGNMENT.match(words[0])):
-            assignments.append((match[1], match[2]))
-            words = words[1:]
-        for name, value in assignments:
-            self.assign(name, value, export=bool(words))
+        assignments = list(itertools.takewhile(bool, map(_ASSIGNMENT.match, words)))
+        words = words[len(assignments) :]
+        for match in filter(None, assignments):
+            self.assign(match[1], match[2], export=bool(words))
         words = [part for word in words for part in self.expand(word)]
         if not words:
             return
@@ -218,7 +216,7 @@ class Shell:
             self._engine(words)
 
     def _files(self, name: str, words: list[str]) -> None:
-        """Read a command that makes, copies or links files: in a cache it is of no use here, and what a link stands for is kept. Raises :class:`Refused`."""
+        """Read a command that makes, copies or links files: in a cache it has no effect here, and the target of a link is kept. Raises :class:`Refused`."""
         options = [word for word in words[1:] if word.startswith("-")]
         paths = [re.sub(r"~(?=/|\Z)", "/root", word) for word in words[1:] if not word.startswith("-")]
         made, shown = paths if name == "mkdir" else paths[-1:], as_written(" ".join(words))
@@ -227,19 +225,19 @@ class Shell:
         elif name == "ln" and len(paths) == 2 and all(map(places.is_path, paths)) and any("s" in option for option in options):
             self.links[paths[1].rstrip("/")] = paths[0]
         else:
-            remedy = "put what it does into an image of your own, and give that as gb10_import_image"
-            raise Refused("changes files of the container, and is not executed", where=shown[:60], remedy=remedy)
+            raise Refused(
+                "changes files of the container, and is not executed",
+                where=shown[:60],
+                remedy="put what it does into an image of your own, and give that as gb10_import_image",
+            )
 
     def _export(self, words: list[str]) -> None:
         for word in words:
-            match = _ASSIGNMENT.match(word)
-            if match:
-                # Its value is filled in already.
-                self.variables[match[1]] = self.env[match[1]] = match[2]
-                self.exported.add(match[1])
-            elif word in self.variables:
-                self.env[word] = self.variables[word]
-                self.exported.add(word)
+            name, equals, value = word.partition("=")
+            if equals or name in self.variables:
+                # The value of an assignment is filled in already.
+                self.variables[name] = self.env[name] = value if equals else self.variables[name]
+                self.exported.add(name)
 
     def _inner(self, words: list[str], depth: int) -> None:
         scripts = [words[at + 1] for at, word in enumerate(words[:-1]) if re.match(r"-[a-z]*c\Z", word)]
@@ -262,11 +260,17 @@ class Shell:
         elif name in _KEYWORDS:
             raise Refused("needs a shell", where=shown, remedy=_SHELL_REMEDY)
         elif name.startswith("-"):
-            what = "stands behind the end of the command: the line before it is empty, a comment, or does not end in a backslash"
-            raise Refused(what, where=shown, remedy="correct the command: no launcher passes this argument on")
+            raise Refused(
+                "comes after the end of the command: the line before it is empty, a comment, or does not end in a backslash",
+                where=shown,
+                remedy="correct the command: no launcher passes this argument on",
+            )
         else:
-            remedy = "put what it does into an image of your own, and give that as gb10_import_image"
-            raise Refused("is a command, and none is executed", where=shown, remedy=remedy)
+            raise Refused(
+                "is a command, and no command of a recipe is executed",
+                where=shown,
+                remedy="put what it does into an image of your own, and give that as gb10_import_image",
+            )
         if "--omni" in found:
             raise Refused("starts vLLM-Omni, and not vLLM", where=shown, remedy=OTHER_ENGINE_REMEDY)
         if self.engine is not None:

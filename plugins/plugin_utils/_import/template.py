@@ -5,8 +5,8 @@
 """The placeholders of a recipe's command: ``{name}``. This plugin util is PRIVATE to the collection.
 
 What launchers do with str.format and the like is done without: nothing of a value is looked up but its text.
-A doubled brace stands for one brace in eugr's files and for itself in sparkrun's; which of the two it is shows only in the word that
-holds it, so it is kept as a character of its own until then.
+A doubled brace means one brace in eugr's files and is literal in sparkrun's; which of the two it is shows only in the word that
+holds it, so it is kept as a special character until then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Filled(t.NamedTuple):
 
 
 def missing(name: str) -> str:
-    """Return what stands for a placeholder or variable that has no value."""
+    """Return the mark of a placeholder or variable without a value."""
     return f"{NO_VALUE}{name}{NO_VALUE_END}"
 
 
@@ -49,12 +49,12 @@ def without_missing(text: str) -> str:
 
 
 def as_written(text: str) -> str:
-    """Return a text for people: with the names of what has no value, and braces as in the file."""
+    """Return a text for messages: with the names of missing values, and braces as in the file."""
     return _MISSING.sub(r"\1", text).replace(OPEN, "{{").replace(CLOSE, "}}")
 
 
 def spellings(word: str, doubled_first: bool) -> list[str]:
-    """Return what a word with doubled braces may mean, the likelier first; ``doubled_first``: two stand for one."""
+    """Return what a word with doubled braces may mean, the likelier first; ``doubled_first``: two mean one."""
     both = [word.replace(OPEN, "{").replace(CLOSE, "}"), word.replace(OPEN, "{{").replace(CLOSE, "}}")]
     return list(dict.fromkeys(both if doubled_first else reversed(both)))
 
@@ -75,9 +75,8 @@ def fill(text: str, values: t.Mapping[str, t.Any]) -> Filled:
             if match[1] not in values or values[match[1]] is None or depth > _DEEPEST:
                 return missing(match[0])
             used.add(match[1])
-            value = text_of(values[match[1]])
-            # Braces of a value are nobody's but its own: only placeholders in it are filled in.
-            return re.sub(_BRACES.pattern.rpartition("|")[2], lambda one: inner(one[0], depth + 1) if one[1] in values else one[0], value)
+            # Braces in a value stay as they are: only its placeholders are filled in.
+            return re.sub(_BRACES.pattern.rpartition("|")[2], lambda one: inner(one[0], depth + 1) if one[1] in values else one[0], text_of(values[match[1]]))
 
         return _BRACES.sub(value_of, part)
 

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import Recipe
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
-#: What the recipes call this machine, its generation, and its maker, which counts where the generation has nothing of its own.
+#: What the recipes call this machine, its generation, and its maker, which counts where the generation has no entry.
 _SPARK, _GENERATION, _MAKER = "dgx_spark_gb10", "blackwell", "nvidia"
 #: How an engine is spread: on one node, and over several.
 _STRATEGIES = ("single_node_tp", "multi_node_tp")
@@ -78,43 +78,33 @@ class _Parts:
         self.ledger = ledger
 
     def add(self, where: str, part: t.Any, args: str = "extra_args", env: str = "extra_env") -> None:
-        """Take the arguments and variables of a part; what they hold is checked."""
-        if part is None:
-            return
-        if not isinstance(part, dict):
+        """Add the arguments and variables of a part, once they are checked."""
+        if part is not None and not isinstance(part, dict):
             self.ledger.refused(where, part, f"found {schema.found(part)}; expected a mapping", "correct the recipe")
-            return
-        spec = {args: _PART["extra_args"], env: _PART["extra_env"]}
-        fields, problems = schema.check({key: part[key] for key in spec if key in part}, {"type": "dict", "options": spec}, where)
-        for one in problems:
-            self.ledger.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
-        if not problems:
+        elif part is not None and (fields := self.ledger.checked(part, {args: _PART["extra_args"], env: _PART["extra_env"]}, where)):
             self.words += fields[args]
             self.env.update(fields[env])
 
 
 def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
-    """Return the facts of a recipe for one variant on Sparks, None when they cannot be found; what is refused stands in the ledger."""
-    fields, problems = schema.check({key: recipe.data[key] for key in _SPEC if key in recipe.data}, {"type": "dict", "options": _SPEC})
-    if not problems:
-        model, problems = schema.check({key: fields["model"][key] for key in _MODEL if key in fields["model"]}, {"type": "dict", "options": _MODEL}, "model")
-    for one in problems:
-        ledger.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
-    if problems:
+    """Return the facts of a recipe for one variant on Sparks, None when they cannot be found; refusals are in the ledger."""
+    fields = ledger.checked(recipe.data, _SPEC)
+    model = fields and ledger.checked(fields["model"], _MODEL, "model")
+    if not fields or not model:
         return None
     whole_model = fields["model"]
-    _unknown(recipe.data, {*_SPEC, *_OTHER}, "", ledger)
-    _unknown(whole_model, {*_MODEL, *_MODEL_OTHER}, "model.", ledger)
+    ledger.unknown(recipe.data, {*_SPEC, *_OTHER})
+    ledger.unknown(whole_model, {*_MODEL, *_MODEL_OTHER}, "model.")
     if "omni" in recipe.data or "omni" in str(fields["meta"].get("tasks")):
         ledger.refused("omni", recipe.data.get("omni") or "tasks", "it is served by vLLM-Omni, and not vLLM", shell.OTHER_ENGINE_REMEDY)
     # Recipes of this kind have no mods, so that none can be left out.
     mods.read([], recipe.path.parent, "", choices.without_mods, ledger)
     _hardware(fields["meta"].get("hardware") or {}, ledger)
-    chosen = _variant(fields["variants"], choices.variant, ledger)
-    if chosen is None:
+    name = choices.variant or "default"
+    variant = _variant(fields["variants"], name, bool(choices.variant), ledger)
+    if variant is None:
         return None
-    name, variant = chosen
-    _unknown(variant, {*_PART, *_VARIANT_OTHER}, f"variants.{name}.", ledger)
+    ledger.unknown(variant, {*_PART, *_VARIANT_OTHER}, f"variants.{name}.")
     supported = variant.get("supported_hardware")
     if isinstance(supported, list) and not {_SPARK, _GENERATION, _MAKER} & set(map(str, supported)):
         ledger.refused(f"variants.{name}.supported_hardware", supported, "it names no Spark", _others(fields["variants"], name))
@@ -132,7 +122,8 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     _of_generation(fields, strategy, f"variants.{name}", of_variant, parts)
     _features(fields, name, variant, strategy, choices.features, parts)
     for one in fields["dependencies"]:
-        ledger.dropped("dependencies", one, "it is a command that installs something, and none is executed", remedy="see that the image holds it")
+        why = "it is a command that installs something, and no command of a recipe is executed"
+        ledger.dropped("dependencies", one, why, remedy="check that the image has it")
 
     try:
         parsed = arguments.parse([template.fill(word, {}).text for item in parts.words for word in _words(item)], "", False, ledger)
@@ -142,8 +133,12 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     parsed.arguments.setdefault("tensor_parallel_size", nodes)
     advice = _advice(str(recipe.data.get("guide") or ""))
     for about, text in advice[:_MOST_LINES]:
-        remedy = "compare it with the profile: flags and image that it names for a Spark are not read"
-        ledger.dropped("guide", about, f"the guide says of a Spark: {text}" if text else "the guide says this of a Spark", remedy=remedy)
+        ledger.dropped(
+            "guide",
+            about,
+            f"the guide says of a Spark: {text}" if text else "the guide says this of a Spark",
+            remedy="compare it with the profile: flags and image that it names for a Spark are not read",
+        )
     vllm = str(variant.get("min_vllm_version") or whole_model.get("min_vllm_version") or "")
     pinned = _PINNED.search(" ".join(text for _about, text in advice)) or _PINNED.search(canonical(recipe.data))
     image = _image(whole_model, variant, choices, pinned[0] if pinned else "", ledger)
@@ -191,19 +186,12 @@ def _words(item: str) -> list[str]:
     return [option, value.strip().strip("'")] if blank and option.startswith("--") and "=" not in option else [item]
 
 
-def _unknown(data: dict[t.Any, t.Any], known: set[str], where: str, ledger: Ledger) -> None:
-    """Report fields that are not known."""
-    for key, value in data.items():
-        if key not in known:
-            ledger.dropped(f"{where}{key}", value, f"it is not a known field{schema.near(key, known)}", remedy="see in the recipe's repository what it does")
-
-
 def _hardware(hardware: t.Any, ledger: Ledger) -> None:
     level = hardware.get(_SPARK) if isinstance(hardware, dict) else None
     if level == "unsupported":
         ledger.refused(f"meta.hardware.{_SPARK}", level, "the recipe says that a Spark does not run it", "choose another recipe")
     elif level is None:
-        ledger.dropped("meta.hardware", hardware, "it names no Spark: nobody is known to have run it on one")
+        ledger.dropped("meta.hardware", hardware, "it does not name a Spark, so it is not known to run on one")
     else:
         ledger.dropped(f"meta.hardware.{_SPARK}", level, "it is of the recipe; as a profile it is untested", differs=False)
 
@@ -213,19 +201,22 @@ def _others(variants: dict[str, t.Any], name: str) -> str:
     return f"choose another variant with -e gb10_import_variant=NAME: {others}" if others else "choose another recipe"
 
 
-def _variant(variants: dict[str, t.Any], asked: str, ledger: Ledger) -> tuple[str, dict[str, t.Any]] | None:
-    """Return the chosen variant, ``default`` without a choice."""
-    name = asked or "default"
+def _variant(variants: dict[str, t.Any], name: str, asked: bool, ledger: Ledger) -> dict[str, t.Any] | None:
+    """Return a variant, an empty one for a recipe without any, None for a name that the recipe does not have."""
     if not variants and not asked:
-        return name, {}
+        return {}
     if name not in variants:
-        what = f"it is not a variant of the recipe{schema.near(name, variants)}"
-        ledger.refused("variants", name, what, f"choose one with -e gb10_import_variant=NAME: {', '.join(map(str, variants)) or 'it has none'}")
+        ledger.refused(
+            "variants",
+            name,
+            f"it is not a variant of the recipe{schema.near(name, variants)}",
+            f"choose one with -e gb10_import_variant=NAME: {', '.join(map(str, variants)) or 'it has none'}",
+        )
         return None
     others = [one for one in variants if one != name]
     if others:
         ledger.dropped("variants", ", ".join(others), f"the variant {name} is taken", remedy=_others(variants, name), differs=not asked)
-    return name, variants[name]
+    return variants[name]
 
 
 def _mapping(value: t.Any) -> dict[t.Any, t.Any]:
@@ -234,8 +225,7 @@ def _mapping(value: t.Any) -> dict[t.Any, t.Any]:
 
 def _for_generation(overrides: t.Any) -> t.Any:
     """Return what overrides say for a Spark's generation, or else for its maker."""
-    overrides = _mapping(overrides)
-    return overrides.get(_GENERATION) or overrides.get(_MAKER)
+    return _mapping(overrides).get(_GENERATION) or _mapping(overrides).get(_MAKER)
 
 
 def _of_generation(fields: dict[str, t.Any], strategy: str, where: str, of_variant: dict[t.Any, t.Any], parts: _Parts) -> None:
@@ -264,12 +254,11 @@ def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], st
     for feature, content in fields["features"].items():
         where, description = f"features.{feature}", content.get("description", "")
         if feature in off:
-            remedy = "add its name to gb10_import_features to have it"
-            ledger.dropped(where, description, "it is off unless it is asked for", remedy=remedy, differs=False)
+            ledger.dropped(where, description, "it is off by default", remedy="add its name to gb10_import_features to have it", differs=False)
         elif isinstance(content.get("strategies"), list) and strategy not in content["strategies"]:
             ledger.dropped(where, description, f"it is not for {strategy}", differs=False)
         elif "companion" in content:
-            ledger.dropped(where, description, "it starts a program beside the engine, and none is executed")
+            ledger.dropped(where, description, "it starts a program next to the engine, and no program of a recipe is executed")
         else:
             mode = _mode(content, name, str(modes.get(feature) or content.get("default_mode") or "")) if "modes" in content else ""
             if mode is None:
@@ -330,16 +319,21 @@ def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices,
         return choices.image
     own = "take the one that the recipe's file names elsewhere" if pinned else "give an image"
     remedy = f"{own}: -e gb10_import_image={pinned or 'REFERENCE'}"
-    if named or model.get("nightly_required") is True:
-        image = named or "vllm/vllm-openai:nightly"
-        if not named:
-            ledger.changed("nightly_required", "true", image, "the recipe needs a newer engine than any release of its time", remedy=remedy)
-        return image
-    # The name that is looked up: what calls this puts the digest that it has today in its place, or says that no registry told it.
-    image = "vllm/vllm-openai:latest"
-    why = "the recipes' own site takes the newest release where a recipe names none"
-    ledger.changed("docker_image", "nothing", image, why, remedy=remedy, differs=bool(pinned))
-    return image
+    if named:
+        return named
+    if model.get("nightly_required") is True:
+        ledger.changed("nightly_required", "true", "vllm/vllm-openai:nightly", "the recipe needs a newer engine than any release of its time", remedy=remedy)
+        return "vllm/vllm-openai:nightly"
+    # The tag that is looked up: the caller replaces it by today's digest, or reports that no registry answered.
+    ledger.changed(
+        "docker_image",
+        "nothing",
+        "vllm/vllm-openai:latest",
+        "the recipes' own site takes the newest release where a recipe names none",
+        remedy=remedy,
+        differs=bool(pinned),
+    )
+    return "vllm/vllm-openai:latest"
 
 
 def _nvidia_image(named: t.Any) -> str:

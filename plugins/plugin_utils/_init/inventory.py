@@ -10,7 +10,6 @@ configuration is written for the user to apply.
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import ipaddress
 import re
@@ -25,6 +24,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._init.node_facts impo
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs import settings
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Finding = dict[str, t.Any]
 Findings = t.Iterator[Finding]
@@ -90,8 +90,13 @@ class Cluster:
             yield from self._sight(name, answer)
         choices = settings.settings()["gb10_fabric_fallback"]["choices"]
         if self.run["fallback"] not in choices:
-            message = f"gb10_fabric_fallback: is {self.run['fallback']!r}; expected {' or '.join(choices)}."
-            yield row("fallback", CLUSTER, "block", message, f"set gb10_fabric_fallback to {' or '.join(choices)}")
+            yield row(
+                "fallback",
+                CLUSTER,
+                "block",
+                f"gb10_fabric_fallback: is {self.run['fallback']!r}; expected {' or '.join(choices)}.",
+                f"set gb10_fabric_fallback to {' or '.join(choices)}",
+            )
         if self.head not in self.nodes:
             yield row("head", CLUSTER, "block", f"gb10_head_host: {self.head} is none of {', '.join(self.nodes)}.", "name one of them")
 
@@ -105,8 +110,13 @@ class Cluster:
                 yield row("seen", name, "unknown", f"{section} could not be read: {error['error']}", error.get("remedy", ""))
         if refused:
             why = texts.one_line(refused.strip().splitlines()[-1])[:160]
-            remedy = "run with --ask-become-pass, or give the account a rule without password; every other playbook needs sudo"
-            yield row("sudo", name, "warn", f"looked without sudo, which was refused ({why}).", remedy)
+            yield row(
+                "sudo",
+                name,
+                "warn",
+                f"looked without sudo, which was refused ({why}).",
+                "run with --ask-become-pass, or give the account a rule without password; every other playbook needs sudo",
+            )
         if errors:
             blind = ", ".join(sorted({error["section"] for error in errors}))
             reasons = "; ".join(dict.fromkeys(texts.one_line(error["error"]) for error in errors))
@@ -150,25 +160,20 @@ class Cluster:
                 f"NVIDIA Sync gave the link its addresses on {', '.join(self.synced)}: they are taken as they are. Once its Cluster Assistant gives others, "
                 "move this inventory away and run init again.",
             )
-        if len(self.nodes) > 1:
-            yield from self._same_addresses()
+        yield from self._same_addresses() if len(self.nodes) > 1 else ()
         for name in self.nodes:
             mine = [fabric_link.ends[name] for fabric_link in self.fabric_links]
             text = "; ".join(f"{end.name} {address} ({end.describe()})" for end, address in mine)
             yield row("link", name, "pass", f"{text}{self._left_out(name)}", measured=[end.name for end, _address in mine])
-        if len(self.nodes) > 1:
-            yield from self._halves()
+        yield from self._halves() if len(self.nodes) > 1 else ()
 
     def _same_addresses(self) -> Findings:
         for fabric_link in self.fabric_links:
-            owners: dict[str, list[str]] = collections.defaultdict(list)
-            for name, (_end, address) in fabric_link.ends.items():
-                owners[str(address.ip)].append(name)
-            for address, names in owners.items():
+            for address, names in grouped((str(address.ip), name) for name, (_end, address) in fabric_link.ends.items()).items():
                 if len(names) > 1:
                     yield row(
                         "same_address", CLUSTER, "block", f"{' and '.join(names)} have the same address, {address}: one machine under two names, or a mistake.",
-                        "name every machine once, and give each an address of its own",
+                        "name every machine once, and give each its own address",
                     )
 
     def _left_out(self, node: str) -> str:
@@ -179,24 +184,39 @@ class Cluster:
     def _halves(self) -> Findings:
         """Yield halves of a cage that could carry more, or that conflict with each other."""
         self.missing = {} if self.tcp or self.synced else wanted_addresses(self.ends, self.fabric_links, self._networks())
-        advice = f"give it an address of a subnet of its own on every node, {self._by_hand()}"
+        advice = f"give it an address in its own subnet on every node, {self._by_hand()}"
         for name, found in self.ends.items():
             used = {fabric_link.ends[name][0].name for fabric_link in self.fabric_links}
             together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
             for one, other, network in together:
-                message = f"{one.name} and {other.name} are both in {network}: answers may leave through the wrong one."
-                yield row("twins_apart", name, "warn", message, advice.replace("it", other.name, 1))
+                yield row(
+                    "twins_apart",
+                    name,
+                    "warn",
+                    f"{one.name} and {other.name} are both in {network}: answers may leave through the wrong one.",
+                    advice.replace("it", other.name, 1),
+                )
             crowded = {end.name for pair in together for end in pair[:2]}
             for end in found:
                 if end.carrier and not end.addresses and end.name not in crowded and not self.tcp:
                     half = f", the twin of {end.twin}," if end.twin in used else ""
-                    message = f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused."
-                    yield row("twin", name, "warn", message, f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices")
+                    yield row(
+                        "twin",
+                        name,
+                        "warn",
+                        f"{end.name}{half} has a link and no address that lasts: its bandwidth stays unused.",
+                        f"{advice}; then name it in gb10_fabric_interfaces, and its device in gb10_rdma_devices",
+                    )
             for fabric_link in self.fabric_links:
                 end = fabric_link.ends[name][0]
                 if not end.devices and not self.tcp:
-                    remedy = f"{rdma.CABLE_IN}; where TCP is enough: -e gb10_fabric_fallback=tcp"
-                    yield row("rdma", name, "warn", f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.", remedy)
+                    yield row(
+                        "rdma",
+                        name,
+                        "warn",
+                        f"{end.name} has no RDMA device; NCCL would have to use TCP, and the preflight will refuse that.",
+                        f"{rdma.CABLE_IN}; where TCP is enough: -e gb10_fabric_fallback=tcp",
+                    )
 
     @property
     def synced(self) -> list[str]:
@@ -204,7 +224,7 @@ class Cluster:
         return [name for name in self.nodes if SYNC_FILE in (self.info(name).get("netplan") or [])]
 
     def _by_hand(self) -> str:
-        """Return where a person gives the link its addresses."""
+        """Return where the user sets the addresses of the link."""
         if self.synced:
             return f"in NVIDIA Sync's Cluster Assistant, which manages these interfaces on {', '.join(self.synced)} and would move a file of yours away"
         return f"as {self.run['directory']}/netplan.md shows"
@@ -220,17 +240,18 @@ class Cluster:
         ]
 
     def _no_link(self) -> Findings:
-        dark = False
-        for name, found in self.ends.items():
+        dark = {name: found for name, found in self.ends.items() if not any(end.carrier for end in found)}
+        for name, found in dark.items():
             tcp = "where TCP over another network is enough: -e gb10_fabric_fallback=tcp"
-            if not found:
-                dark = True
-                yield row("link", name, "block", "has no RDMA device and no ConnectX interface.", f"{rdma.CABLE_IN}; {tcp}")
-            elif not any(end.carrier for end in found):
-                dark = True
-                names = ", ".join(end.name for end in found)
-                remedy = f"{rdma.CABLE_IN}; where the cable is in: sudo ip link set {found[0].name} up; {tcp}"
-                yield row("link", name, "block", f"no interface of the fabric has carrier: {names}.", remedy)
+            up = f"where the cable is in: sudo ip link set {found[0].name} up; " if found else ""
+            names = ", ".join(end.name for end in found)
+            yield row(
+                "link",
+                name,
+                "block",
+                f"no interface of the fabric has carrier: {names}." if found else "has no RDMA device and no ConnectX interface.",
+                f"{rdma.CABLE_IN}; {up}{tcp}",
+            )
         if dark:
             return
         live = {name: [end for end in found if end.carrier] for name, found in self.ends.items()}
@@ -238,8 +259,13 @@ class Cluster:
         ring = self._ring(live)
         again = f"run init again: ansible-playbook gb10.cluster.init -i {','.join(self.nodes)},"
         if ring:
-            remedy = "connect all nodes through a switch, in one subnet; rings are beyond this collection"
-            yield row("address", CLUSTER, "block", f"no subnet is common to all nodes, though each shares one with some ({ring}): {held}.", remedy)
+            yield row(
+                "address",
+                CLUSTER,
+                "block",
+                f"no subnet is common to all nodes, though each shares one with some ({ring}): {held}.",
+                "connect all nodes through a switch, in one subnet; rings are beyond this collection",
+            )
             return
         self.missing = {} if self.tcp or self.synced else wanted_addresses(live, [], self._networks())
         what = "no subnet is common to all nodes"
@@ -252,15 +278,10 @@ class Cluster:
     @staticmethod
     def _ring(live: t.Mapping[str, list[LinkEnd]]) -> str:
         """Return the subnets that some, but not all of three or more nodes share, when each node is in one; else nothing."""
-        members: dict[ipaddress.IPv4Network, set[str]] = collections.defaultdict(set)
-        for name, found in live.items():
-            for end in found:
-                for address in end.addresses:
-                    members[address.network].add(name)
-        shared = {network: names for network, names in members.items() if len(names) > 1}
-        if len(live) < 3 or set().union(*shared.values()) != set(live):
-            return ""
-        return "; ".join(f"{network} {' and '.join(sorted(names))}" for network, names in sorted(shared.items()))
+        members = grouped((address.network, name) for name, found in live.items() for end in found for address in end.addresses)
+        shared = {network: set(names) for network, names in members.items() if len(set(names)) > 1}
+        is_ring = len(live) > 2 and set().union(*shared.values()) == set(live)
+        return "; ".join(f"{network} {' and '.join(sorted(names))}" for network, names in sorted(shared.items())) if is_ring else ""
 
     # --- profiles and models -----------------------------------------------------------------------------------------------------
 
@@ -283,14 +304,11 @@ class Cluster:
 
     def holders(self, profile: Answer) -> dict[str, str]:
         """Return the nodes that have a profile's model, with the caches it is in."""
-        found = {name: on_disk(profile, self.info(name)) for name in self.nodes}
-        return {name: cache for name, cache in found.items() if cache}
+        return {name: cache for name in self.nodes if (cache := on_disk(profile, self.info(name)))}
 
     def chosen(self) -> Answer | None:
         """Return the profile that the inventory names."""
-        if self.run["chosen"]:
-            return t.cast(Answer, self.run["chosen"][0])
-        return next(iter(self.fitting()), None)
+        return t.cast("Answer | None", next(iter(self.run["chosen"] or self.fitting()), None))
 
     def profiles(self) -> Findings:
         """Yield the profile, and models that are on disk already."""
@@ -298,8 +316,9 @@ class Cluster:
         if self.run["chosen"] and entry:
             why = "; ".join(entry["problems"]) or self.fits(entry["profile"])
             if why:
-                remedy = "choose another with -e gb10_profile=ID, or name other hosts"
-                yield row("profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", remedy)
+                yield row(
+                    "profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", "choose another with -e gb10_profile=ID, or name other hosts"
+                )
                 return
         others = [one["id"] for one in self.fitting() if not entry or one["id"] != entry["id"]]
         if entry:
@@ -308,21 +327,22 @@ class Cluster:
         else:
             least = min(self.totals.values(), default=0) / MIB_IN_GIB
             these = f"{len(self.nodes)} node(s) with {self.gpus_each} GPU(s) and {least:.1f} GiB of memory each"
-            message = f"no profile fits {these}; the inventory is written without one."
-            remedy = "name as many hosts as a profile is for (docs/profiles.md), or run with -e gb10_profile=FILE and a profile of your own"
-            yield row("profile", CLUSTER, "warn", message, remedy)
+            yield row(
+                "profile",
+                CLUSTER,
+                "warn",
+                f"no profile fits {these}; the inventory is written without one.",
+                "name as many hosts as a profile is for (docs/profiles.md), or run with -e gb10_profile=FILE and a profile of your own",
+            )
         for name in self.nodes:
             yield from self._models(name)
 
     def _models(self, name: str) -> Findings:
         info = self.info(name)
-        whole = {}
-        for entry in self.run["catalogue"]:
-            if not entry["problems"] and on_disk(entry["profile"], info):
-                whole[entry["id"]] = on_disk(entry["profile"], info)
+        valid = [entry for entry in self.run["catalogue"] if not entry["problems"]]
+        whole = {entry["id"]: cache for entry in valid if (cache := on_disk(entry["profile"], info))}
         if whole:
-            message = f"has the model of {', '.join(f'{id} (whole, in {cache})' for id, cache in whole.items())}."
-            yield row("model", name, "pass", message, measured=whole)
+            yield row("model", name, "pass", f"has the model of {', '.join(f'{id} (whole, in {cache})' for id, cache in whole.items())}.", measured=whole)
         elif info["models"]:
             yield row("model", name, "pass", f"has {len(info['models'])} model(s) on disk, none of them whole and of a profile in its revision.")
 
@@ -330,17 +350,15 @@ class Cluster:
 
     def api(self) -> tuple[str, str, bool] | None:
         """Return where the API listens; None to leave it on the head's fabric address."""
-        used = [fabric_link.ends[self.head][0].name for fabric_link in self.fabric_links]
-        found = api_address(self.info(self.head), self.nodes[self.head]["reached"], used)
+        found = api_address(self.info(self.head), self.nodes[self.head]["reached"], [fabric_link.ends[self.head][0].name for fabric_link in self.fabric_links])
         return None if found and found[0] == str(self.fabric_links[0].ends[self.head][1].ip) else found
 
     def places(self) -> Findings:
         """Yield the address of the API."""
         found = self.api()
-        if found:
-            yield row("api", self.head, "pass", f"the API would listen on {found[0]} ({found[1]}{', where Ansible came in' if found[2] else ''}).")
-        else:
-            yield row("api", self.head, "pass", f"the API would listen on the fabric address {self.fabric_links[0].ends[self.head][1].ip}; no other was found.")
+        fabric = f"the fabric address {self.fabric_links[0].ends[self.head][1].ip}; no other was found"
+        address = f"{found[0]} ({found[1]}{', where Ansible came in' if found[2] else ''})" if found else fabric
+        yield row("api", self.head, "pass", f"the API would listen on {address}.")
 
     def found(self) -> Answer:
         """Return the inventory's content in the form that the texts take."""
@@ -364,12 +382,11 @@ class Cluster:
                 "link": "; ".join(f"{end.name} {address} ({end.describe()})" for end, address in mine),
                 "cache": cache[1] if cache else "",
             }
-        fitting = [{"id": one["id"], "repo": one["profile"]["model"]["repo"], "holders": self.holders(one["profile"])} for one in self.fitting()]
         return {
             "head": self.head,
             "hosts": hosts,
             "profile": (entry["path"] if own else entry["id"]) if entry else None,
-            "fitting": fitting,
+            "fitting": [{"id": one["id"], "repo": one["profile"]["model"]["repo"], "holders": self.holders(one["profile"])} for one in self.fitting()],
             "class_gb": memory_class(min(self.totals.values())) if self.totals else None,
             "gpus": self.gpus_each,
             "api": self.api(),
@@ -420,15 +437,32 @@ def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
     absent = [file for file in planned["files"] if not there.get(file["path"])]
     other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, "", _sha1(file))]
     if other:
-        message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
-        remedy = "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY"
-        return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
+        return {
+            "findings": [
+                *found,
+                row(
+                    "files",
+                    CONTROLLER,
+                    "block",
+                    f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written.",
+                    "keep what you have, or write elsewhere and compare: -e gb10_init_dir=DIRECTORY",
+                ),
+            ],
+            "files": [],
+        }
     for file in planned["advice"]:
         if not there.get(file["path"]):
             absent.append(file)
         elif there[file["path"]] != _sha1(file):
-            message = f"{file['path']} is there already, with another text; it is kept, and what this run would write is below."
-            found.append(row("files", CONTROLLER, "warn", message, f"remove {file['path']} if it is old"))
+            found.append(
+                row(
+                    "files",
+                    CONTROLLER,
+                    "warn",
+                    f"{file['path']} is there already, with another text; it is kept, and what this run would write is below.",
+                    f"remove {file['path']} if it is old",
+                )
+            )
     if planned["files"]:
         names = ", ".join(file["path"] for file in absent)
         found.append(row("files", CONTROLLER, "pass", f"new: {names}." if names else "all is there already, as this run would write it."))

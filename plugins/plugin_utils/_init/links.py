@@ -9,8 +9,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import ipaddress
+import itertools
 import re
 import typing as t
+
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Answer = dict[str, t.Any]
 #: The MTU of the suggested configuration where no link of the cluster has one to follow.
@@ -77,15 +80,9 @@ class Wanted:
 def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
     """Return the ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other cabled interfaces, too."""
     known = {interface["name"]: interface for interface in info["interfaces"]}
-    members: dict[str, list[Answer]] = collections.defaultdict(list)
-    for link in info["fabric"]:
-        if link["bond"] or link["netdev"]:
-            members[link["bond"] or link["netdev"]].append(link)
-    if tcp:
-        taken = {link["netdev"] for link in info["fabric"]}
-        for name in known:
-            if name not in taken and not VIRTUAL.match(name):
-                members.setdefault(name, [])
+    members = grouped((link["bond"] or link["netdev"], link) for link in info["fabric"] if link["bond"] or link["netdev"])
+    taken = {link["netdev"] for link in info["fabric"]}
+    members = {**dict.fromkeys([name for name in known if tcp and name not in taken and not VIRTUAL.match(name)], []), **members}
     return sorted((_link_end(name, links, known.get(name)) for name, links in members.items() if PLAIN_NAME.match(name)), key=lambda end: end.order)
 
 
@@ -128,8 +125,7 @@ def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> lis
     def order(fabric_link: FabricLink) -> tuple[t.Any, ...]:
         devices = all(end.devices for end, _address in fabric_link.ends.values())
         slowest = min(end.speed or 0 for end, _address in fabric_link.ends.values())
-        came = bool(reached) and str(fabric_link.ends[head][1].ip) == reached
-        return (not devices, came, -slowest, fabric_link.ends[head][0].order, fabric_link.network)
+        return (not devices, bool(reached) and str(fabric_link.ends[head][1].ip) == reached, -slowest, fabric_link.ends[head][0].order, fabric_link.network)
 
     chosen: list[FabricLink] = []
     for fabric_link in sorted(whole, key=order):
@@ -141,8 +137,7 @@ def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> lis
 
 def twins_together(found: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddress.IPv4Network]]:
     """Return the pairs of ends with carrier that share a subnet on one node."""
-    live = [end for end in found if end.carrier]
-    pairs = [(one, other) for index, one in enumerate(live) for other in live[index + 1:]]
+    pairs = itertools.combinations([end for end in found if end.carrier], 2)
     shared = [(one, other, {held.network for held in one.addresses} & {held.network for held in other.addresses}) for one, other in pairs]
     return [(one, other, min(networks)) for one, other, networks in shared if networks]
 
@@ -150,7 +145,7 @@ def twins_together(found: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddre
 def wanted_addresses(
     nodes: t.Mapping[str, list[LinkEnd]], chosen: t.Sequence[FabricLink], others: t.Iterable[ipaddress.IPv4Network] = ()
 ) -> dict[str, list[Wanted]]:
-    """Return the addresses that ends with carrier lack, by node: on each pair of ends a subnet of its own.
+    """Return the addresses that ends with carrier lack, by node: each pair of ends gets its own subnet.
 
     An address that an end has stays, unless the end shares the subnet of its twin or no other node is in it. Ends are paired by their order on
     each node, the twins of used ends first. ``others`` are subnets that are taken elsewhere.
@@ -199,26 +194,19 @@ def _free_ends(found: list[LinkEnd], used: list[LinkEnd]) -> list[LinkEnd]:
 def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network | None:
     """Return a private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
     known = list(taken)
-    for block in ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"):
-        space = ipaddress.IPv4Network(block)
-        if not any(one.supernet_of(space) for one in known):
-            free = (network for network in space.subnets(new_prefix=24) if not any(network.overlaps(one) for one in known))
-            network = next(free, None)
-            if network:
-                return network
-    return None
+    blocks = map(ipaddress.IPv4Network, ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"))
+    spaces = (space for space in blocks if not any(one.supernet_of(space) for one in known))
+    networks = (network for space in spaces for network in space.subnets(new_prefix=24))
+    return next((network for network in networks if not any(network.overlaps(one) for one in known)), None)
 
 
 def _same_last_byte(node: str, chosen: t.Sequence[FabricLink], position: int) -> int:
     """Return the last byte of a node's address in a new subnet: the one that it has on the first link, else 11 and up."""
-    if chosen and chosen[0].network.prefixlen == 24:
-        return int(chosen[0].ends[node][1].ip) % 256
-    return 11 + position
+    return int(chosen[0].ends[node][1].ip) % 256 if chosen and chosen[0].network.prefixlen == 24 else 11 + position
 
 
 def _fresh_address(network: ipaddress.IPv4Network, number: int, gone: t.Collection[t.Any]) -> ipaddress.IPv4Interface:
     first, last = int(network.network_address) + 1, int(network.broadcast_address) - 1
-    preferred = int(network.network_address) + number
-    places = [preferred, *range(first, min(last, first + 1024) + 1)]
+    places = [int(network.network_address) + number, *range(first, min(last, first + 1024) + 1)]
     host = next(place for place in places if first <= place <= last and ipaddress.IPv4Address(place) not in gone)
     return ipaddress.IPv4Interface((host, network.prefixlen))

@@ -34,7 +34,7 @@ def memory_class(total_mb: int) -> int | None:
 def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[str, str, bool] | None:
     """Return (address, interface, whether Ansible came over it) for the API; None where the node has no address but those of its ``fabric`` interfaces.
 
-    It is the one that Ansible reached. Where that is not known, or not the node's, it is the first that lies on no link of the fabric.
+    It is the one that Ansible reached. Where that is unknown, or not the node's, it is the first that is on no link of the fabric.
     """
     for interface in info["interfaces"]:
         held = [network for network in interface["networks"] if network["address"] == reached]
@@ -43,16 +43,13 @@ def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[
             address = reached if held[0]["family"] == "ipv4" else best["address"]
             if not ipaddress.ip_address(address.partition("%")[0]).is_link_local:
                 return address, interface["name"], address == reached
-    for interface in info["interfaces"]:
-        if interface["carrier"] and interface["name"] not in fabric and not VIRTUAL.match(interface["name"]):
-            for network in interface["networks"]:
-                if network["family"] == "ipv4" and not ipaddress.ip_address(network["address"]).is_link_local:
-                    return network["address"], interface["name"], False
-    return None
+    others = [one for one in info["interfaces"] if one["carrier"] and one["name"] not in fabric and not VIRTUAL.match(one["name"])]
+    networks = ((one["name"], network["address"]) for one in others for network in one["networks"] if network["family"] == "ipv4")
+    return next(((address, name, False) for name, address in networks if not ipaddress.ip_address(address).is_link_local), None)
 
 
 def cache_of(path: str) -> str | None:
-    """Return the hub cache (``HF_HOME``) that a model's path lies in; None outside of one, or when an inventory can't name it."""
+    """Return the hub cache (``HF_HOME``) of a model's path; None outside of one, or when an inventory can't name it."""
     cache, hub, _rest = path.partition("/hub/models--")
     return cache if hub and PLAIN_PATH.match(cache) and ".." not in cache.split("/") else None
 
@@ -60,10 +57,8 @@ def cache_of(path: str) -> str | None:
 def on_disk(profile: Answer, info: Answer) -> str | None:
     """Return the cache in which a node has a profile's model, complete and in its revision; None without one."""
     repo, revision = profile["model"]["repo"], profile["model"]["revision"]
-    for model in info["models"] or []:
-        if model["repo"] == repo and model["complete"] and revision in (None, model["revision"]) and cache_of(model["path"]):
-            return cache_of(model["path"])
-    return None
+    whole = [model for model in info["models"] or [] if model["repo"] == repo and model["complete"] and revision in (None, model["revision"])]
+    return next((cache for cache in map(cache_of, (model["path"] for model in whole)) if cache), None)
 
 
 def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
@@ -71,10 +66,8 @@ def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
     if profile and on_disk(profile, info):
         return t.cast(str, on_disk(profile, info)), "the profile's model is there"
     sizes: dict[str, int] = collections.defaultdict(int)
-    for model in info["models"] or []:
-        cache = cache_of(model["path"])
-        if cache:
-            sizes[cache] += model["bytes"] or 0
+    for model in [model for model in info["models"] or [] if cache_of(model["path"])]:
+        sizes[t.cast(str, cache_of(model["path"]))] += model["bytes"] or 0
     if sizes:
         return max(sizes, key=lambda cache: sizes[cache]), "other models are there"
     found = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and PLAIN_PATH.match(entry["value"])]

@@ -26,8 +26,13 @@ _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./@+-]*\Z")
 #: What Ansible would evaluate when it reads a value.
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
-#: Settings that go into the group's file where all nodes agree, and into a node's own file otherwise.
-PER_HOST = ("gb10_fabric_interfaces", "gb10_control_interface", "gb10_rdma_devices", "gb10_hf_home")
+#: Settings that go into the group's file where all nodes agree, and into a node's own file otherwise, each with its comment.
+PER_HOST = {
+    "gb10_fabric_interfaces": "Interfaces of the link: with carrier, and in a subnet that every node is in. NCCL's sockets use them.",
+    "gb10_control_interface": "The one with gb10_fabric_address; Gloo and the rendezvous use it.",
+    "gb10_rdma_devices": "The RDMA devices below them, for NCCL and UCX.",
+    "gb10_hf_home": "The nodes' directory for models; one cache for all, so that nothing is downloaded twice.",
+}
 
 GROUP_VARS = "group_vars/gb10_cluster"
 
@@ -72,7 +77,7 @@ _SUGGESTED_ADDRESSES = """\
 # Addresses for the link
 
 An example, written by `gb10.cluster.init`: nothing of it was applied. It gives an address that lasts to each interface that has a link and none,
-on every pair of interfaces a subnet of its own, as two halves of one cage need it. Addresses that are there already are kept and not repeated here.
+on every pair of interfaces another subnet, as two halves of one cage need it. Addresses that are there already are kept and not repeated here.
 Ends are paired by their order: where both cages of a node have a cable, see first which cable goes where.
 
 On each node, as root: save the text as `/etc/netplan/60-gb10-fabric.yaml`, `chmod 600` it, and run `netplan try`, which takes everything back when you
@@ -115,8 +120,8 @@ def text(lines: t.Iterable[str]) -> str:
 
 def common(hosts: Text, name: str) -> bool:
     """Return whether all hosts have the same value of a setting."""
-    values = [host["settings"][name] for host in hosts.values()]
-    return all(value == values[0] for value in values)
+    first, *others = (host["settings"][name] for host in hosts.values())
+    return all(value == first for value in others)
 
 
 def hosts_text(found: Text) -> str:
@@ -170,19 +175,7 @@ def profile_lines(found: Text) -> Lines:
         lines += comment(f"{one['id']}: {one['repo']}, {where}", item=True)
     if not found["fitting"]:
         lines += comment("none that is shipped", item=True)
-    if found["profile"] is None:
-        return [*lines, "# gb10_profile: /path/of/your/own.yml"]
-    return [*lines, *setting("gb10_profile", found["profile"])]
-
-
-def link_comment(name: str) -> Lines:
-    """Return a comment about a setting of the link and where it was found."""
-    return {
-        "gb10_fabric_interfaces": comment("Interfaces of the link: with carrier, and in a subnet that every node is in. NCCL's sockets use them."),
-        "gb10_control_interface": comment("The one with gb10_fabric_address; Gloo and the rendezvous use it."),
-        "gb10_rdma_devices": comment("The RDMA devices below them, for NCCL and UCX."),
-        "gb10_hf_home": comment("Where models lie on the nodes; one cache for all, so that nothing is downloaded twice."),
-    }[name]
+    return [*lines, *(["# gb10_profile: /path/of/your/own.yml"] if found["profile"] is None else setting("gb10_profile", found["profile"]))]
 
 
 def host_settings(found: Text, name: str) -> Lines:
@@ -192,7 +185,7 @@ def host_settings(found: Text, name: str) -> Lines:
     for key in PER_HOST:
         value = host["settings"][key]
         if not common(found["hosts"], key) and value is not None:
-            lines += ["", *link_comment(key), *(comment(f"Found: {host['cache']}.") if key == "gb10_hf_home" else []), *setting(key, value)]
+            lines += ["", *comment(PER_HOST[key]), *(comment(f"Found: {host['cache']}.") if key == "gb10_hf_home" else []), *setting(key, value)]
     return lines
 
 
@@ -213,16 +206,27 @@ def settings_text(found: Text) -> str:
             lines += ["", *comment(f"{key}: the nodes differ, see host_vars.")]
         elif value is not None:
             source = {"gb10_fabric_interfaces": "link", "gb10_hf_home": "cache"}.get(key)
-            why = [line for name, host in hosts.items() for line in comment(f"{name}: {host[source]}", item=True)] if source else []
-            lines += ["", *link_comment(key), *why, *setting(key, value)]
+            lines += [
+                "",
+                *comment(PER_HOST[key]),
+                *([line for name, host in hosts.items() for line in comment(f"{name}: {host[source]}", item=True)] if source else []),
+                *setting(key, value),
+            ]
         else:
-            why = comment("No models were found in the directories that were searched (gb10_init_model_roots).")
-            lines += ["", *link_comment(key), *why, f"# {key}: /var/lib/gb10/huggingface"]
+            lines += [
+                "",
+                *comment(PER_HOST[key]),
+                *comment("No models were found in the directories that were searched (gb10_init_model_roots)."),
+                f"# {key}: /var/lib/gb10/huggingface",
+            ]
     if found["gpus"] != 1:
         lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", found["gpus"])]
     if found["fallback"] != "none":
-        why = comment("Asked for when this was written: NCCL may use TCP, which is many times slower than InfiniBand.")
-        lines += ["", *why, *setting("gb10_fabric_fallback", found["fallback"])]
+        lines += [
+            "",
+            *comment("Asked for when this was written: NCCL may use TCP, which is many times slower than InfiniBand."),
+            *setting("gb10_fabric_fallback", found["fallback"]),
+        ]
     lines += ["", *api_lines(found)]
     return text(lines) + "# gb10_api_port: 8000\n\n" + _SETTINGS_END.format(head=found["head"])
 
@@ -246,10 +250,11 @@ def files(found: Text) -> list[Text]:
         (f"{GROUP_VARS}/settings.yml", "0644", settings_text(found)),
         (f"{GROUP_VARS}/secrets.yml", "0600", _SECRETS.format(directory=found["directory"], group=GROUP_VARS)),
     ]
-    for name in found["hosts"]:
-        own = host_settings(found, name)
-        if own:
-            made.append((f"host_vars/{name}.yml", "0644", text(["---", *comment(f"What {name} has and other nodes do not."), *own])))
+    made += [
+        (f"host_vars/{name}.yml", "0644", text(["---", *comment(f"What {name} has and other nodes do not."), *own]))
+        for name in found["hosts"]
+        if (own := host_settings(found, name))
+    ]
     return [{"path": path, "mode": mode, "content": content} for path, mode, content in made]
 
 
@@ -264,8 +269,11 @@ def netplan(wanted: t.Sequence[t.Any]) -> str:
 
 def advice(missing: t.Mapping[str, t.Sequence[t.Any]]) -> Text:
     """Return the file with the missing addresses, a netplan text a node. Ansible does not read a file of this name as an inventory."""
-    parts = [_SUGGESTED_ADDRESSES, *(f"\n## {name}\n\n```yaml\n{netplan(wanted)}```\n" for name, wanted in missing.items())]
-    return {"path": "netplan.md", "mode": "0644", "content": "".join(parts)}
+    return {
+        "path": "netplan.md",
+        "mode": "0644",
+        "content": "".join([_SUGGESTED_ADDRESSES, *(f"\n## {name}\n\n```yaml\n{netplan(wanted)}```\n" for name, wanted in missing.items())]),
+    }
 
 
 def advice_note(missing: t.Mapping[str, t.Sequence[t.Any]]) -> str:

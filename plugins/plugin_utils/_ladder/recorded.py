@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the climbs that nodes have on record say. This plugin util is PRIVATE to the collection."""
+"""What the nodes' recorded climbs say. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READS = {
 
 
 def now_of(look: t.Mapping[str, t.Any], tag: str) -> climbs.Now:
-    """Return what a node is now, by an answer of node_info. What could not be seen is no match for anything."""
+    """Return what a node is now, by an answer of node_info. What could not be seen matches nothing."""
     driver = next((gpu["driver_version"] for gpu in look.get("gpus") or [] if gpu["driver_version"]), "")
     image = (look.get("images") or {}).get(tag) or {}
     blind = {error["section"].partition(".")[0] for error in look.get("errors") or []}
@@ -45,7 +45,7 @@ def records(look: t.Mapping[str, t.Any], cluster: str) -> list[climbs.Climb]:
 def text(climb: climbs.Climb) -> str:
     """Return a climb in a line."""
     ended = {
-        climbs.CLIMBING: f"was interrupted, or goes on, at {climb['trying'] or 'its end'}",
+        climbs.CLIMBING: f"was interrupted, or is still running, at {climb['trying'] or 'its end'}",
         climbs.TOP: "reached its last rung",
         climbs.RETURNED: f"ended with {climb['reason']}",
         climbs.OFF: f"ended with nothing started: {climb['reason']}",
@@ -58,8 +58,8 @@ def status_lines(found: t.Mapping[str, t.Any]) -> list[str]:
     return [f"ladder: {found['error']}"] if found.get("error") else [text(one) for one in found.get("climbs") or []]
 
 
-def stays(found: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
-    """Return in one line where climbs stay on record after their cluster is gone; no line where there is none."""
+def remaining(found: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
+    """Return in one line where recorded climbs remain after their cluster is gone; no line where there is none."""
     nodes = [node for node, one in found.items() if one.get("climbs") or one.get("error")]
     paths = {one["path"] for one in found.values() if one.get("path")}
-    return [f"What the ladder recorded stays on {', '.join(nodes)} ({', '.join(sorted(paths))}); the next bring-up uses it."] if nodes else []
+    return [f"The ladder record remains on {', '.join(nodes)} ({', '.join(sorted(paths))}); the next bring-up uses it."] if nodes else []

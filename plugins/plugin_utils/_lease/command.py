@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command of a lease: what it is, what it is told, and how it runs on the controller. This plugin util is PRIVATE to the collection."""
+"""The command of a lease: its words, its environment, and its process on the controller. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: Seconds that a command gets to end after SIGTERM.
+#: Seconds from SIGTERM to SIGKILL.
 END_SECONDS = 30.0
-#: Bytes of its output that one look takes in, and characters of a line that are shown.
+#: Bytes of its output that one read returns, and characters of a line that are shown.
 LOOK_BYTES, LINE_LENGTH = 1 << 20, 1000
-#: Lines of its output that a result keeps.
+#: Lines of its output in a result.
 TAIL_LINES = 20
-#: Linux: the signal that a process gets when its parent ends.
+#: Linux: sets the signal that a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
 
 
 def words_of(given: t.Any) -> list[str]:
-    """Return the words of a command: those of a list, or those of a text as a shell reads it, without any expansion.
+    """Return the words of a command: of a list, or of a text that is split like a shell does, without expansion.
 
-    Empty where no lease is wanted (an empty text). Raises :class:`ValueError` for anything that is no command.
+    Empty for an empty text. Raises :class:`ValueError` for an invalid command.
     """
     if isinstance(given, str):
         return shlex.split(given)
@@ -42,17 +42,17 @@ def words_of(given: t.Any) -> list[str]:
     if not words or not words[0]:
         raise ValueError("a list without a program")
     if any("\0" in word for word in words):
-        raise ValueError("a word holds a NUL character")
+        raise ValueError("a word contains a NUL character")
     return words
 
 
 def program_of(word: str) -> str:
-    """Return where the program of a command lies on this controller, empty where it does not, or cannot be run."""
+    """Return the path of a command's program on this controller, empty when it is missing or not executable."""
     return shutil.which(os.path.expanduser(word)) or ""
 
 
 class Service(t.NamedTuple):
-    """An engine that a lease has: its cluster, its address and model as clients call them, and the file with its key, empty where it wants none."""
+    """An engine of a lease: its cluster, its endpoint and model for clients, and the file with its key, empty when it needs none."""
 
     cluster: str
     endpoint: str
@@ -61,9 +61,11 @@ class Service(t.NamedTuple):
 
 
 def environment(inherited: t.Mapping[str, str], mode: str, services: t.Sequence[Service], services_file: str) -> dict[str, str]:
-    """Return the environment of the command. The variables about one engine are about the first one; the file has all of them."""
+    """Return the environment of the command. Variables for one engine have the values of the first one; the file has all engines."""
     first = services[0]
-    given = {
+    return {
+        # A GB10_API_KEY_FILE from the credential of a job controller contains the same key, or another engine's.
+        **{name: value for name, value in inherited.items() if name != "GB10_API_KEY_FILE"},
         "GB10_MODE": mode,
         "GB10_CLUSTER": first.cluster,
         "GB10_ENDPOINT": first.endpoint,
@@ -72,20 +74,18 @@ def environment(inherited: t.Mapping[str, str], mode: str, services: t.Sequence[
         "OPENAI_BASE_URL": first.endpoint,
         **({"GB10_API_KEY_FILE": first.key_file} if first.key_file else {}),
     }
-    # A file that the credential of a job controller named holds the same key, or is about another engine.
-    return {**{name: value for name, value in inherited.items() if name != "GB10_API_KEY_FILE"}, **given}
 
 
 def _end_with_parent() -> None:
-    """Have the kernel end the command when the process that watches it is killed. Not on every system."""
+    """Let the kernel end the command when its parent process is killed (Linux only)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Command:
-    """A command that runs, without a shell and in a process group of its own; what it prints goes into its log, which its user alone may read."""
+    """A running command, without a shell and in its own process group; its output goes to its log, which only its user may read."""
 
     def __init__(self, words: t.Sequence[str], env: t.Mapping[str, str], log: str) -> None:
-        """Start it. Raises :class:`ClusterError` when the log cannot be made or the program cannot be run."""
+        """Start it. Raises :class:`ClusterError` when the log cannot be created or the program cannot be run."""
         self.log = log
         self.began = time.monotonic()
         self._shown = 0
@@ -94,7 +94,7 @@ class Command:
             os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
             handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND, 0o600)
         except OSError as error:
-            raise ClusterError(f"the log {log} cannot be made: {error.strerror}", remedy="Free space there, or set gb10_report_path.", reason="log") from error
+            raise ClusterError(f"the log {log} cannot be created: {error.strerror}", remedy="Free space there, or set gb10_report_path.", reason="log") from error
         with open(handle, "wb") as output:
             try:
                 self._process = subprocess.Popen(
@@ -113,16 +113,16 @@ class Command:
 
     @property
     def seconds(self) -> float:
-        """Return for how long it has been running."""
+        """Return the seconds since its start."""
         return time.monotonic() - self.began
 
     def exit_code(self) -> int | None:
-        """Return how it ended, None while it runs; 128 and the signal's number where one ended it."""
+        """Return its exit code, None while it runs; 128 plus the signal's number after a signal."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
     def new_lines(self, last: bool = False) -> list[str]:
-        """Return the lines that it printed since the last look, of very many the first; with ``last`` all of them, and an unfinished one, too."""
+        """Return the lines since the last call, up to a limit; with ``last`` all of them, including an unfinished line."""
         with open(self.log, "rb") as stream:
             stream.seek(self._shown)
             found = stream.read(-1 if last else LOOK_BYTES)
@@ -133,7 +133,7 @@ class Command:
         return [line.decode("utf-8", "replace").rstrip("\r")[:LINE_LENGTH] for line in lines]
 
     def end(self) -> None:
-        """Ask it and its children to end, and kill them when they do not. One that has ended leaves nothing to do."""
+        """Terminate it and its children, and kill them after a grace period, unless it has ended."""
         if self.exit_code() is not None:
             return
         for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, 5.0)):
@@ -145,5 +145,5 @@ class Command:
 
 
 def log_path(beside: str, cluster: str, now: time.struct_time) -> str:
-    """Return where the log of a command is kept: in the directory of ``beside``, by the time at which it began (UTC)."""
+    """Return the path of a command's log: in the directory of ``beside``, named by its start (UTC)."""
     return os.path.join(os.path.dirname(os.path.expanduser(beside)), f"{cluster}-lease-{time.strftime('%Y%m%dT%H%M%SZ', now)}.log")

@@ -2,10 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A mode that is there for one command: what is refused, what comes back, and how the command ended. This plugin util is PRIVATE to the collection."""
+"""A mode for one command: its checks, the mode that follows it, and the result of the command. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shlex
 import typing as t
@@ -21,87 +23,85 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 Finding = dict[str, t.Any]
 
-#: Ids of findings that are made here.
+#: Ids of the findings of this file.
 IDS = ("mode.command", "mode.lease", "mode.leased")
 
-#: What is asked for, before any node is reached.
+#: The requested settings, before any node is contacted.
 DECLARED_READS = {"lease": "gb10_lease", "forget": "gb10_mode_forget", "unit": "gb10_unit"}
 READS = {"lease": "gb10_lease", "break_lock": "gb10_break_lock"}
 
 
 def is_asked(given: t.Any) -> bool:
-    """Return whether a lease is wanted: an empty text is none, and an empty list a mistake."""
+    """Return whether a lease is requested: not by an empty text; an empty list is a mistake."""
     return given is not None and given != ""
 
 
 def words_of(given: t.Any) -> list[str]:
-    """Return the words of the command, none where no lease is wanted or where they are wrong, which is said before any node is reached."""
-    try:
+    """Return the words of the command, none without a lease or for an invalid command, which is refused before any node is contacted."""
+    with contextlib.suppress(ValueError):
         return command.words_of(given) if is_asked(given) else []
-    except ValueError:
-        return []
+    return []
 
 
 def wrong_settings(answers: Answers) -> t.Iterator[Finding]:
-    """Yield what is wrong with a lease that is asked for."""
+    """Yield a finding for each invalid setting of a requested lease."""
     first = list(answers.values())[0]
     if not is_asked(first["lease"]):
         return
-    example = """-e gb10_lease=./judge.sh, or with words of its own -e '{"gb10_lease": ["./judge.sh", "--turns", "500"]}'"""
+    wrong = functools.partial(finding, "mode.lease", "cluster", "block")
+    example = """-e gb10_lease=./judge.sh, or with arguments: -e '{"gb10_lease": ["./judge.sh", "--turns", "500"]}'"""
     try:
         words = command.words_of(first["lease"])
     except ValueError as error:
-        yield finding("mode.lease", "cluster", "block", f"gb10_lease is no command: {error}.", remedy=f"name one: {example}")
+        yield wrong(f"gb10_lease is not a command: {error}.", remedy=example)
         return
     if not words:
-        yield finding("mode.lease", "cluster", "block", "gb10_lease is no command: it is blank.", remedy=f"name one: {example}")
+        yield wrong("gb10_lease is not a command: it is blank.", remedy=example)
     elif not command.program_of(words[0]):
-        message = f"gb10_lease names {words[0]}, which is no program that can be run on this controller (seen from {os.getcwd()})."
-        yield finding("mode.lease", "cluster", "block", message, remedy="correct its path, or make it executable: chmod +x FILE")
+        message = f"gb10_lease names {words[0]}, which is not an executable program on this controller (seen from {os.getcwd()})."
+        yield wrong(message, remedy="correct its path, or make it executable: chmod +x FILE")
     if first["mode"] == modes.OFF:
-        message = "gb10_mode is off, and a lease is about a mode that serves."
-        yield finding("mode.lease", "cluster", "block", message, remedy=f"-e gb10_mode={modes.CLUSTER} or -e gb10_mode={modes.SINGLES}")
+        yield wrong("gb10_mode is off, but a lease needs a mode that serves.", remedy=f"-e gb10_mode={modes.CLUSTER} or -e gb10_mode={modes.SINGLES}")
     if boolean(first["forget"]):
-        message = "gb10_mode_forget makes the nodes forget the mode, and a lease brings back the one that is declared."
-        yield finding("mode.lease", "cluster", "block", message, remedy="leave gb10_mode_forget out")
+        yield wrong("gb10_mode_forget removes the declared mode, which a lease has to restore.", remedy="remove gb10_mode_forget")
     if first["unit"] == "none":
         message = "gb10_unit is none, so the nodes could not end the lease by themselves when this controller is gone."
-        yield finding("mode.lease", "cluster", "block", message, remedy="leave gb10_unit out, or set it to auto or present")
+        yield wrong(message, remedy="remove gb10_unit, or set it to auto or present")
 
 
 def refusals(answers: Answers, undeclared: bool, changes: bool, lost: t.Sequence[str]) -> t.Iterator[Finding]:
-    """Yield what on the nodes speaks against a change because of a lease: another one that lives, or what could not be brought back after this one."""
+    """Yield the findings about leases that refuse a change: another live lease, or a mode that could not be restored after this one."""
     first = list(answers.values())[0]
     for node, answer in answers.items():
         found = answer["look"].get("lease") if answered(answer["look"]) else None
         if found and found["state"] == record.ENDING:
-            message = f"it ends the lease of {record.of(found)} by itself at this moment: {found['reason']}."
-            remedy = "run again when it is done: the playbook status with --tags glance says so"
+            message = f"it is ending the lease of {record.of(found)}: {found['reason']}."
+            remedy = "run again when it is done: the playbook status with --tags glance shows it"
             yield finding("mode.leased", node, "block", message, remedy=remedy)
         elif found and found["state"] == record.LIVE and not is_free(found, first["break_lock"]):
             message = f"it is leased by {record.of(found)}."
             remedy = (
-                f"wait for the command to end. A caller that is gone does not renew it, and the node ends it by itself in {found['left_seconds']} s. "
+                f"wait for the command to end. Without a renewal the node ends the lease in {found['left_seconds']} s. "
                 f"When you have made sure that it no longer runs, take it over: {BREAK}{found['id']}"
             )
             yield finding("mode.leased", node, "block", message, remedy=remedy)
     if words_of(first["lease"]) and lost:
         yield finding("mode.lease", ", ".join(lost), "block", "it could not be reached, and a lease needs all nodes.", remedy="bring it back first")
     if words_of(first["lease"]) and undeclared and changes:
-        message = "what runs there was never declared as a mode, so it could not be brought back after the lease."
-        yield finding("mode.lease", "cluster", "block", message, remedy="declare what is to come back first: run without gb10_lease, with its gb10_mode")
+        message = "the running engines were never declared as a mode, so they could not be restored after the lease."
+        yield finding("mode.lease", "cluster", "block", message, remedy="declare their mode first: run without gb10_lease, with that gb10_mode")
 
 
 def is_free(lease: t.Mapping[str, t.Any], break_lock: str | None) -> bool:
-    """Return whether a lease of an earlier run may be replaced: its run is known to have ended here, or a person named it."""
+    """Return whether an earlier run's lease may be replaced: the run is known to have ended, or a person named its id."""
     return lease["id"] == break_lock or bool(why_ended(lease["holder"], Place.here()))
 
 
 def planned(words: t.Sequence[str], before: modes.Record, mode: str, wanted: t.Mapping[str, t.Any], changes: bool) -> dict[str, t.Any]:
-    """Return what the plays know of a lease, empty without one. ``wanted`` are the clusters of its mode, as recorded.
+    """Return a lease's plan for the plays, empty without a lease. ``wanted`` are the clusters of its mode, as recorded.
 
-    ``keeps``: what it needs is there already, and stays. ``back`` is what comes back after it, ``restore`` by node which clusters of that the node itself can
-    start again: one that the lease has with the same name is not what it was. ``whole`` says whether that is all of them.
+    ``keeps``: its mode already runs, and stays. ``back`` is the mode after it; ``restore`` has by node the clusters of that mode that the node can restart
+    itself, without those whose name the lease uses, too. ``whole`` says whether these are all clusters.
     """
     if not words:
         return {}
@@ -120,7 +120,7 @@ def planned(words: t.Sequence[str], before: modes.Record, mode: str, wanted: t.M
 
 
 def plan_lines(lease: t.Mapping[str, t.Any]) -> list[str]:
-    """Return a lease for people, as a part of the plan."""
+    """Return the lines of a lease in the printed plan."""
     if not lease:
         return []
     after = "what serves stays as it is" if lease["keeps"] else f"then back to {lease['back']['mode']}"
@@ -128,47 +128,37 @@ def plan_lines(lease: t.Mapping[str, t.Any]) -> list[str]:
 
 
 def ended(answers: Answers) -> dict[str, t.Any]:
-    """Return how the command ended (the result of lease_command on the node that ran it), empty when it did not run to an end."""
-    results = [answer["leased"] for answer in answers.values() if answered(answer.get("leased")) and "exit_code" in answer["leased"]]
-    return results[0] if results else {}
+    """Return the command's result (from lease_command on the node that ran it), empty when it did not finish."""
+    return next((answer["leased"] for answer in answers.values() if answered(answer.get("leased")) and "exit_code" in answer["leased"]), {})
 
 
 def said(answers: Answers) -> str:
-    """Return how a command that ran failed, empty where it did not."""
+    """Return the failure of a command that ran, empty without one."""
     result = ended(answers)
     return result["msg"] if result and (result["exit_code"] != 0 or result["limited"]) else ""
 
 
 def remedy_for(error: t.Mapping[str, str], otherwise: str, then: str) -> str:
-    """Return what helps where a step failed: what its own task says, ``otherwise`` where that says nothing, and ``then`` what follows."""
+    """Return the remedy for a failed step: its own or ``otherwise``, followed by ``then``."""
     return f"{(error['remedy'] or otherwise).rstrip('.')}; {then}"
 
 
 def findings(answers: Answers, errors: t.Mapping[str, t.Mapping[str, str]]) -> list[Finding]:
-    """Return what went wrong with the command; ``errors`` say by node why it could not be run, or not to its end."""
+    """Return the findings about the command's failures; ``errors`` has by node why it could not be started or finished."""
     then = "the command did not run to its end"
     found = [finding("mode.lease", node, "block", one["said"], remedy=remedy_for(one, "see the failure above", then)) for node, one in errors.items()]
     result = ended(answers)
     if said(answers):
-        needed = 0 if not result["limited"] else None
-        remedy = "raise gb10_lease_seconds where it needs longer" if result["limited"] else "see what it printed"
+        needed, remedy = (None, "raise gb10_lease_seconds if it needs longer") if result["limited"] else (0, "see its output")
         message = f"{result['msg']}; its log on the controller: {result['log']}."
         found.append(finding("mode.command", "controller", "block", message, measured=result["exit_code"], needed=needed, remedy=remedy))
     return found
 
 
 def report(lease: t.Mapping[str, t.Any], answers: Answers, before: str, during: str, after: str) -> dict[str, t.Any]:
-    """Return what is passed on of a lease, empty without one. ``exit_code`` and ``seconds`` are None when the command did not run to an end."""
+    """Return a lease's part of the report, empty without one. ``exit_code`` and ``seconds`` are None when the command did not finish."""
     if not lease:
         return {}
-    result = ended(answers)
-    return {
-        "command": lease["words"],
-        "exit_code": result.get("exit_code"),
-        "limited": result.get("limited", False),
-        "seconds": result.get("seconds"),
-        "log": result.get("log", ""),
-        "before": before,
-        "during": during,
-        "after": after,
-    }
+    result = {"exit_code": None, "limited": False, "seconds": None, "log": "", **ended(answers)}
+    shown = {word: result[word] for word in ("exit_code", "limited", "seconds", "log")}
+    return {"command": lease["words"], **shown, "before": before, "during": during, "after": after}

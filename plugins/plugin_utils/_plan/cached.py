@@ -35,24 +35,21 @@ def read_json(root: str, name: str) -> dict[str, t.Any]:
 
 
 def weights_gb(root: str) -> float | None:
-    """Return the GB of a snapshot's weights: as its index says, else of the files that are there; None where neither tells."""
-    told = (read_json(root, model_files.INDEX).get("metadata") or {}).get("total_size")
-    if isinstance(told, (int, float)) and not isinstance(told, bool) and told > 0:
-        return round(told / _GB, 3)
+    """Return the GB of a snapshot's weights: the index's sum, else the sum of the files; None where neither is known."""
+    size = (read_json(root, model_files.INDEX).get("metadata") or {}).get("total_size")
+    if isinstance(size, (int, float)) and not isinstance(size, bool) and size > 0:
+        return round(size / _GB, 3)
     if os.path.lexists(os.path.join(root, model_files.INDEX)):
         return None
-    sizes = []
-    for name in sorted(os.listdir(root)):
-        path = os.path.join(root, name)
-        if name.endswith(_WEIGHTS) and os.path.isfile(path):
-            sizes.append(os.path.getsize(path))
+    paths = [os.path.join(root, name) for name in os.listdir(root) if name.endswith(_WEIGHTS)]
+    sizes = [os.path.getsize(path) for path in paths if os.path.isfile(path)]
     return round(sum(sizes) / _GB, 3) if sizes else None
 
 
 def profile_of(repo: str, hf_home: str, revision: str | None = None, ranks: int = 1) -> dict[str, t.Any]:
-    """Return what a memory plan takes to know of a profile, for a model whose config.json lies in a hub cache: no arguments, ``ranks`` tensor ranks.
+    """Return what a memory plan takes to know of a profile, for a model whose config.json is in a hub cache: no arguments, ``ranks`` tensor ranks.
 
-    Raises :class:`ClusterError` when it does not lie there.
+    Raises :class:`ClusterError` when it is not there.
     """
     if not _REPO.fullmatch(repo):
         raise ClusterError(f"the model is {repo!r}, expected org/name", remedy="Correct gb10_plan_model.", reason="input")
@@ -63,14 +60,20 @@ def profile_of(repo: str, hf_home: str, revision: str | None = None, ranks: int 
     config = read_json(place.path, "config.json") if place.path else {}
     if not place.path or not config:
         where = place.path or os.path.join(home, "hub", model_files.repo_directory(repo))
-        what = f"{where}: no config.json of {repo}{f' at {revision}' if revision else ''}, expected a snapshot of it in the hub cache {home}"
-        raise ClusterError(what, remedy=f"hf download {repo} config.json model.safetensors.index.json, or name the cache: gb10_plan_hf_home.", reason="cache")
+        raise ClusterError(
+            f"{where}: no config.json of {repo}{f' at {revision}' if revision else ''}, expected a snapshot of it in the hub cache {home}",
+            remedy=f"hf download {repo} config.json model.safetensors.index.json, or name the cache: gb10_plan_hf_home.",
+            reason="cache",
+        )
     size = weights_gb(place.path)
-    facts = {**model_facts.from_config(config), **({"checkpoint_gb": size} if size else {}), "source": f"config.json of {repo} at {place.revision}"}
     return {
         "id": repo,
         "model": {"repo": repo, "revision": place.revision},
-        "memory": {"class_gb": 128, "weights_gb": None, "config": facts},
+        "memory": {
+            "class_gb": 128,
+            "weights_gb": None,
+            "config": {**model_facts.from_config(config), **({"checkpoint_gb": size} if size else {}), "source": f"config.json of {repo} at {place.revision}"},
+        },
         "parallel": {"tensor": ranks, "pipeline": 1, "data": 1, "expert": False},
         "executor": "native",
         "image": {"layers": []},

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._companion import declared
 
-#: What is said of a tenant.
+#: The fields of a tenant.
 _TENANT = ("name", "node", "gib")
 #: What a node may say of itself, with the least and the most of each, in GiB.
 NODE_RANGES = {"total_gib": (8, 4096), "tenants_gib": (0, 4096), "available_gib": (0, 4096), "free_at_start_gib": (0, 4096)}
@@ -26,19 +26,18 @@ def tenant_faults(tenants: t.Any) -> list[Fault]:
         return [("gb10_tenants", f"is {tenants!r}", "a list of {name, node, gib}")]
     found = []
     for index, one in enumerate(tenants):
-        where = f"gb10_tenants[{index}]"
-        if not isinstance(one, dict):
-            found.append((where, f"is {one!r}", "{name, node, gib}"))
-            continue
-        name, on, size = one.get("name"), one.get("node"), one.get("gib")
-        found += [(f"{where}.{word}", "is not a known field", "name, node and gib") for word in one if word not in _TENANT]
-        if not isinstance(name, str) or not name.strip():
-            found.append((f"{where}.name", f"is {name!r}", "who it is, by the name of its container or program"))
-        if on is not None and (not isinstance(on, str) or not on):
-            found.append((f"{where}.node", f"is {on!r}", "the inventory's name of a node, or no node for one on each"))
-        if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 < size <= NODE_RANGES["tenants_gib"][1]:
-            found.append((f"{where}.gib", f"is {size!r}", f"GiB above 0, up to {NODE_RANGES['tenants_gib'][1]}"))
-    return found
+        where, most = f"gb10_tenants[{index}]", NODE_RANGES["tenants_gib"][1]
+        name, on, size = (one.get(word) for word in _TENANT) if isinstance(one, dict) else ("-", None, most)
+        is_size = isinstance(size, (int, float)) and not isinstance(size, bool) and 0 < size <= most
+        checks = (
+            (isinstance(one, dict), where, f"is {one!r}", "{name, node, gib}"),
+            *((word in _TENANT, f"{where}.{word}", "is not a known field", "name, node and gib") for word in (one if isinstance(one, dict) else ())),
+            (isinstance(name, str) and name.strip(), f"{where}.name", f"is {name!r}", "the name of its container or program"),
+            (on is None or isinstance(on, str) and on, f"{where}.node", f"is {on!r}", "the inventory's name of a node, or no node for one on each"),
+            (is_size, f"{where}.gib", f"is {size!r}", f"GiB above 0, up to {most}"),
+        )
+        found += [fault for is_right, *fault in checks if not is_right]
+    return [(place, what, expected) for place, what, expected in found]
 
 
 def claimed(tenants: t.Iterable[t.Mapping[str, t.Any]], node: str) -> dict[str, float]:

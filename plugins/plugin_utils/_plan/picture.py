@@ -19,7 +19,7 @@ _BAR, _GAP, _TOP, _LINE = 22, 8, 70, 20
 #: A part at least this wide has its GiB in it.
 _LABELED = 30
 
-#: Colors that people who see no red or green tell apart as well (Okabe and Ito), lighter and darker ones beside them.
+#: Colors that people who see no red or green tell apart as well (Okabe and Ito), and lighter and darker shades of them.
 _COLORS = {
     "os": "#999999", "engine_host": "#bbbbbb", "tenants": "#555555", "ray": "#d4d4d4", "pinned": "#777777",
     "weights": "#0072b2", "weights_read": "#6bb5dc", "drafter": "#56b4e9",
@@ -37,9 +37,8 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
     columns, step = 3, (_WIDTH - _RIGHT) // 3
     bars = len(nodes) * (2 * (_BAR + _GAP) + _GAP)
     axis = _TOP + bars
-    height = axis + 45 + (-(-len(legend) // columns)) * _LINE + 20
     rows = [
-        *frame(_WIDTH, height, f"Memory plan of {found['profile']}"),
+        *frame(_WIDTH, axis + 45 + (-(-len(legend) // columns)) * _LINE + 20, f"Memory plan of {found['profile']}"),
         text(10, 24, f"{found['profile']}: {found['verdict']}", size=17),
         text(10, 46, _subtitle(found)),
     ]
@@ -85,8 +84,7 @@ def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.
 
 
 def _axis(most: float, scale: float, top: float) -> t.Iterator[str]:
-    step = 20 if most > 80 else 10
-    for gib in range(0, int(most) + 1, step):
+    for gib in range(0, int(most) + 1, 20 if most > 80 else 10):
         left = _LEFT + gib * scale
         yield mark(left, top, top + 5, "#666666", "")
         yield text(left, top + 20, str(gib), anchor="middle")

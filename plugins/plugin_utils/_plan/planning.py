@@ -9,6 +9,7 @@ The formula is :mod:`plan` of the module utils, the same on a node and here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -33,9 +34,9 @@ _GB = 1e9
 #: Variables that leave a model's table in a file, with the values that do.
 _MAPPED = {"VLLM_PLE_TABLE_MEMORY": ("disk",), "VLLM_PLE_MMAP": ("1",)}
 _REPOSITORY = "repository:"
-#: The words of a repository's name that say how its weights are stored; what stands before them names the model.
+#: The words of a repository's name that say how its weights are stored; the words before them name the model.
 _STORED = re.compile(r"[-_.](?:nvfp4(?:a16)?|mxfp[48]|fp[48]|w\d+a\d+|int[48]|gptq|awq|exl3|autoround|bf16|[348]-?bit)(?=[-_.]|$)", re.IGNORECASE)
-#: Builds that a fork counts by itself have lower numbers, and are as new as can be.
+#: Forks with their own version numbers have lower ones, and count as the newest.
 _OLDEST = (0, 10)
 
 
@@ -47,7 +48,7 @@ def table() -> dict[str, t.Any]:
 
 @functools.cache
 def recipes() -> list[dict[str, t.Any]]:
-    """Return the recipes on record, those that were reported to run and those that failed."""
+    """Return the recorded recipes, those that were reported to run and those that failed."""
     return yaml.safe_load(_RECIPES.read_text(encoding="utf-8"))["records"]
 
 
@@ -93,7 +94,7 @@ def growth_of(repo: str) -> list[dict[str, t.Any]]:
 
 
 def drafter(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any]) -> float:
-    """Return the GiB on disk of a drafter that is a repository of its own, 0.0 for none or one of unknown size."""
+    """Return the GiB on disk of a drafter with its own repository, 0.0 for none or one of unknown size."""
     spec = serve.get("speculative_config")
     name = str(spec.get("model") or "") if isinstance(spec, dict) else ""
     known = profile["repositories"].get(name[len(_REPOSITORY) :].split("/", maxsplit=1)[0], {}) if name.startswith(_REPOSITORY) else {"repo": name}
@@ -110,7 +111,7 @@ def uses_ray(profile: t.Mapping[str, t.Any]) -> bool:
 
 
 def default_share(profile: t.Mapping[str, t.Any]) -> float:
-    """Return the share of the memory that the engine takes where nobody says one: that of the newest vLLM that the profile allows."""
+    """Return the engine's default share of the memory: that of the newest vLLM that the profile allows."""
     wanted = profile.get("requires", {}).get("vllm", "").replace(" ", "").split(",")
     # 0.20.0 is 0.20, and no later than that.
     found = [re.fullmatch(r"(<=|<|==)([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?![0-9.]).*", one) for one in wanted]
@@ -145,8 +146,14 @@ def claim(
     """Return what a profile asks of each node's memory. The arguments are those of :func:`memory_plan`."""
     over = {name.replace("-", "_"): value for name, value in (serve or {}).items()}
     facts, use, declared_gib = _asked(profile, over, context=context, concurrency=concurrency, config=config, recorded=recorded)
-    given = {**over, **({"max_model_len": use.context} if context else {}), **({"max_num_seqs": use.seqs} if concurrency and use.seqs == concurrency else {})}
-    return Claim(facts, use, declared_gib, plan.lacking(facts, declared_gib), reports_of(profile["model"]["repo"]), given)
+    return Claim(
+        facts,
+        use,
+        declared_gib,
+        plan.lacking(facts, declared_gib),
+        reports_of(profile["model"]["repo"]),
+        {**over, **({"max_model_len": use.context} if context else {}), **({"max_num_seqs": use.seqs} if concurrency and use.seqs == concurrency else {})},
+    )
 
 
 def _asked(
@@ -180,7 +187,7 @@ def _asked(
 
 
 def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return a recipe on record as a profile, as far as memory follows from it."""
+    """Return a recorded recipe as a profile, as far as its memory needs it."""
     return {
         "id": record["id"],
         "model": {"repo": record["repo"]},
@@ -199,12 +206,11 @@ def recorded_profile(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 def reports_of(repo: str) -> tuple[recipe.Report, ...]:
     """Return the recipes of a repository that were reported to run, as a plan compares them."""
     found = []
-    for record in recipes():
-        if record["repo"] == repo and record["runs"]:
-            profile, node = recorded_profile(record), record.get("node", {})
-            facts, use, declared_gib = _asked(profile, {})
-            total = node.get("total_gib", plan.CLASS_TOTAL[profile["memory"]["class_gb"]])
-            found.append(recipe.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
+    for record in [record for record in recipes() if record["repo"] == repo and record["runs"]]:
+        profile, node = recorded_profile(record), record.get("node", {})
+        facts, use, declared_gib = _asked(profile, {})
+        total = node.get("total_gib", plan.CLASS_TOTAL[profile["memory"]["class_gb"]])
+        found.append(recipe.Report(use, plan.weights_gib(facts, use, declared_gib), total, node.get("tenants_gib", 0.0), record["source"]))
     return tuple(found)
 
 
@@ -216,13 +222,21 @@ def _with_claims(nodes: list[components.Node], tenants: t.Any) -> list[component
         strangers = [one for one in tenants if one.get("node") not in (None, *names)]
         wrong = [f"gb10_tenants: {one['name']} is on {one['node']}, expected one of the plan's nodes ({', '.join(names)})" for one in strangers]
     if wrong:
-        remedy = 'Correct them; gb10_plan_nodes names the nodes: [{"node": "spark-1"}, {"node": "spark-2"}].'
-        raise ClusterError("; ".join(wrong), where="tenants of the plan", remedy=remedy, reason="input")
+        raise ClusterError(
+            "; ".join(wrong),
+            where="tenants of the plan",
+            remedy='Correct them; gb10_plan_nodes names the nodes: [{"node": "spark-1"}, {"node": "spark-2"}].',
+            reason="input",
+        )
     found = []
     for node in nodes:
         claimed = declared_claims.claimed(tenants, node.name)
-        mine = {"others": node.tenants, **claimed} if node.tenants and claimed else claimed
-        found.append(node._replace(tenants=node.tenants + sum(claimed.values()), who=declared_claims.who(mine)))
+        found.append(
+            node._replace(
+                tenants=node.tenants + sum(claimed.values()),
+                who=declared_claims.who({"others": node.tenants, **claimed} if node.tenants and claimed else claimed),
+            )
+        )
     return found
 
 
@@ -250,24 +264,25 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[compon
     found = []
     for index, one in enumerate(given):
         row = one if isinstance(one, dict) else {"total_gib": one}
-        where = f"nodes[{index}]"
         known = ("node", *declared_claims.NODE_RANGES)
-        wrong += [(f"{where}.{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
-        values: dict[str, float | None] = {}
+        wrong += [(f"nodes[{index}].{name}", "is not a known field", f"one of {', '.join(known)}") for name in row if name not in known]
+        sizes = {name: _gib(row.get(name)) for name in declared_claims.NODE_RANGES}
         for name, (least, most) in declared_claims.NODE_RANGES.items():
-            value = row.get(name, usual if name == "total_gib" else None)
-            try:
-                number_of = None if value is None or isinstance(value, bool) else float(value)
-            except (TypeError, ValueError):
-                number_of = None
-            if (value is not None and number_of is None) or (number_of is not None and not least <= number_of <= most):
-                wrong.append((f"{where}.{name}", f"is {value!r}", f"GiB from {least} to {most}"))
-            values[name] = number_of
+            size = sizes[name]
+            if row.get(name) is not None and (size is None or not least <= size <= most):
+                wrong.append((f"nodes[{index}].{name}", f"is {row[name]!r}", f"GiB from {least} to {most}"))
         name = str(row.get("node") or f"node-{index + 1}")
-        found.append(components.Node(name, values["total_gib"] or usual, values["tenants_gib"] or 0.0, values["available_gib"], values["free_at_start_gib"]))
+        found.append(components.Node(name, sizes["total_gib"] or usual, sizes["tenants_gib"] or 0.0, sizes["available_gib"], sizes["free_at_start_gib"]))
     if len(given) != number:
         wrong.append(("nodes", f"names {len(given)}", f"{number}, as many as the profile has ranks"))
     return found, wrong
+
+
+def _gib(value: t.Any) -> float | None:
+    """Return a number of GiB, also from a text; None for nothing and for anything else."""
+    with contextlib.suppress(TypeError, ValueError):
+        return None if isinstance(value, bool) else float(value)
+    return None
 
 
 def _numbers(context: t.Any, concurrency: t.Any, lengths: t.Any) -> tuple[int | None, int | None, list[int], list[declared_claims.Fault]]:
@@ -329,9 +344,9 @@ def memory_plan(
     """Return the memory plan of a profile (as the lookup ``profile`` returns it). Raises :class:`ClusterError` for arguments that cannot be.
 
     ``serve`` wins over the profile's arguments, null removing one. ``context`` is the length in tokens, ``concurrency`` how many sequences of that length the
-    cache shall hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any), ``tenants`` what
+    cache should hold at once (and the least of ``max_num_seqs``), ``lengths`` further lengths to compare (the profile's ladder without any), ``tenants`` what
     others claim of the nodes, as ``gb10_tenants``. Without ``nodes`` those of ``inventory`` count (MemTotal in MiB by name); where that does not say it, the
-    plan is for a Spark of the profile's class, and ``classes`` has that of every class beside it.
+    plan is for a Spark of the profile's class, and ``classes`` has the plan of every class.
     """
     tokens, wanted, steps, wrong = _numbers(context, concurrency, lengths or profile["ladder"])
     _refuse(wrong, "Correct them.")
@@ -351,9 +366,14 @@ def memory_plan(
         classes.append({"class_gb": size, "total_gib": plan.CLASS_TOTAL[size], "verdict": found["verdict"], "nodes": found["nodes"]})
     single = None
     if use.tensor > 1 and not result["missing"]:
-        alone = use._replace(tensor=1, pipeline=1, data=1, ray=False)
-        total = declared_gib and declared_gib * use.tensor
-        single = plan.plan(facts, alone, on[:1], declared_gib=total, search=False, reports=asked.reports)["verdict"]
+        single = plan.plan(
+            facts,
+            use._replace(tensor=1, pipeline=1, data=1, ray=False),
+            on[:1],
+            declared_gib=declared_gib and declared_gib * use.tensor,
+            search=False,
+            reports=asked.reports,
+        )["verdict"]
     return {
         "schema": 1,
         "kind": KIND,
@@ -383,9 +403,18 @@ def _lengths(asked: Claim, nodes: list[components.Node], steps: list[int], repo:
         more = None if before is None else round(size - before["kv_gib"], 3)
         reported = [one for one in growth_of(repo) if before and (one["from"], one["to"]) == (before["context"], tokens)]
         worst = min((one["serving"]["available_gib"] for one in found["nodes"]), default=None)
-        unexplained = "; ".join(f"{one['reported']} ({one['source']}), unexplained" for one in reported)
-        row = {"context": tokens, "verdict": found["verdict"], "kv_gib": round(size, 3), "more_gib": more, "available_gib": worst, "reported": unexplained}
-        rows.append(row)
+        rows.append(
+            (
+                {
+                    "context": tokens,
+                    "verdict": found["verdict"],
+                    "kv_gib": round(size, 3),
+                    "more_gib": more,
+                    "available_gib": worst,
+                    "reported": "; ".join(f"{one['reported']} ({one['source']}), unexplained" for one in reported),
+                }
+            )
+        )
     return rows
 
 
@@ -399,12 +428,16 @@ def admission(asked: Claim, node: components.Node, records: t.Sequence[starts.St
         node = node._replace(took=known[0], peak=known[1])
     use = use._replace(recorded=starts.bears(records, use.context))
     found = plan.plan(asked.facts, use, [node], declared_gib=asked.declared_gib, reports=asked.reports)
-    words = wording.would_go(found["would_fit"], asked.given, found["nodes"][0]["reported"])
-    return {"verdict": found["verdict"], "node": found["nodes"][0], "reasons": found["nodes"][0]["reasons"], "would_go": words}
+    return {
+        "verdict": found["verdict"],
+        "node": found["nodes"][0],
+        "reasons": found["nodes"][0]["reasons"],
+        "would_go": wording.would_go(found["would_fit"], asked.given, found["nodes"][0]["reported"]),
+    }
 
 
 class Pin(t.NamedTuple):
-    """The size of the KV cache in bytes that starts on record bear out (``size``, None without), those starts by node, and by node what it lacks."""
+    """The size of the KV cache in bytes that recorded starts confirm (``size``, None without), those starts by node, and by node what it lacks."""
 
     size: int | None
     starts: dict[str, starts.Start]
@@ -412,7 +445,7 @@ class Pin(t.NamedTuple):
 
 
 def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str, t.Sequence[starts.Start]]) -> Pin:
-    """Return the size that the plan proposes for the KV cache, where a start of the same image, profile and driver is on record on every node.
+    """Return the size that the plan proposes for the KV cache, where every node has a recorded start of the same image, profile and driver.
 
     ``nodes`` have their MemTotal and what others claim there, and nothing that was measured: the same nodes get the same size, whatever runs on them.
     ``records`` are those of the same image, profile and driver, by node.
@@ -425,21 +458,20 @@ def pin(asked: Claim, nodes: t.Sequence[components.Node], records: t.Mapping[str
             continue
         most = max((one["context"] for one in records[node.name]), default=0)
         longest = f"; the longest had {most}" if most else ""
-        lacks[node.name] = f"no start of this image, profile and driver with {asked.use.context} tokens is on record{longest}"
+        lacks[node.name] = f"no start of this image, profile and driver with {asked.use.context} tokens is recorded{longest}"
     without = [*asked.use.unread, *asked.missing]
     if without:
         lacks.update({node.name: f"nothing is proposed without {', '.join(without)}" for node in nodes})
-    size = None
-    if not lacks:
-        found = plan.plan(asked.facts, asked.use, nodes, declared_gib=asked.declared_gib, search=False)
-        size = found["propose_kv_cache_memory_bytes"]
-        short = [one["node"] for one in found["nodes"] if not one["propose_kv_cache_memory_bytes"]]
-        lacks.update({name: "the plan leaves no room for a cache of a size of its own, with the reserve" for name in short})
-    return Pin(size, borne, lacks)
+    if lacks:
+        return Pin(None, borne, lacks)
+    found = plan.plan(asked.facts, asked.use, nodes, declared_gib=asked.declared_gib, search=False)
+    short = [one["node"] for one in found["nodes"] if not one["propose_kv_cache_memory_bytes"]]
+    lacks = dict.fromkeys(short, "the plan leaves no room for a fixed cache size with the reserve")
+    return Pin(found["propose_kv_cache_memory_bytes"], borne, lacks)
 
 
 def pinned(asked: Claim, size: int | None) -> Claim:
-    """Return what a profile asks with a cache of this size in place of its own; the same without one."""
+    """Return what a profile asks with a cache of this size; unchanged without one."""
     return asked if size is None else asked._replace(use=asked.use._replace(kv_bytes=size))
 
 
@@ -452,7 +484,7 @@ def _digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None,
 
 
 def digest(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any] | None = None) -> str:
-    """Return the digest of what a profile's memory follows from. Neither the context is in it, which records name beside it, nor the size of the cache in
+    """Return the digest of what a profile's memory follows from. It contains neither the context, which records name separately, nor the size of the cache in
     bytes: whether that was given is what a record decides about."""
     return _digest(profile, serve, ("max_model_len", "kv_cache_memory_bytes"))
 
@@ -473,12 +505,11 @@ def expected(
     lacks = [*asked.missing, *(["the size of the drafter"] if asked.use.unsized_draft else [])]
     grown = [one["to"] for one in growth_of(profile["model"]["repo"]) if one["to"] <= asked.use.context]
     lacks += [f"an explanation of what {tokens} tokens were reported to take" for tokens in grown]
-    claimed = sum([*declared_claims.claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)])
     return {
         "start_digest": _digest(profile, serve),
         "facts": asked.facts,
         "use": asked.use._asdict(),
         "declared_gib": asked.declared_gib,
-        "claims_gib": claimed,
+        "claims_gib": sum([*declared_claims.claimed(tenants, node).values(), *(one["memory_gib"] for one in companions)]),
         "lacks": lacks,
     }

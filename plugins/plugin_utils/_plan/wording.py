@@ -21,7 +21,7 @@ def findings(found: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
     """Return one finding for each node of a plan, and of a plan for a class of Sparks those for each larger class on which it goes; one for no plan."""
     if found["missing"]:
         text = f"{found['profile']}: {'; '.join(found['reasons'])}"
-        remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json lies in a cache."
+        remedy = "Put the facts of the model's config.json into memory.config of the profile, or name a repository whose config.json is in a cache."
         if found["settings"]["unread"]:
             remedy = "Correct the value in gb10_serve_arguments, or in the profile."
         return [finding("plan.profile", "controller", "unknown", text, measured=found["missing"], remedy=remedy)]
@@ -66,9 +66,9 @@ def figures(node: t.Mapping[str, t.Any]) -> str:
 def would_go(would_fit: t.Sequence[t.Mapping[str, t.Any]], given: t.Mapping[str, t.Any], reported: str) -> str:
     """Return single changes that get a better verdict, as what to type; ``given`` are the arguments that the line has to keep."""
     if not would_fit and reported:
-        return "Nothing that was tried goes better, and it is reported to run as it is"
+        return "No change that was tried fits better, and it is reported to run as it is"
     if not would_fit:
-        return "Nothing that was tried goes better: take smaller weights or more nodes"
+        return "No change that was tried fits better: use smaller weights or more nodes"
     typed = []
     for one in would_fit:
         line = f"-e {shlex.quote(json.dumps({'gb10_serve_arguments': {**given, one['change']: one['to']}}))}"
@@ -103,7 +103,7 @@ _NAMES = 44
 
 
 def lines(found: t.Mapping[str, t.Any]) -> list[str]:
-    """Return a plan as a table for people, with its arithmetic."""
+    """Return a plan as a table, with its arithmetic."""
     if found["missing"]:
         return [f"{found['profile']} ({found['repo']}): unknown", *(f"missing: {one}" for one in found["missing"])]
     use = found["settings"]
@@ -118,8 +118,7 @@ def lines(found: t.Mapping[str, t.Any]) -> list[str]:
         "",
     ]
     rows += [f"why ({column.title}): {reason}" for column in columns(found) for reason in column.node["reasons"]]
-    if found["would_fit"]:
-        rows.append(would_go(found["would_fit"], found["given"], ""))
+    rows += [would_go(found["would_fit"], found["given"], "")] if found["would_fit"] else []
     for one in found["lengths"]:
         more = "" if one["more_gib"] is None else f", {one['more_gib']:g} more than the length before"
         reported = f"; reported: {one['reported']}" if one["reported"] else ""
@@ -152,7 +151,7 @@ def _table(nodes: t.Sequence[Column]) -> list[str]:
         rows.append(row(f"= in use {words}", (_amount(one["used_gib"], one["within_gib"]) for one in figures_of)))
         rows.append(row(f"  left {words}", (_amount(one["available_gib"], one["within_gib"]) for one in figures_of)))
     start = [column.node["at_start"] for column in nodes]
-    rows.append(row("the engine wants free at its start", (f"{one['wanted_gib']:.2f}" for one in start)))
+    rows.append(row("the engine needs free at its start", (f"{one['wanted_gib']:.2f}" for one in start)))
     rows.append(row("  and would find, by MemAvailable", (_amount(one["free_gib"], one["within_gib"]) for one in start)))
     rows.append(row("  where CUDA's own was reported to end", ("not known" if one["cuda_gib"] is None else f"{one['cuda_gib']:.2f}" for one in start)))
     rows.append(row("sequences that the cache holds", (str(column.node["sequences"]) for column in nodes)))

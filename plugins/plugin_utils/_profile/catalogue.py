@@ -28,12 +28,17 @@ def catalogue(names: t.Sequence[str] = (), directories: t.Sequence[str] = (), ro
 def entry(path: Path) -> Entry:
     """Read and judge one file."""
     profile, problems = read(path)
-    usable = {} if problems else {"needs": needs(profile), "profile": profile}
-    return {"id": path.stem, "path": str(path), "problems": list(map(str, problems)), "needs": {}, "profile": {}, **usable}
+    return {
+        "id": path.stem,
+        "path": str(path),
+        "problems": list(map(str, problems)),
+        "needs": {} if problems else needs(profile),
+        "profile": {} if problems else profile,
+    }
 
 
 def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What a profile needs and offers, as short texts for people."""
+    """A profile's needs and features as short texts."""
     parallel, memory, image = profile["parallel"], profile["memory"], profile["image"]
     nodes = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
     added = [*image["layers"], *(f"the mod {name} ({mod['why']})" for name, mod in image["mods"].items())]
@@ -55,7 +60,7 @@ def needs(profile: dict[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
-#: What is said of the hub's gates before a profile's repositories, by whether any is known to have one.
+#: The words for a profile's repositories by whether the hub gates any; None where that is unknown.
 GATES = {True: "gated", False: "open", None: "unknown"}
 
 
@@ -117,13 +122,11 @@ def facts(profile: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def _size(nodes: int, class_gb: float) -> str:
     """The size of each node, as far as the profile says it."""
-    if not class_gb:
-        return "a size that the profile does not state"
-    return f"{class_gb} GB or more{', all alike' if nodes > 1 else ''}"
+    return f"{class_gb} GB or more{', all alike' if nodes > 1 else ''}" if class_gb else "a size that the profile does not state"
 
 
 def _beside(name: str, one: dict[str, t.Any]) -> str:
-    """A repository beside the model's: what the profile calls it, what it is for, and at which commit."""
+    """A further repository: the profile's name for it, its purpose, and its commit."""
     at = "" if one["path"] else f" at {one['revision'] or 'main'}"
     return f"{name}: {one['repo']}{at}, {one['purpose']}" + (f", {one['size_gb']:g} GB" if one["size_gb"] else "")
 

@@ -69,14 +69,14 @@ def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | Non
         "data_parallel_size": parallel["data"] if parallel["data"] > 1 else None,
         "enable_expert_parallel": parallel["expert"] or None,
         "distributed_executor_backend": EXECUTOR_BACKENDS[chosen],
+        **snake(profile["serve"]),
+        **snake(overrides or {}),
     }
-    for source in (profile["serve"], overrides or {}):
-        arguments.update(snake(source))
     return {name: _resolve(profile, value) for name, value in arguments.items() if value is not None}
 
 
 def _resolve(profile: dict[str, t.Any], value: t.Any) -> t.Any:
-    """Replace ``side_file:NAME`` and ``repository:NAME[/PATH]``, wherever they stand, by paths inside the container.
+    """Replace ``side_file:NAME`` and ``repository:NAME[/PATH]`` anywhere in a value by paths inside the container.
 
     A repository that is not pinned is given by its own name: the engine finds it in the cache as ``main``.
     """
@@ -107,15 +107,14 @@ def node_env(
     ``facts`` holds the node's value of each of :data:`HOST_FACTS`; an empty one leaves its variables out. Several ``nodes`` talk
     InfiniBand or fail (``NCCL_NET=IB``), unless ``fabric_fallback`` is ``tcp``. ``shared`` and ``host`` are the user's own variables.
     """
-    env: dict[str, t.Any] = dict(SHARED_ENV)
-    if nodes > 1 and fabric_fallback != "tcp":
-        env["NCCL_NET"] = "IB"
-    env.update(profile["env"]["shared"])
-    env.update(shared or {})
-    for name, fact in {**PER_HOST_ENV, **profile["env"]["per_host"]}.items():
-        if facts.get(fact):
-            env[name] = facts[fact]
-    env.update(host or {})
+    env = {
+        **SHARED_ENV,
+        **({"NCCL_NET": "IB"} if nodes > 1 and fabric_fallback != "tcp" else {}),
+        **profile["env"]["shared"],
+        **(shared or {}),
+        **{name: facts[fact] for name, fact in {**PER_HOST_ENV, **profile["env"]["per_host"]}.items() if facts.get(fact)},
+        **(host or {}),
+    }
     return {name: env_text(name, value) for name, value in sorted(env.items())}
 
 

@@ -9,18 +9,10 @@ from __future__ import annotations
 import math
 import typing as t
 
-try:
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.form import ProfileError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.resolver import Engine, history
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import problem
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidVersion, SpecifierSet
 
 
 def is_asked(profile: dict[str, t.Any]) -> bool:
@@ -28,7 +20,7 @@ def is_asked(profile: dict[str, t.Any]) -> bool:
     return profile["executor"] == "auto" and ranks(profile) > 1 and "ray" not in profile["image"]["layers"]
 
 
-def ranks(profile: dict[str, t.Any]) -> int:
+def ranks(profile: t.Mapping[str, t.Any]) -> int:
     """Return how many ranks a profile's engine has, one for each GPU."""
     return math.prod(profile["parallel"][size] for size in ("tensor", "pipeline", "data"))
 
@@ -47,7 +39,7 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         return {"executor": "ray", "reason": "auto: the profile adds Ray to the image"}
     tag = profile["image"]["tag"]
     if not image:
-        raise _refused(f"nobody asked image {tag}", "include the role gb10.cluster.gb10 with tasks_from: engine before the others")
+        raise _refused(f"image {tag} was not checked", "include the role gb10.cluster.gb10 with tasks_from: engine before the others")
     if not image["exists"] and predict:
         return {"executor": "native", "reason": f"auto: {tag} is not there yet, and is taken to hold no Ray"}
     if not image["exists"]:
@@ -60,10 +52,12 @@ def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, pre
         without = f"image {tag} holds no Ray, and without it only tensor and pipeline ranks are spread"
         raise _refused(f"{without}, but parallel.data is {profile['parallel']['data']}", "add `ray` to the profile's image.layers")
     if engine and spreads_ranks(engine):
-        return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its ranks by itself"}
+        return {"executor": "native", "reason": f"auto: {tag} holds no Ray, and vLLM {engine} spreads its own ranks"}
     first, has = history()["nnodes"]["added"], f"vLLM {engine}" if engine else "no vLLM"
-    without = f"image {tag} holds no Ray, and {has}, which spreads its ranks by itself from {first} on"
-    raise _refused(without, "add `ray` to the profile's image.layers, or choose another image.base")
+    raise _refused(
+        f"image {tag} holds no Ray, and {has}, which spreads its own ranks from {first} on",
+        "add `ray` to the profile's image.layers, or choose another image.base",
+    )
 
 
 def _refused(what: str, remedy: str) -> ProfileError:
@@ -79,7 +73,7 @@ def spreads_ranks(version: str) -> bool:
 
 
 def ray_words(profile: dict[str, t.Any], image: dict[str, t.Any]) -> str:
-    """Return which Ray an image holds, in place of which one and why, and whether the profile's evidence has it beside the image's vLLM.
+    """Return which Ray an image holds, in place of which one and why, and whether the profile's evidence has it with the image's vLLM.
 
     ``image`` is what ``image_info`` answered about an image that is there.
     """

@@ -4,7 +4,7 @@
 
 """Serve arguments judged before any image is asked: their values, and their names by the releases that a profile allows. PRIVATE to the collection.
 
-An image's own parser is asked before its engine starts, but that is after the image and mostly after the model. What no release takes is said first.
+An image's own parser is asked before its engine starts, but that is after the image and mostly after the model. What no release takes is reported first.
 """
 
 from __future__ import annotations
@@ -15,20 +15,12 @@ from pathlib import Path
 
 from ansible.module_utils.common.yaml import yaml_load
 
-try:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import Version
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, Problem
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import resolver
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidSpecifier, SpecifierSet, Version
 
 #: Ids of findings that are made here.
 IDS = ("input.flags",)
@@ -55,8 +47,13 @@ def table() -> Table:
     raw = yaml_load(_TABLE.read_text(encoding="utf-8"))
     names = {name: tuple(span.split("..")) for span, words in raw["names"].items() for name in words.split()}
     kinds = {name: kind for kind in ("switch", "whole", "number") for name in raw[kind].split()}
-    least = {name: low for low, words in raw["least"].items() for name in words.split()}
-    return Table(raw["recorded"].split(), names, kinds, least, {name: words.split() for name, words in raw["choices"].items()})
+    return Table(
+        raw["recorded"].split(),
+        names,
+        kinds,
+        {name: low for low, words in raw["least"].items() for name in words.split()},
+        {name: words.split() for name, words in raw["choices"].items()},
+    )
 
 
 def is_switch(name: str) -> bool:
@@ -101,7 +98,7 @@ def _number_fault(name: str, value: t.Any, whole: bool) -> tuple[str, str] | Non
 
 
 def releases(profile: dict[str, t.Any]) -> list[str]:
-    """Return the known releases that a profile allows, oldest first; none for a fork that counts by itself, and for what is newer than all of them."""
+    """Return the known releases that a profile allows, oldest first; none for a fork with its own version numbers, and for what is newer than all of them."""
     if not HAS_PACKAGING:
         return []
     try:
@@ -135,8 +132,7 @@ def problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str)
             what, remedy = _not_of(allowed, head, value, wanted, profile) if allowed and head == name else ("", "")
             verdict = "block"
         else:
-            known = [*table().names, *(one for one in resolver.history() if not resolver.is_variable(one))]
-            hint = near(head, known)
+            hint = near(head, [*table().names, *(one for one in resolver.history() if not resolver.is_variable(one))])
             what = f"is an argument of no release of vLLM from {table().recorded[0]} to {table().recorded[-1]}{hint}"
             # A fork, or a release after those, may have what looks like nothing that is known.
             remedy, verdict = f"correct its name; {_FORK}", "block" if hint or allowed else "warn"
@@ -158,9 +154,11 @@ def _not_of(allowed: list[str], name: str, value: t.Any, wanted: dict[str, t.Any
     gone = bool(before) and all(Version(one) >= Version(before) for one in allowed)
     if not late and not gone:
         return "", ""
-    says = f"it came after {after}" if late else f"it is gone since {before}"
-    what = f"is an argument of no release that the profile allows ({allowed[0]} to {allowed[-1]}): {says}"
-    return what, f"remove it, or change requires.vllm of the profile; {_FORK}"
+    says = f"it came after {after}" if late else f"it was removed in {before}"
+    return (
+        f"is an argument of no release that the profile allows ({allowed[0]} to {allowed[-1]}): {says}",
+        f"remove it, or change requires.vllm of the profile; {_FORK}",
+    )
 
 
 def _is_strange(name: str, value: t.Any, history: resolver.Row, wanted: dict[str, t.Any]) -> bool:

@@ -25,7 +25,7 @@ PROOFS = ("completion", "rank_hosts", "env_parity", "container_rights", "fabric"
 #: Facts of a node that a per-host variable may take its value from (a profile's env.per_host and :data:`PER_HOST_ENV`).
 HOST_FACTS = ("fabric_address", "fabric_interfaces", "control_interface", "rdma_devices", "ucx_devices")
 
-#: The word for a profile that nobody is known to have run as it is written.
+#: The word for a profile that is not known to have run as it is written.
 UNTESTED = "untested"
 SIDE_FILE = "side_file:"
 #: What begins an argument that is a repository of the profile, or with ``/PATH`` a file or directory in it.
@@ -34,7 +34,7 @@ REPOSITORY = "repository:"
 MODEL = "model"
 REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
 
-#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the admission that nobody did.
+#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the word for an untested profile.
 _EVIDENCE = {
     "type": "list",
     "elements": "dict",
@@ -71,7 +71,7 @@ _MOD: dict[str, t.Any] = {
     },
 }
 
-#: Under which terms a repository's files are given: the license's name, where its text is, and whether a person has to accept it at the hub first.
+#: Under which terms a repository's files are given: the license's name, where its text is, and whether it has to be accepted at the hub first.
 #: What no source says is left out, and is unknown.
 _LICENSE: dict[str, t.Any] = {
     "type": "dict",
@@ -81,7 +81,7 @@ _LICENSE: dict[str, t.Any] = {
 #: What is fetched of a repository: at which commit, which files (all without any), how large that is, and whether the hub gives it to
 #: accounts alone that were let in (``gated``).
 _FETCHED: dict[str, t.Any] = {
-    # The hub's repository, or a plain directory on every node in its place: that is served from where it lies.
+    # The hub's repository, or a plain directory on every node in its place: it is served from there.
     "repo": {"type": "str"},
     "path": {"type": "str"},
     "revision": {"type": "str"},

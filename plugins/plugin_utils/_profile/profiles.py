@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.validation i
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near, problem
 
 
-#: Where the shipped profiles lie, seen from this file, in a clone and in an installed collection alike.
+#: The directory of the shipped profiles, in a clone and in an installed collection alike.
 SHIPPED = Path(__file__).resolve().parents[3] / "playbooks" / "profiles"
 
 
@@ -118,7 +118,7 @@ def read(path: Path) -> tuple[dict[str, t.Any], list[Problem]]:
 
 
 def _raw(path: Path) -> t.Any:
-    """Return what a file holds. Raises :class:`ProfileError` when it is no YAML."""
+    """Return what a file holds. Raises :class:`ProfileError` when it is not YAML."""
     try:
         return yaml_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -135,8 +135,13 @@ def _with_extended(path: Path, above: tuple[Path, ...] = ()) -> t.Any:
     there = {stem: file for stem, file in there.items() if file not in (*above, path)}
     if name not in there:
         again = name in {file.stem for file in (*above, path)}
-        what = f"'{name}' extends this profile itself" if again else f"there is no profile '{name}'{near(name, there)}"
-        raise ProfileError(problem("extends", what, "the id of a profile next to this file, or of a shipped one"))
+        raise ProfileError(
+            problem(
+                "extends",
+                f"'{name}' extends this profile itself" if again else f"there is no profile '{name}'{near(name, there)}",
+                "the id of a profile next to this file, or of a shipped one",
+            )
+        )
     extended = _with_extended(there[name], (*above, path))
     if not isinstance(extended, dict):
         raise ProfileError(problem("extends", f"{there[name]} is not a profile", "a mapping"))
@@ -144,7 +149,7 @@ def _with_extended(path: Path, above: tuple[Path, ...] = ()) -> t.Any:
 
 
 def _anchored(raw: t.Any, directory: Path) -> t.Any:
-    """Return what a file holds with the files of its patches seen from where it lies, whichever profile extends it."""
+    """Return a file's content with the paths of its patches relative to its own directory, whichever profile extends it."""
     mods = _within(raw, "image", "mods")
     for patch in [patch for name in mods if isinstance(mods, dict) for patch in _within(mods, name, "patches") or () if isinstance(patch, dict)]:
         if isinstance(patch.get("file"), str):
@@ -153,7 +158,7 @@ def _anchored(raw: t.Any, directory: Path) -> t.Any:
 
 
 def _within(value: t.Any, *keys: str) -> t.Any:
-    """What lies below these keys, an empty mapping where something else is on the way."""
+    """The value below these keys, an empty mapping where there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, (dict, list)) else {}
@@ -206,8 +211,13 @@ def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any
     for name in used:
         if name not in profile["switches"]:
             has = ", ".join(profile["switches"]) or "none"
-            what = f"profile {profile['id']} has no switch '{name}'{near(name, profile['switches'])}. Its switches: {has}"
-            raise ProfileError(problem("gb10_profile_switches", what, remedy="correct gb10_profile_switches"))
+            raise ProfileError(
+                problem(
+                    "gb10_profile_switches",
+                    f"profile {profile['id']} has no switch '{name}'{near(name, profile['switches'])}. Its switches: {has}",
+                    remedy="correct gb10_profile_switches",
+                )
+            )
         overlay = profile["switches"][name]
         serve = snake(overlay["serve"])
         settings = {f"serve.{key}": value for key, value in serve.items()} | {f"env.shared.{key}": value for key, value in overlay["env"]["shared"].items()}
@@ -216,8 +226,13 @@ def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any
         for key, value in settings.items():
             other, earlier = owner.setdefault(key, (name, value))
             if earlier != value:
-                what = f"'{other}' and '{name}' of profile {profile['id']} contradict each other: {key} is {earlier!r} and {value!r}"
-                raise ProfileError(problem("gb10_profile_switches", what, remedy="use one of the two"))
+                raise ProfileError(
+                    problem(
+                        "gb10_profile_switches",
+                        f"'{other}' and '{name}' of profile {profile['id']} contradict each other: {key} is {earlier!r} and {value!r}",
+                        remedy="use one of the two",
+                    )
+                )
         result["serve"] = {**snake(result["serve"]), **serve}
         result["env"]["shared"] |= overlay["env"]["shared"]
         result["ladder"] = overlay["ladder"] or result["ladder"]

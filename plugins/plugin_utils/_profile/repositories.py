@@ -21,7 +21,7 @@ CONTAINER_MODELS = "/opt/gb10/models"
 
 
 def strings(value: t.Any, path: str) -> list[tuple[str, str]]:
-    """Every string inside a value, each with the path at which it stands."""
+    """Every string inside a value, each with its path."""
     if isinstance(value, dict):
         return [one for key, item in value.items() for one in strings(item, f"{path}.{key}" if path else str(key))]
     if isinstance(value, list):
@@ -35,7 +35,7 @@ def named_repository(text: str) -> str:
 
 
 def not_listed(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> dict[str, str]:
-    """Repositories of the hub that arguments name and the profile does not list, by the arguments. Only a person can have fetched them."""
+    """Repositories of the hub that arguments name and the profile does not list, by the arguments. The collection does not fetch them."""
     return {
         name: text
         for name, text in strings(snake(arguments), "")
@@ -52,16 +52,20 @@ def repositories(profile: dict[str, t.Any]) -> list[dict[str, t.Any]]:
     """All repositories of a profile, the model's first, in the form that modules take."""
     model = profile["model"]
     first = {"name": MODEL, "purpose": MODEL, "side_files": model["side_files"], **{key: model[key] for key in ("repo", "revision", "files")}}
-    further = [
-        {
-            "name": name,
-            "side_files": [],
-            **{key: one[key] for key in ("repo", "revision", "purpose")},
-            "files": one["files"] or list(model_files.DEFAULT_FILES.get(one["purpose"], ())),
-        }
-        for name, one in profile["repositories"].items()
+    return [
+        first,
+        *(
+            [
+                {
+                    "name": name,
+                    "side_files": [],
+                    **{key: one[key] for key in ("repo", "revision", "purpose")},
+                    "files": one["files"] or list(model_files.DEFAULT_FILES.get(one["purpose"], ())),
+                }
+                for name, one in profile["repositories"].items()
+            ]
+        ),
     ]
-    return [first, *further]
 
 
 def downloads(repositories: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
@@ -85,7 +89,7 @@ def model_mounts(profile: dict[str, t.Any]) -> list[dict[str, t.Any]]:
 
 
 def model_argument(profile: dict[str, t.Any]) -> str:
-    """What the engine is told to serve: the model's repository, or its plain directory as the container has it."""
+    """What the engine serves: the model's repository, or its plain directory as the container has it."""
     return f"{CONTAINER_MODELS}/{MODEL}" if profile["model"]["path"] else profile["model"]["repo"]
 
 

@@ -5,7 +5,7 @@
 """From what a profile wants to what the engine in its image takes. This plugin util is PRIVATE to the collection.
 
 A profile says what it wants once, in today's words. The image's contract says which arguments, variables and values its engine takes, and
-``flag_history.yml`` how it is said to engines that have other ones. Nothing is passed on that the engine would refuse or not hear.
+``flag_history.yml`` how other engines spell it. Nothing is passed that the engine would refuse or ignore.
 """
 
 from __future__ import annotations
@@ -16,26 +16,19 @@ from pathlib import Path
 
 from ansible.module_utils.common.yaml import yaml_load
 
-try:
-    from packaging.version import InvalidVersion, Version
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments.serve_arguments import RESERVED, canonical, flag
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import near
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidVersion, Version
 
 HISTORY = Path(__file__).with_name("flag_history.yml")
 
 #: Arguments that name a parser: under what the contract lists those, and the argument with a file that registers more.
 PARSERS = {"reasoning_parser": ("reasoning", "reasoning_parser_plugin"), "tool_call_parser": ("tool", "tool_parser_plugin")}
 
-#: The oldest release of which the history speaks: what has a lower number is a build that a fork counts by itself, such as 0.1.dev21553.
+#: The oldest release of which the history speaks: a lower number is a fork's own version, such as 0.1.dev21553.
 OLDEST = "0.10"
 
-#: What tells the ranks of an engine from each other that spreads them by itself.
+#: The arguments that distinguish the ranks of an engine that spreads them itself.
 PLACE = tuple(name for name, row in RESERVED.items() if row.native)
 
 Row = dict[str, t.Any]
@@ -75,7 +68,7 @@ def is_variable(name: str) -> bool:
 
 
 def option(name: str) -> str:
-    """Return the option string of an argument, whichever key of its JSON value the name goes on with."""
+    """Return the option string of an argument, without the key of its JSON value."""
     return flag(name.partition(".")[0])
 
 
@@ -102,14 +95,14 @@ class Engine:
         if not HAS_PACKAGING:
             raise ValueError("the Python package packaging is missing on the controller")
         try:
-            # What stands behind the numbers (a build, a release candidate) takes nothing away.
+            # A suffix (a build, a release candidate) does not remove anything.
             self.version = Version(Version(version).base_version)
         except InvalidVersion:
             raise ValueError(f"the version of vLLM in the image cannot be read: {version!r}") from None
         self.takes, self.known_env, self.fork_flags = takes, set(known_env), fork_flags or {}
 
     def within(self, since: str | None, until: str | None) -> bool:
-        """Return whether it is of the releases from ``since`` on and before ``until``; what a fork counts by itself is as new as can be."""
+        """Return whether it is of the releases from ``since`` on and before ``until``; a fork's own version counts as the newest."""
         if self.fork_flags and self.version < Version(OLDEST):
             return until is None
         return (since is None or self.version >= Version(since)) and (until is None or self.version < Version(until))
@@ -146,7 +139,7 @@ class Engine:
         return self.within(*history().get(name, {}).get("values", {}).get(text_of(value), (None, None)))
 
     def default(self, name: str) -> tuple[str | None, bool]:
-        """Return the value that a name has when nobody sets it, and whether it need not be said: it was another one in the releases before.
+        """Return a name's default, and whether it can be left out: earlier releases had another default.
 
         None when that is unknown.
         """
@@ -166,7 +159,7 @@ def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], ex
     """Return what the engine is given of what is wanted, with every step; those with the verdict ``block`` say what can't be had.
 
     That is kept all the same: who silences the finding leaves the judgment to the engine.
-    ``places``: the engine spreads its ranks over several nodes by itself.
+    ``places``: the engine itself spreads its ranks over several nodes.
     """
     wanted = {**arguments, **env}
     kept: dict[str, t.Any] = {}
@@ -187,8 +180,7 @@ def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], ex
     # What was written in today's words wins over what older words become.
     result = {**given, **kept}
     variables = {name for name in result if name in env or is_variable(name)}
-    chosen = {name: value for name, value in result.items() if name not in variables}
-    return Resolved(chosen, {name: result[name] for name in sorted(variables)}, steps)
+    return Resolved({name: value for name, value in result.items() if name not in variables}, {name: result[name] for name in sorted(variables)}, steps)
 
 
 def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], executor: str) -> tuple[Step | None, dict[str, t.Any] | None]:
@@ -208,7 +200,7 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     if has and "ignored" in row and engine.within(row["ignored"], None):
         return step("warn", name, f"{as_typed(name, value)} is left out: vLLM ignores it since {row['ignored']}.", remedy="remove it"), {}
     if text == default and (changed or not has):
-        return step("pass", name, f"{as_typed(name, value)} is left out: vLLM {engine.version} does that by itself."), {}
+        return step("pass", name, f"{as_typed(name, value)} is left out: vLLM {engine.version} does that by default."), {}
     if has and engine.accepts(name, value, wanted):
         return None, None
     becomes = row.get("becomes", {})
@@ -216,8 +208,8 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     if instead is not None:
         instead = {other: value if new == "*" else new for other, new in instead.items()}
         if all(engine.has(other) and engine.accepts(other, new, wanted) for other, new in instead.items()):
-            said = " and ".join(f"{as_typed(other, wanted.get(other, new))}{' (set by itself)' if other in wanted else ''}" for other, new in instead.items())
-            does = f"becomes {said}" if said else f"is left out: vLLM {engine.version} does that by itself"
+            said = " and ".join(f"{as_typed(other, wanted.get(other, new))}{' (set separately)' if other in wanted else ''}" for other, new in instead.items())
+            does = f"becomes {said}" if said else f"is left out: vLLM {engine.version} does that by default"
             return step("pass", name, f"{as_typed(name, value)} {does}."), instead
     if not has and "removed" in row and is_variable(name) and engine.within(row["removed"], None):
         now = row.get("instead", "")
@@ -237,7 +229,7 @@ def lacks(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> 
 
 
 def _of_a_fork(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step | None:
-    """Return why an engine cannot be given what a fork alone knows; None when it can, or when nobody asked the engine."""
+    """Return why an engine cannot be given what a fork alone knows; None when it can, or when the engine's flags are unknown."""
     has = not engine.takes or engine.has(name)
     listed = engine.choices(name, wanted) if has else None
     if has and (listed is None or text_of(value) in listed):
@@ -257,18 +249,23 @@ def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) 
         what = f"vLLM {engine.version} does not take {as_typed(name, value)}"
         first, gone = row.get("values", {}).get(text_of(value), (None, None))
     if first and not engine.within(first, None):
-        remedy = f"take an image.base with vLLM {first} or newer, or remove it"
-        return Step("block", name, f"{what}; the first release with it is {first}.", remedy, _source(row))
+        return Step(
+            "block", name, f"{what}; the first release with it is {first}.", f"take an image.base with vLLM {first} or newer, or remove it", _source(row)
+        )
     if gone and engine.within(gone, None):
         says = f"; instead: {row['instead']}" if "instead" in row else ""
-        return Step("block", name, f"{what}; it is gone since {gone}{says}.", "remove it", _source(row))
+        return Step("block", name, f"{what}; it was removed in {gone}{says}.", "remove it", _source(row))
     listed = engine.choices(name, wanted) if engine.has(name) else None
     if listed is not None:
         return Step("block", name, f"{what}, but {', '.join(listed)}{near(text_of(value), listed)}.", "choose one of these")
     if is_variable(name):
         known = engine.takes["env"] if engine.takes else []
-        remedy = "correct its name, or when a plugin or a patch of the image reads it, list it in the profile's env.declared"
-        return Step("block", name, f"{what}, nor does the image set it{near(name, known)}.", remedy)
+        return Step(
+            "block",
+            name,
+            f"{what}, nor does the image set it{near(name, known)}.",
+            "correct its name, or when a plugin or a patch of the image reads it, list it in the profile's env.declared",
+        )
     known = [option[2:].replace("-", "_") for option in engine.takes["flags"]] if engine.takes else []
     return Step("block", name, f"{what}{near(name, known)}.", "correct its name, or remove it", _source(row))
 

@@ -81,34 +81,48 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         ),
     ]
     for name, fact in profile["env"]["per_host"].items():
-        if not _ENV_NAME.match(name):
-            problems.append(problem(f"env.per_host.{name}", NO_ENV_NAME, ENV_NAME))
-        if fact not in HOST_FACTS:
-            problems.append(problem(f"env.per_host.{name}", f"'{fact}' is not a fact of a node", f"one of {', '.join(HOST_FACTS)}"))
+        problems += _found(
+            (not _ENV_NAME.match(name), problem(f"env.per_host.{name}", NO_ENV_NAME, ENV_NAME)),
+            (fact not in HOST_FACTS, problem(f"env.per_host.{name}", f"'{fact}' is not a fact of a node", f"one of {', '.join(HOST_FACTS)}")),
+        )
     for name, overlay in profile["switches"].items():
-        if not _SWITCH_NAME.match(name):
-            problems.append(problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"))
+        problems += _found(
+            (
+                not _SWITCH_NAME.match(name),
+                problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"),
+            )
+        )
         problems += overlay_problems(profile, overlay, f"switches.{name}.") + _evidence_problems(overlay["evidence"], f"switches.{name}.")
     return problems
 
 
+def _found(*checks: tuple[t.Any, Problem]) -> list[Problem]:
+    """Return the problems whose condition holds."""
+    return [one for is_wrong, one in checks if is_wrong]
+
+
 def _place_problems(profile: dict[str, t.Any]) -> list[Problem]:
-    """What is wrong with where the files of a model, and of what lies beside it, are: at the hub, or in a plain directory on every node."""
+    """What is wrong with the places of a model and its further repositories: the hub, or a plain directory on every node."""
     problems = []
     for name, one in {MODEL: profile["model"], **profile["repositories"]}.items():
-        where, path = field_of(name), one["path"]
-        if (one["repo"] is None) == (path is None):
-            both = "both given" if path is not None else "missing"
-            problems.append(problem(f"{where}.repo", f"and {where}.path are {both}", "one of them: organization/name at the hub, or a directory on the nodes"))
-        if path is None:
-            continue
-        if path.startswith("~"):
-            problems.append(problem(f"{where}.path", f"'{path}' would be root's home", "the whole path on the nodes, such as /home/NAME/models/MODEL"))
-        elif not _DIRECTORY.match(path) or ".." in path.split("/"):
-            problems.append(problem(f"{where}.path", f"found {found(path)}", "the absolute path of a directory on the nodes, without .. and colons"))
-        for field in ("revision", "gated"):
-            if one[field] is not None:
-                problems.append(problem(f"{where}.{field}", "is given, and a directory on the nodes has none", remedy=f"remove it, or {where}.path"))
+        where, path, given = field_of(name), one["path"] or "", one["path"] is not None
+        is_of_home, is_directory = path.startswith("~"), _DIRECTORY.match(path) and ".." not in path.split("/")
+        both, expected = "both given" if given else "missing", "one of them: organization/name at the hub, or a directory on the nodes"
+        problems += _found(
+            ((one["repo"] is not None) == given, problem(f"{where}.repo", f"and {where}.path are {both}", expected)),
+            (is_of_home, problem(f"{where}.path", f"'{path}' would be root's home", "the whole path on the nodes, such as /home/NAME/models/MODEL")),
+            (
+                given and not is_of_home and not is_directory,
+                problem(f"{where}.path", f"found {found(path)}", "the absolute path of a directory on the nodes, without .. and colons"),
+            ),
+            *(
+                (
+                    given and one[field] is not None,
+                    problem(f"{where}.{field}", "is given, and a directory on the nodes has none", remedy=f"remove it, or {where}.path"),
+                )
+                for field in ("revision", "gated")
+            ),
+        )
     return problems
 
 
@@ -118,51 +132,63 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
     places: dict[str, str] = {}
     used = {named_repository(text) for part in (profile, *profile["switches"].values()) for _path, text in strings(part["serve"], "")}
     for where, one in ((MODEL, profile["model"]), *((f"repositories.{name}", one) for name, one in profile["repositories"].items())):
-        name = where.rpartition(".")[2]
-        first = places.setdefault(one["repo"], name)
-        if one["revision"] is not None and not _COMMIT.match(one["revision"]):
-            problems.append(problem(f"{where}.revision", f"'{one['revision']}' is not a commit", "40 hexadecimal digits"))
-        if one["size_gb"] is not None and one["size_gb"] <= 0:
-            problems.append(problem(f"{where}.size_gb", f"is {one['size_gb']}", "more than 0"))
+        name, repo = where.rpartition(".")[2], one["repo"]
+        first = places.setdefault(repo, name)
+        problems += _found(
+            (
+                one["revision"] is not None and not _COMMIT.match(one["revision"]),
+                problem(f"{where}.revision", f"'{one['revision']}' is not a commit", "40 hexadecimal digits"),
+            ),
+            (one["size_gb"] is not None and one["size_gb"] <= 0, problem(f"{where}.size_gb", f"is {one['size_gb']}", "more than 0")),
+        )
         problems += _license_problems(one, where)
-        if where == MODEL:
-            continue
-        if not _SWITCH_NAME.match(name) or name == MODEL:
-            problems.append(problem(where, "is not a valid name of a repository", f"lower case letters, digits and underscores, a letter first, not {MODEL}"))
-        if one["path"] is None and not REPO.match(one["repo"]):
-            problems.append(problem(f"{where}.repo", f"'{one['repo']}' is not a repository of the hub", "organization/name"))
-        if first != name:
-            problems.append(problem(f"{where}.repo", f"'{one['repo']}' is that of {first}, too", remedy=f"write {REPOSITORY}{first}/PATH for a part of it"))
-        if one["purpose"] == "files" and not one["files"]:
-            problems.append(problem(f"{where}.files", "is empty, and the purpose is files", "the names of the files"))
-        if name not in used:
-            what = f"no argument refers to it, so that the engine would look for '{one['repo']}' on the hub, or not use it at all"
-            problems.append(problem(where, what, f"{REPOSITORY}{name} as the value of an argument, such as speculative_config.model or tokenizer"))
+        further = _found(
+            (
+                not _SWITCH_NAME.match(name) or name == MODEL,
+                problem(where, "is not a valid name of a repository", f"lower case letters, digits and underscores, a letter first, not {MODEL}"),
+            ),
+            (one["path"] is None and not REPO.match(repo), problem(f"{where}.repo", f"'{repo}' is not a repository of the hub", "organization/name")),
+            (first != name, problem(f"{where}.repo", f"'{repo}' is that of {first}, too", remedy=f"write {REPOSITORY}{first}/PATH for a part of it")),
+            (
+                one.get("purpose") == "files" and not one["files"],
+                problem(f"{where}.files", "is empty, and the purpose is files", "the names of the files"),
+            ),
+            (
+                name not in used,
+                problem(
+                    where,
+                    f"no argument refers to it, so that the engine would look for '{repo}' on the hub, or not use it at all",
+                    f"{REPOSITORY}{name} as the value of an argument, such as speculative_config.model or tokenizer",
+                ),
+            ),
+        )
+        problems += [] if where == MODEL else further
     return problems
 
 
 def _license_problems(one: dict[str, t.Any], where: str) -> list[Problem]:
-    """What is wrong with the terms of one repository: a person has to be able to find and to accept them."""
+    """What is wrong with the terms of one repository: users have to be able to find and to accept them."""
     id, url, accept = (one["license"][field] for field in ("id", "url", "accept"))
-    problems = []
-    if id is None and (url is not None or accept is not None):
-        problems.append(problem(f"{where}.license.id", "is missing", "the license's name, such as apache-2.0"))
-    if id is not None and not id.strip():
-        problems.append(problem(f"{where}.license.id", "is empty", "the license's name, such as apache-2.0; leave license out where it is unknown"))
-    if url is not None and not _PAGE.match(url):
-        problems.append(problem(f"{where}.license.url", f"found {found(url)}", "an address that begins with https://"))
-    if accept and one["gated"] is False:
-        what = "is false, and the license has to be accepted at the hub"
-        problems.append(problem(f"{where}.gated", what, remedy="a hub that asks for consent gates the repository: make gated true, or accept false"))
-    return problems
+    consent = "a hub that asks for consent gates the repository: make gated true, or accept false"
+    return _found(
+        (
+            id is None and (url is not None or accept is not None),
+            problem(f"{where}.license.id", "is missing", "the license's name, such as apache-2.0"),
+        ),
+        (
+            id is not None and not id.strip(),
+            problem(f"{where}.license.id", "is empty", "the license's name, such as apache-2.0; leave license out where it is unknown"),
+        ),
+        (url is not None and not _PAGE.match(url), problem(f"{where}.license.url", f"found {found(url)}", "an address that begins with https://")),
+        (accept and one["gated"] is False, problem(f"{where}.gated", "is false, and the license has to be accepted at the hub", remedy=consent)),
+    )
 
 
 def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> list[Problem]:
-    """What is wrong with the digests of the images on which somebody measured."""
-    rows = [] if isinstance(evidence, str) else list(enumerate(evidence))
+    """What is wrong with the digests of the images in the evidence."""
     return [
         problem(f"{where}evidence[{index}].digest", f"'{row['digest']}' is not a digest", "sha256: and 64 hexadecimal digits, or base_digest of the report")
-        for index, row in rows
+        for index, row in enumerate([] if isinstance(evidence, str) else evidence)
         if row["digest"] and not _DIGEST.match(row["digest"])
     ]
 
@@ -170,24 +196,25 @@ def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> li
 def _fork_problems(profile: dict[str, t.Any]) -> list[Problem]:
     """What is wrong with the flags that a fork alone knows: each is set somewhere, can be looked up, and no release was measured with it."""
     problems = []
-    parts = (profile, *profile["switches"].values())
-    known = {path for part in parts for path in (*_paths(snake(part["serve"])), *part["env"]["shared"])}
+    known = {path for part in (profile, *profile["switches"].values()) for path in (*_paths(snake(part["serve"])), *part["env"]["shared"])}
     for name, one in profile["fork_flags"].items():
         where = f"fork_flags.{name}"
-        if name not in known:
-            what = f"neither serve nor env.shared sets it{near(name, known)}"
-            problems.append(problem(where, what, "an argument with underscores, a key within one (speculative_config.method), or a variable that is set here"))
-        for field in ("why", "image"):
-            if not one[field].strip():
-                problems.append(problem(f"{where}.{field}", "is empty", {"why": "what it is for", "image": "the name of an image that has it"}[field]))
-        if not _PAGE.match(one["source"]):
-            problems.append(problem(f"{where}.source", f"found {found(one['source'])}", "an address that begins with https://"))
-    if profile["fork_flags"]:
-        for where, part in (("", profile), *((f"switches.{name}.", overlay) for name, overlay in profile["switches"].items())):
-            if part["evidence"] not in (None, UNTESTED):
-                what = f"has rows, and {', '.join(profile['fork_flags'])} are flags that a fork alone knows"
-                problems.append(problem(f"{where}evidence", what, f"the word {UNTESTED}", "what others measured with the fork goes into notes"))
-    return problems
+        what = f"neither serve nor env.shared sets it{near(name, known)}"
+        problems += _found(
+            (
+                name not in known,
+                problem(where, what, "an argument with underscores, a key within one (speculative_config.method), or a variable that is set here"),
+            ),
+            (not one["why"].strip(), problem(f"{where}.why", "is empty", "what it is for")),
+            (not one["image"].strip(), problem(f"{where}.image", "is empty", "the name of an image that has it")),
+            (not _PAGE.match(one["source"]), problem(f"{where}.source", f"found {found(one['source'])}", "an address that begins with https://")),
+        )
+    what = f"has rows, and {', '.join(profile['fork_flags'])} are flags that a fork alone knows"
+    return problems + [
+        problem(f"{where}evidence", what, f"the word {UNTESTED}", "what others measured with the fork goes into notes")
+        for where, part in (("", profile), *((f"switches.{name}.", overlay) for name, overlay in profile["switches"].items()))
+        if profile["fork_flags"] and part["evidence"] not in (None, UNTESTED)
+    ]
 
 
 def _paths(value: dict[str, t.Any], above: str = "") -> t.Iterator[str]:
@@ -199,31 +226,30 @@ def _paths(value: dict[str, t.Any], above: str = "") -> t.Iterator[str]:
 
 
 def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
-    """An image with layers has a name of its own; an image without is the base itself, and nothing is built."""
+    """An image with layers has its own name; an image without is the base itself, and nothing is built."""
     base, layers, tag = image["base"], ", ".join([*image["layers"], *image["mods"]]), image["tag"]
-    if layers and tag is None:
-        return [problem("image.tag", "is missing", f"the name of {base} with {layers} added, or `layers: []` to use the base as it is")]
-    if layers and tag == base:
-        return [problem("image.tag", f"is the base's own name '{base}'", f"another one, because the layers {layers} make another image")]
-    if not layers and tag not in (None, base):
-        return [problem("image.tag", f"is '{tag}', but without layers the image is the base itself", remedy="remove it, or name the layers")]
-    return []
+    other, remedy = f"is '{tag}', but without layers the image is the base itself", "remove it, or name the layers"
+    return _found(
+        (layers and tag is None, problem("image.tag", "is missing", f"the name of {base} with {layers} added, or `layers: []` to use the base as it is")),
+        (layers and tag == base, problem("image.tag", f"is the base's own name '{base}'", f"another one, because the layers {layers} make another image")),
+        (not layers and tag not in (None, base), problem("image.tag", other, remedy=remedy)),
+    )
 
 
 def _mod_problems(mods: dict[str, t.Any]) -> list[Problem]:
     """What is wrong with changes of an image: each has to be known to the byte before anything is built."""
     problems = []
     for name, mod in mods.items():
-        where = f"image.mods.{name}"
-        if not _MOD_NAME.match(name):
-            problems.append(problem(where, "is not a valid name of a mod", "lower case letters, digits, '.', '_' and '-', a letter or digit first"))
-        if not mod["packages"] and not mod["patches"]:
-            problems.append(problem(where, "changes nothing", "packages or patches"))
-        for index, package in enumerate(mod["packages"]):
-            if not _PINNED.match(package):
-                problems.append(problem(f"{where}.packages[{index}]", f"'{package}' is not pinned", "NAME==VERSION"))
-        for index, patch in enumerate(mod["patches"]):
-            problems += _patch_problems(patch, f"{where}.patches[{index}]")
+        where, expected = f"image.mods.{name}", "lower case letters, digits, '.', '_' and '-', a letter or digit first"
+        problems += _found(
+            (not _MOD_NAME.match(name), problem(where, "is not a valid name of a mod", expected)),
+            (not mod["packages"] and not mod["patches"], problem(where, "changes nothing", "packages or patches")),
+            *(
+                (not _PINNED.match(package), problem(f"{where}.packages[{index}]", f"'{package}' is not pinned", "NAME==VERSION"))
+                for index, package in enumerate(mod["packages"])
+            ),
+        )
+        problems += [one for index, patch in enumerate(mod["patches"]) for one in _patch_problems(patch, f"{where}.patches[{index}]")]
     return problems
 
 
@@ -241,8 +267,9 @@ def _patch_problems(patch: dict[str, str], where: str) -> list[Problem]:
     except OSError as error:
         return [problem(f"{where}.file", f"{path} can't be read: {error.strerror}", "a file next to the profile")]
     if digest != patch["sha256"]:
-        remedy = "look at what was changed in it, then write down its digest"
-        return [problem(f"{where}.sha256", f"{path.name} has the digest {digest}", patch["sha256"], remedy)]
+        return [
+            problem(f"{where}.sha256", f"{path.name} has the digest {digest}", patch["sha256"], "look at what was changed in it, then write down its digest")
+        ]
     return []
 
 
@@ -273,8 +300,7 @@ def overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: s
 
 def env_problems(env: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
     """What is wrong with a mapping of environment variables, which is called ``where``. No value is ever shown: it could be a secret."""
-    found = {name: _wrong_variable(name, value) for name, value in env.items()}
-    return [Problem(id, f"{where}.{name}", *wrong, remedy) for name, wrong in found.items() if wrong]
+    return [Problem(id, f"{where}.{name}", *wrong, remedy) for name, value in env.items() if (wrong := _wrong_variable(name, value))]
 
 
 def _wrong_variable(name: str, value: t.Any) -> tuple[str, str] | None:
@@ -292,48 +318,66 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
     """What is wrong with serve arguments for this profile; ``where`` is what the mapping is called, ``remedy`` what to do about most."""
     dashed = [name for name in arguments if name.startswith("-")]
     names, pinned = snake({name: value for name, value in arguments.items() if name not in dashed}), profile["model"]["revision"] is not None
-    known = {one["name"]: one for one in repositories(profile)}
-    problems = []
+    known, path = {one["name"]: one for one in repositories(profile)}, profile["model"]["path"]
 
-    def wrong(name: str, what: str, expected: str = "", own_remedy: str = "") -> None:
-        problems.append(Problem(id, f"{where}.{name}", what, expected, own_remedy or remedy))
+    def wrong(name: str, what: str, expected: str = "", own_remedy: str = "") -> Problem:
+        return Problem(id, f"{where}.{name}", what, expected, own_remedy or remedy)
 
-    for name in dashed:
-        wrong(name, "begins with dashes", own_remedy=f"leave out the dashes: write {name.lstrip('-').replace('-', '_')}")
+    problems = [wrong(name, "begins with dashes", own_remedy=f"leave out the dashes: write {name.lstrip('-').replace('-', '_')}") for name in dashed]
     for name, value in names.items():
-        if sum(name == other.replace("-", "_") for other in arguments) > 1:
-            wrong(name, "is given twice, with dashes and with underscores", "one of the two")
-        if not _ARGUMENT.match(name):
-            wrong(name, "is not the name of an argument", "a name such as max_model_len")
         unfit = flags.fault(name, value) if value is not None and name not in profile["fork_flags"] else None
-        if unfit:
-            wrong(name, *unfit)
-        if name in RESERVED and RESERVED[name].setting:
-            wrong(name, f"is set by the collection from {RESERVED[name].setting}", own_remedy=f"remove it from {where}")
-        if is_refused(name, value):
-            wrong(name, REFUSED[name], own_remedy=f"remove it from {where}")
-        if full := short_for(name):
-            wrong(name, f"is the beginning of {full}, which the engine would take it for", own_remedy=f"write {full}")
-        if isinstance(value, list) and any(map(is_option, value)):
-            wrong(name, "holds a word that begins with a dash, which the engine would take for an argument", own_remedy="write it as an argument of its own")
-        if name == "trust_remote_code" and value and profile["model"]["path"]:
-            wrong(name, f"runs code from {profile['model']['path']}, which no commit pins", own_remedy="name the hub's repository and its revision instead")
-        elif name == "trust_remote_code" and value and not pinned:
-            wrong(name, "runs code from the model repository", own_remedy="pin model.revision to a commit first")
-        elif name == "trust_remote_code" and value:
-            for other in (other for other, one in known.items() if one["revision"] is None):
-                wrong(name, f"runs code from {known[other]['repo']}, too", own_remedy=f"pin repositories.{other}.revision to a commit first")
-        for path, text in strings(value, name):
-            other = named_repository(text)
-            if text.startswith(SIDE_FILE):
-                file = text[len(SIDE_FILE):]
-                if file not in profile["model"]["side_files"]:
-                    wrong(path, f"side file '{file}' is not listed in model.side_files")
-                elif not pinned and not profile["model"]["path"]:
-                    wrong(path, "a side file's path needs model.revision pinned to a commit")
-            elif other and other not in known:
-                wrong(path, f"the profile has no repository '{other}'{near(other, known)}", f"one of {', '.join(known)}")
-            elif other and known[other]["revision"] is None and not model_files.is_directory(known[other]["repo"]) and ("/" in text or path == "tokenizer"):
-                # Without a revision of its own, the engine would look for the model's in a tokenizer's repository.
-                wrong(path, f"needs {known[other]['repo']} pinned to a commit", own_remedy=f"set {field_of(other)}.revision")
+        setting, full = RESERVED[name].setting if name in RESERVED else "", short_for(name)
+        runs_code = name == "trust_remote_code" and value
+        problems += _found(
+            (
+                sum(name == other.replace("-", "_") for other in arguments) > 1,
+                wrong(name, "is given twice, with dashes and with underscores", "one of the two"),
+            ),
+            (not _ARGUMENT.match(name), wrong(name, "is not the name of an argument", "a name such as max_model_len")),
+            (unfit, wrong(name, *(unfit or ("", "")))),
+            (setting, wrong(name, f"is set by the collection from {setting}", own_remedy=f"remove it from {where}")),
+            (is_refused(name, value), wrong(name, REFUSED.get(name, ""), own_remedy=f"remove it from {where}")),
+            (full, wrong(name, f"is the beginning of {full}, which the engine would take it for", own_remedy=f"write {full}")),
+            (
+                isinstance(value, list) and any(map(is_option, value)),
+                wrong(
+                    name,
+                    "holds a word that begins with a dash, which the engine would take for an argument",
+                    own_remedy="write it as a separate argument",
+                ),
+            ),
+            (
+                runs_code and path,
+                wrong(name, f"runs code from {path}, which no commit pins", own_remedy="name the hub's repository and its revision instead"),
+            ),
+            (
+                runs_code and not path and not pinned,
+                wrong(name, "runs code from the model repository", own_remedy="pin model.revision to a commit first"),
+            ),
+            *(
+                (
+                    runs_code and not path and pinned and one["revision"] is None,
+                    wrong(name, f"runs code from {one['repo']}, too", own_remedy=f"pin repositories.{other}.revision to a commit first"),
+                )
+                for other, one in known.items()
+            ),
+        )
+        for key, text in strings(value, name):
+            other, file = named_repository(text), text.removeprefix(SIDE_FILE)
+            is_side_file, is_listed = text.startswith(SIDE_FILE), file in profile["model"]["side_files"]
+            one = known.get(other, {"repo": "", "revision": ""})
+            # Without a revision of its own, the engine would look for the model's in a tokenizer's repository.
+            needs_commit = one["revision"] is None and not model_files.is_directory(one["repo"]) and ("/" in text or key == "tokenizer")
+            problems += _found(
+                (is_side_file and not is_listed, wrong(key, f"side file '{file}' is not listed in model.side_files")),
+                (
+                    is_side_file and is_listed and not pinned and not path,
+                    wrong(key, "a side file's path needs model.revision pinned to a commit"),
+                ),
+                (
+                    other and other not in known,
+                    wrong(key, f"the profile has no repository '{other}'{near(other, known)}", f"one of {', '.join(known)}"),
+                ),
+                (other and needs_commit, wrong(key, f"needs {one['repo']} pinned to a commit", own_remedy=f"set {field_of(other)}.revision")),
+            )
     return problems

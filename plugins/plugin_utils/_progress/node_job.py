@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A module that takes long runs on its node by itself, and the controller says how far it is. This plugin util is PRIVATE to the collection."""
+"""Runs a long module as a job on its node, while the controller prints its progress. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NodeJob(ActionBase):
         raise NotImplementedError
 
     def is_short(self) -> bool:
-        """Return whether nobody has to wait for it."""
+        """Return whether the job is short enough to run without progress lines."""
         return bool(self._task.check_mode)
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:

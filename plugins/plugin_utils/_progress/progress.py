@@ -14,16 +14,14 @@ REPEAT_SECONDS = 30.0
 
 def minutes(seconds: float) -> str:
     """Return ``MM:SS``, or ``H:MM:SS`` from one hour on."""
-    whole = int(seconds)
-    hours, rest = divmod(whole, 3600)
+    hours, rest = divmod(int(seconds), 3600)
     clock = f"{rest // 60:02d}:{rest % 60:02d}"
     return f"{hours}:{clock}" if hours else clock
 
 
 def line(node: str, stage: str, shards: str, work: str, memory_mb: int | None, elapsed: float) -> str:
     """Return one line: node, stage, shards, what its processes do, memory available, time since the task began."""
-    memory = "" if memory_mb is None else f"{memory_mb / 1024:.1f} GiB available"
-    fields = [f"{stage} {shards}".strip(), work, memory, minutes(elapsed)]
+    fields = [f"{stage} {shards}".strip(), work, "" if memory_mb is None else f"{memory_mb / 1024:.1f} GiB available", minutes(elapsed)]
     return f"{node}: " + ", ".join(field for field in fields if field)
 
 

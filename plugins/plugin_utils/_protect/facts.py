@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reads what the role protect asked of a node. This plugin util is PRIVATE to the collection.
+"""Parses the answers that the role protect collected from a node. This plugin util is PRIVATE to the collection.
 
-Each reader raises :class:`UnknownState` with the raw answer of a tool that is missing, hangs, or says what cannot be read.
+Each reader raises :class:`UnknownState` with the raw answer of a tool that is missing, hangs, or prints something unexpected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Facts:
         self.files = {one["item"]: one["stat"] for one in answer["files"]["results"]}
 
     def said(self, name: str, *fine: int) -> str:
-        """Return what a tool said. ``fine`` are exit codes that mean no more than a missing file, or nothing found."""
+        """Return the output of a tool. ``fine`` are exit codes of a missing file, or of an empty result."""
         one = self._read[name]
         quiet = all(line.endswith("No such file or directory") for line in one.get("stderr_lines", []))
         if one.get("rc") != 0 and not (one.get("rc") in fine and quiet):
@@ -76,8 +76,8 @@ class Facts:
             if record["schema"] != SCHEMA or not all(isinstance(entry["changes"], list) for entry in record["measures"].values()):
                 raise ValueError("another shape")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            remedy = "Look at it. Nothing is changed while it is not understood: it alone says what was there before."
-            raise UnknownState(f"{self.record_path} is not the record that this collection writes ({error})", remedy=remedy, raw=text[:2000]) from error
+            remedy = "Inspect it. Nothing is changed while it is invalid: only this record has the original values."
+            raise UnknownState(f"{self.record_path} is not a record of this collection ({error})", remedy=remedy, raw=text[:2000]) from error
         return record["measures"]
 
     @property
@@ -93,7 +93,7 @@ class Facts:
         blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in self.said("units").split("\n\n")]
         found = next((one for one in blocks if one.get("Id") == name), None)
         if not found or not found.get("ActiveState"):
-            raise UnknownState(f"systemctl says nothing of {name}", remedy=f"Run systemctl show {name} there.", raw=self.said("units")[:2000])
+            raise UnknownState(f"systemctl does not report {name}", remedy=f"Run systemctl show {name} on the node.", raw=self.said("units")[:2000])
         return found
 
     @functools.cached_property
@@ -117,7 +117,7 @@ class Facts:
 
     def assigned(self, place: str, own: str, names: t.Collection[str]) -> dict[str, tuple[str, str]]:
         """Return which of ``names`` files below ``place`` set, each with the last file and value. The collection's ``own`` file does not count."""
-        found = {}
+        found: dict[str, tuple[str, str]] = {}
         lines = [line.partition(":") for line in self.said("settings", 1, 2).splitlines()]
         for path, _colon, text in sorted(lines, key=lambda parts: parts[0]):
             name, _sign, value = text.strip().removeprefix("-").partition("=")
@@ -132,7 +132,7 @@ class Facts:
         for line in self.said("kernel").splitlines():
             if line.startswith(start):
                 return line.removeprefix(start).strip()
-        raise UnknownState(f"the kernel does not say {start}", remedy="See whether /proc is mounted.")
+        raise UnknownState(f"the kernel does not report {start}", remedy="Check that /proc is mounted.")
 
     def kib(self, name: str) -> int:
         """Return a number of meminfo, in KiB."""

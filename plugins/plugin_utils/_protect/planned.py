@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decides what has to be done so that a measure holds, or is taken back. This plugin util is PRIVATE to the collection.
+"""Decides the steps that set up a measure or revert it. This plugin util is PRIVATE to the collection.
 
-Each measure is a pure function of what the node answered and of its entry in the record. The role protect carries out the steps. A finding is made for
-what is as it should be and for what is left as it is.
+Each measure is a pure function of the node's answers and of its entry in the record. The role protect carries out the steps. There is a finding for
+each correct state and for each state that is not changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Fields = dict[str, t.Any]
 
 
 class Plan(t.NamedTuple):
-    """The steps of tasks/change.yml, each in words, what is said, and the measure's entry in the record before and after the steps."""
+    """The steps of tasks/change.yml, their texts, the findings, and the measure's entry in the record before and after the steps."""
 
     steps: dict[str, t.Any]
     texts: list[str]
@@ -48,7 +48,7 @@ class Plan(t.NamedTuple):
 
 
 class Draft:
-    """What becomes the plan of one measure. ``entry`` is what the record has of it, ``keep`` what is to be recorded beside that."""
+    """A draft of one measure's plan. ``entry`` is its entry in the record, ``keep`` has the keys to add."""
 
     def __init__(self, measure: str, node: str, facts: Facts, revert: bool) -> None:
         self.measure, self.facts, self.revert = measure, facts, revert
@@ -76,11 +76,11 @@ class Draft:
 
     @property
     def interrupted(self) -> bool:
-        """Whether an earlier run did not come to the end of this measure."""
+        """Whether an earlier run did not finish this measure."""
         return not self.entry.get("done", True)
 
     def plan(self) -> Plan:
-        """Return the plan. Without a step nothing is recorded, and what is recorded of an earlier change stays; one that is taken back goes."""
+        """Return the plan. Without a step the record does not change; the entry of a reverted measure is removed."""
         changes = [*self.entry.get("changes", []), *(text for text in self.texts if not text.startswith("restart "))]
         before = {**self.entry, **self.keep, "changes": list(dict.fromkeys(changes)), "done": False}
         if self.revert:
@@ -89,13 +89,13 @@ class Draft:
 
 
 def untouched(entry: Entry, found: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a file is as the record says that it was written."""
+    """Return whether a file is unchanged since it was written, according to the record."""
     plain = found["exists"] and found["isreg"] and (found["mode"], found["uid"], found["gid"]) == ("0644", 0, 0)
     return bool(plain and found["checksum"] in entry.get("sha256", []))
 
 
 def _file(draft: Draft, text: str) -> bool:
-    """Put a drop-in in its place. Return whether that can be done, or is so already."""
+    """Write a drop-in. Return whether it can be written, or is written already."""
     path, content = FILES[draft.measure], HEADER.format(measures.table()[draft.measure]["reason"]) + text
     found, folder, digest = draft.facts.files[path], os.path.dirname(path), hashlib.sha256(content.encode()).hexdigest()
     ours, known = untouched(draft.entry, found), draft.entry.get("sha256", [])
@@ -103,7 +103,7 @@ def _file(draft: Draft, text: str) -> bool:
         return True
     if found["exists"] and not ours:
         whose = "was changed since it was written" if known else "is not this collection's"
-        draft.say("warn", f"{path} {whose}, and is left as it is", "Move it away, and repeat.")
+        draft.say("warn", f"{path} {whose}, so it is not changed", "Move it away, and repeat.")
         return False
     draft.keep["sha256"] = list(dict.fromkeys([*known, digest]))
     if not draft.facts.files[folder]["exists"]:
@@ -114,7 +114,7 @@ def _file(draft: Draft, text: str) -> bool:
 
 
 def sshd(draft: Draft) -> None:
-    """Judge the listener that runs, and lower its score alone."""
+    """Judge the running listener, and lower only its score."""
     facts, listener = draft.facts, draft.facts.limit("sshd")
     pid, found, score = listener["pid"], listener["oom_score_adj"], limits.parse_oom_score_adj(facts.unit("ssh.service")["OOMScoreAdjust"])
     if score < 0:
@@ -137,7 +137,7 @@ def sshd(draft: Draft) -> None:
 
 
 def journal(draft: Draft) -> None:
-    """Keep the journal on the disk, and sync it often. What others' files set stays theirs."""
+    """Keep the journal on disk, and sync it often. Settings in other files are not changed."""
     wanted = {"Storage": "persistent", "SyncIntervalSec": f"{measures.SYNC_SECONDS}s"}
     theirs = draft.facts.assigned("/etc/systemd/journald.conf", FILES["journal"], wanted)
     for name, (path, value) in theirs.items():
@@ -153,7 +153,7 @@ def journal(draft: Draft) -> None:
 
 
 def _theirs(draft: Draft, live: dict[str, t.Any], unit: dict[str, str]) -> bool:
-    """Return whether the owner set up an earlyoom that acts, or has settings of theirs, and say so."""
+    """Return whether the owner installed an earlyoom that acts in time, or configured it, and add a finding for that."""
     if live["running"] and live["effective"] and live["acts_below_mb"]["of_total"] * 1024 < measures.HEALTHY_KIB:
         draft.say("pass", f"an earlyoom of yours acts in time: {live['why']}", measured=live["args"])
     elif unit["UnitFileState"].startswith("masked") or draft.facts.altered:
@@ -164,13 +164,13 @@ def _theirs(draft: Draft, live: dict[str, t.Any], unit: dict[str, str]) -> bool:
 
 
 def earlyoom(draft: Draft) -> None:
-    """Have an earlyoom that acts in time, unless something else already does, or the owner set one up."""
+    """Set up an earlyoom that acts in time, unless something else already does, or the owner set one up."""
     facts, entry = draft.facts, draft.entry
     package, live, unit = facts.package("earlyoom"), facts.limit("earlyoom"), facts.unit(EARLYOOM)
     installed = package is not None and package.status == "installed"
     if facts.unit(OOMD)["ActiveState"] == "active":
-        message = "systemd-oomd is active, and two that end processes are one too many" + (": earlyoom of this collection is there, too" if entry else "")
-        return draft.say("warn", message, "Leave it so, or run systemctl disable --now systemd-oomd there, and repeat.")
+        message = "systemd-oomd is active, and only one program should end processes" + ("; this collection's earlyoom is installed, too" if entry else "")
+        return draft.say("warn", message, "Keep it, or run systemctl disable --now systemd-oomd there, and repeat.")
     if installed and not entry and _theirs(draft, live, unit):
         return None
     arguments = measures.earlyoom_arguments(facts.kib("MemTotal"))
@@ -195,7 +195,7 @@ def earlyoom(draft: Draft) -> None:
 
 
 def swap(draft: Draft) -> None:
-    """Have the kernel swap late. A value that the owner set in a file stays."""
+    """Let the kernel swap late. A value that the owner set in a file is not changed."""
     facts, wanted = draft.facts, measures.SWAPPINESS
     if theirs := facts.assigned("/etc/sysctl", FILES["swap"], ("vm.swappiness",)).get("vm.swappiness"):
         path, value = theirs
@@ -227,7 +227,7 @@ def _free(wanted: t.Mapping[str, str]) -> list[str]:
 
 
 def holds(draft: Draft) -> None:
-    """Hold what is installed of kernel, driver, Docker and containerd. ``begun`` are names of which it is not known yet whether they were held."""
+    """Hold the installed packages of kernel, driver, Docker and containerd. ``begun`` are names whose original state is not known yet."""
     wanted, made, begun = _wanted(draft.facts), draft.entry.get("made", []), draft.entry.get("begun", [])
     if free := _free(wanted):
         draft.keep = {"made": made, "begun": sorted({*begun, *free})}
@@ -239,7 +239,7 @@ def holds(draft: Draft) -> None:
 
 
 def unattended(draft: Draft) -> None:
-    """Report whether upgrades come unattended."""
+    """Report whether unattended upgrades run."""
     facts = draft.facts
     package, periodic, free = facts.package("unattended-upgrades"), facts.apt("APT::Periodic::Unattended-Upgrade"), _free(_wanted(facts))
     reasons = {
@@ -257,11 +257,11 @@ def unattended(draft: Draft) -> None:
     return draft.say("pass", f"{message}; what an engine needs is held", measured=True)
 
 
-# -- taking back: what the owner changed since stays, and is named ------------------------------------------------------------
+# -- reverting: later changes of the owner are kept and named -----------------------------------------------------------------
 
 
 def _back_score(draft: Draft) -> None:
-    """Give sshd its score back, unless another sshd takes connections by now."""
+    """Restore sshd's score, unless another sshd accepts connections now."""
     listener, (pid, start), before = draft.facts.limit("sshd"), draft.entry["process"], draft.entry["before"]
     same, score = listener["pid"] == pid and draft.facts.started(pid) == start, listener["oom_score_adj"]
     if same and score == measures.NEVER_KILLED:
@@ -271,7 +271,7 @@ def _back_score(draft: Draft) -> None:
 
 
 def _back_package(draft: Draft) -> None:
-    """Remove the package; a configuration file that was edited, or was there before, stays."""
+    """Remove the package; a configuration file that was edited, or existed before, is kept."""
     found, before = draft.facts.package("earlyoom"), draft.entry["package"]
     if found is None or found.status in ("not-installed", before):
         return
@@ -283,7 +283,7 @@ def _back_package(draft: Draft) -> None:
 
 
 def _back_file(draft: Draft) -> None:
-    """Remove the drop-in, and its directory if it was made for it and is empty."""
+    """Remove the drop-in, and its directory if it was created for it and is empty."""
     facts, path, unit = draft.facts, FILES[draft.measure], {"journal": JOURNALD, "earlyoom": EARLYOOM}.get(draft.measure)
     if facts.files[path]["exists"] and not untouched(draft.entry, facts.files[path]):
         return draft.say("warn", f"{path} was changed since it was written, and stays", f"It is yours now: rm {path} removes it.")
@@ -296,7 +296,7 @@ def _back_file(draft: Draft) -> None:
 
 
 def _back_unit(draft: Draft) -> None:
-    """Give the owner's earlyoom the state that it had."""
+    """Restore the state of the owner's earlyoom."""
     before = draft.entry["unit"]
     off = {**({"enabled": False} if before["enabled"] == "disabled" else {}), **({"state": "stopped"} if before["active"] != "active" else {})}
     if "package" not in draft.entry and off and draft.facts.unit(EARLYOOM)["LoadState"] == "loaded":
@@ -304,7 +304,7 @@ def _back_unit(draft: Draft) -> None:
 
 
 def _back_swappiness(draft: Draft) -> None:
-    """Give the kernel its value back."""
+    """Restore the kernel's value."""
     live, before = draft.facts.kernel(SWAPPINESS_FILE), draft.entry["before"]
     if live == measures.SWAPPINESS != before:
         draft.do(f"set vm.swappiness back to {before}", ["sysctl", "-w", f"vm.swappiness={before}"])
@@ -313,7 +313,7 @@ def _back_swappiness(draft: Draft) -> None:
 
 
 def _back_holds(draft: Draft) -> None:
-    """Release the holds; those of which it is not known whose they are stay."""
+    """Release the holds, except those of unknown origin."""
     held = {one.name for one in draft.facts.packages if one.want == "hold"}
     made, begun = ([name for name in draft.entry[word] if name in held] for word in ("made", "begun"))
     if made:
@@ -324,7 +324,7 @@ def _back_holds(draft: Draft) -> None:
 
 
 SET_UP = {"sshd": sshd, "journal": journal, "earlyoom": earlyoom, "swap": swap, "holds": holds, "unattended": unattended}
-#: What an entry of a measure may have, and what takes that back, in this order.
+#: The keys of a measure's entry, with the functions that revert them, in this order.
 TAKE_BACK = {
     "sshd": {"process": _back_score},
     "journal": {"sha256": _back_file},
@@ -335,7 +335,7 @@ TAKE_BACK = {
 
 
 def plan(measure: str, node: str, facts: Facts, *, revert: bool) -> Plan:
-    """Decide one measure. What cannot be read is an unknown finding, and nothing is done then."""
+    """Decide one measure. For an unreadable answer there is an unknown finding and no step."""
     draft = Draft(measure, node, facts, revert)
     try:
         draft.entry = facts.measures.get(measure, {})

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import itertools
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._guard import trend
 from ansible_collections.gb10.cluster.plugins.module_utils._guard.sources import REASONS
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Record = dict[str, t.Any]
 
@@ -19,7 +21,7 @@ Record = dict[str, t.Any]
 LEAK_GIB, LEAK_SHARE = 0.5, 0.7
 #: Seconds without a sample that count as a stall.
 STALL = 3.5
-#: Percent of ten seconds in which all work waited for memory, from which on it is told.
+#: Percent of ten seconds in which all work waited for memory, from which on it is reported.
 PRESSED = 10.0
 #: Reported of a GPU that is stuck at low power: 96 % busy at about 800 MHz and 19.5 W, where 2280 to 2400 MHz and 92 W are healthy.
 STUCK_USE, STUCK_MHZ = 90, 1000
@@ -54,7 +56,7 @@ def _memory(taken: t.Sequence[Record]) -> t.Iterator[str]:
     span = known[-1].at - known[0].at
     marks = [known[len(known) * step // 10] for step in range(10)] + [known[-1]]
     falls = sum(after.available < before.available for before, after in itertools.pairwise(marks))
-    # The middle one of ten: what was taken at once at some moment is no leak.
+    # The median of ten steps: memory that was taken at one moment is not a leak.
     drops = sorted(before.available - after.available for before, after in itertools.pairwise(marks))
     minute = drops[len(drops) // 2] * 600 / span if span else 0.0
     if span >= 20 and minute >= LEAK_GIB * trend.KIB_PER_GIB and falls >= LEAK_SHARE * 10:
@@ -66,27 +68,27 @@ def _memory(taken: t.Sequence[Record]) -> t.Iterator[str]:
 
 
 def _gpu(taken: t.Sequence[Record]) -> t.Iterator[str]:
-    told = [one["g"] for one in taken if one.get("g")]
+    answers = [one["g"] for one in taken if one.get("g")]
     for bit, name in REASONS.items():
-        count = sum(bool((one.get("why") or 0) & bit) for one in told)
+        count = sum(bool((one.get("why") or 0) & bit) for one in answers)
         if count:
-            low = min((one["sm"] for one in told if (one.get("why") or 0) & bit and one.get("sm") is not None), default=None)
-            hot = max((one["c"] for one in told if one.get("c") is not None), default=None)
+            low = min((one["sm"] for one in answers if (one.get("why") or 0) & bit and one.get("sm") is not None), default=None)
+            hot = max((one["c"] for one in answers if one.get("c") is not None), default=None)
             more = [f"down to {low} MHz"] if low is not None else []
             more += [f"at up to {hot} °C"] if hot is not None else []
             yield f"the driver held the GPU's clock down for {count} s: {name}{', ' if more else ''}{', '.join(more)}"
-    stuck = [one for one in told if (one.get("u") or 0) >= STUCK_USE and one.get("sm") is not None and one["sm"] < STUCK_MHZ and not (one.get("why") or 0) & ~1]
+    slow = [one for one in answers if one.get("sm") is not None and one["sm"] < STUCK_MHZ and not (one.get("why") or 0) & ~1]
+    stuck = [one for one in slow if (one.get("u") or 0) >= STUCK_USE]
     if len(stuck) >= 5:
         yield f"the GPU was busy at {min(one['sm'] for one in stuck)} MHz for {len(stuck)} s and the driver gave no reason: stuck at low power"
-    if taken and not told:
+    if taken and not answers:
         yield "the driver's tool said nothing"
-    elif told and not any(one.get("g") for one in taken[-5:]) and len(taken) > 10:
+    elif answers and not any(one.get("g") for one in taken[-5:]) and len(taken) > 10:
         yield "the driver's tool fell silent before the end"
 
 
 def _links(taken: t.Sequence[Record]) -> t.Iterator[str]:
-    names = sorted({name for one in taken for name in one.get("l") or {}})
-    for name in names:
+    for name in sorted({name for one in taken for name in one.get("l") or {}}):
         states = [(one["t"], one["l"][name][0], one["l"][name][1]) for one in taken if name in (one.get("l") or {})]
         downs = [at for (at, up, _changes), before in zip(states, [None, *states]) if up is False and (before is None or before[1] is not False)]
         counts = [changes for _at, _up, changes in states if changes is not None]
@@ -98,15 +100,14 @@ def _links(taken: t.Sequence[Record]) -> t.Iterator[str]:
 
 
 def _stalls(taken: t.Sequence[Record]) -> t.Iterator[str]:
-    gaps = [after["t"] - before["t"] for before, after in itertools.pairwise(taken)]
-    long = [gap for gap in gaps if gap > STALL]
+    long = [gap for before, after in itertools.pairwise(taken) if (gap := after["t"] - before["t"]) > STALL]
     if long:
         yield f"no sample for {max(long):.0f} s at the longest, {len(long)} time(s): the node was stuck, or its clock was set"
 
 
 def _events(records: t.Sequence[Record]) -> t.Iterator[str]:
-    told = [one for one in records if one.get("e") in ("act", "would", "ranks", "disk")]
-    for one in told[-SHOWN:]:
+    events = [one for one in records if one.get("e") in ("act", "would", "ranks", "disk")]
+    for one in events[-SHOWN:]:
         yield f"guard, {_clock(one['t'])}: {one['text']}"
     ended = sorted({f"{kind} (pid {pid})" for one in samples(records) for pid, kind, letter, _ours in one.get("r") or [] if letter in ("", "Z", "X")})
     if ended:
@@ -115,18 +116,13 @@ def _events(records: t.Sequence[Record]) -> t.Iterator[str]:
 
 def _kernel(taken: t.Sequence[Record]) -> t.Iterator[str]:
     lines = [(one["t"], kind, words) for one in taken for kind, words in one.get("k") or []]
-    counted = collections.Counter((kind, words) for _at, kind, words in lines)
-    shown: set[tuple[str, str]] = set()
-    for at, kind, words in lines:
-        if (kind, words) not in shown and len(shown) < SHOWN:
-            shown.add((kind, words))
-            often = f" ({counted[kind, words]} times)" if counted[kind, words] > 1 else ""
-            yield f"kernel, {_clock(at)}: {kind}: {words}{often}"
+    for (kind, words), moments in list(grouped(((kind, words), at) for at, kind, words in lines).items())[:SHOWN]:
+        often = f" ({len(moments)} times)" if len(moments) > 1 else ""
+        yield f"kernel, {_clock(moments[0])}: {kind}: {words}{often}"
 
 
 def _clock(at: float) -> str:
-    seconds = int(at) % 86400
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
+    return datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%H:%M:%S UTC")
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------------
@@ -149,5 +145,11 @@ def _row(one: Record, at: float) -> tuple[str, ...]:
     ranks = "-" if one.get("r") is None else " ".join(f"{letter}{count}" for letter, count in sorted(letters.items())) or "none"
     memory = [f"{one[key] / trend.KIB_PER_GIB:.2f}" if one.get(key) is not None else "-" for key in ("a", "f", "c", "s")]
     pressed = [f"{one[key][0]:.0f}" if one.get(key) else "-" for key in ("pm", "pi")]
-    driver = ["-" if gpu.get(key) is None else f"{gpu[key]:g}" for key in ("sm", "w", "c", "u")]
-    return (str(round(one['t'] - at)), *memory, *pressed, *driver, " ".join(states) or "-", ranks)
+    return (
+        str(round(one["t"] - at)),
+        *memory,
+        *pressed,
+        *["-" if gpu.get(key) is None else f"{gpu[key]:g}" for key in ("sm", "w", "c", "u")],
+        " ".join(states) or "-",
+        ranks,
+    )

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_identity
 
-#: The value of gb10_image_copy with which every node pulls and builds by itself.
+#: The value of gb10_image_copy with which every node pulls and builds.
 NEVER = "never"
 
 #: What a report keeps of a copy.
@@ -25,7 +25,7 @@ def plan(answers: dict[str, dict[str, t.Any]], copy: str, wanted: dict[str, t.An
     it: the first one that has the base, or else the first. Each node that has it gives it to one that lacks it, and both give it on in the next round.
     """
     good = {answer["image_id"] for node, answer in answers.items() if _goes_on(node, answer, wanted)}
-    # The very image that another node goes on with needs no base of its own.
+    # An image that another node keeps needs no base.
     needs = [node for node, answer in answers.items() if not answer["exists"] or answer["image_id"] not in good]
     waits = [node for node in needs if wanted["live"] and _may_wait(answers[node], wanted)]
     needs = [node for node in needs if node not in waits]
@@ -68,7 +68,7 @@ def _may_wait(answer: dict[str, t.Any], wanted: dict[str, t.Any]) -> bool:
 
 
 def _stands(answer: dict[str, t.Any]) -> bool:
-    """Return whether a node's image stands on the base that the node has, if it has one."""
+    """Return whether a node's image is built on the base that the node has, if it has one."""
     return answer["base_image_id"] is None or answer["on_base"]
 
 

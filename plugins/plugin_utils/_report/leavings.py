@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import aligned
+
 HEADINGS = ("kind", "node", "age", "size", "name")
 
 #: Seconds in each unit of an age, largest first.
@@ -32,7 +34,7 @@ def size_text(size: int) -> str:
 
 
 def lines(answers: dict[str, dict[str, t.Any]]) -> list[str]:
-    """Return the table over all nodes, its totals, and what stays although it lies among it; ``answers`` are cluster_prune's by node."""
+    """Return the table over all nodes, its totals, and what is kept although it is in the same places; ``answers`` are cluster_prune's by node."""
     rows = [
         (entry["kind"], node, age_text(entry["age_seconds"]), size_text(entry["size_bytes"]), f"{entry['name']} ({entry['why']})")
         for node, answer in answers.items()
@@ -41,8 +43,6 @@ def lines(answers: dict[str, dict[str, t.Any]]) -> list[str]:
     stays = [f"stays: {entry['name']} on {node} ({entry['why']})" for node, answer in answers.items() for entry in answer["left"]]
     if not rows:
         return ["nothing to remove", *stays]
-    widths = [max(len(row[column]) for row in (HEADINGS, *rows)) for column in range(len(HEADINGS) - 1)]
-    table = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]) for row in (HEADINGS, *rows)]
     kinds = ", ".join(f"{sum(row[0] == kind for row in rows)} {kind}(s)" for kind in dict.fromkeys(row[0] for row in rows))
     total = size_text(sum(answer["total_bytes"] for answer in answers.values()))
-    return [*table, f"total: {kinds}, {total}", *stays]
+    return [*aligned([HEADINGS, *rows]), f"total: {kinds}, {total}", *stays]

@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import model_f
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
-#: The value of gb10_model_copy with which every node downloads by itself.
+#: The value of gb10_model_copy with which every node downloads.
 NEVER = "never"
 
 #: What a report keeps of a copy.
@@ -23,7 +23,7 @@ def plan(answers: dict[str, dict[str, t.Any]], copy: str, offline: bool) -> dict
     """Return who downloads, and in which chains who copies from whom; ``answers`` are those of ``model_info`` by node, in the cluster's order.
 
     A node that has the model whole gives it to one that lacks it, which gives each block on to the next one meanwhile; with several that have it, there
-    are several chains. Without such a node, the one with most of it downloads. What is whole and not as it was downloaded is given to nobody.
+    are several chains. Without such a node, the one with most of it downloads. A complete copy that differs from the download is not copied.
     """
     whole = {node: _is_whole(answer) for node, answer in answers.items()}
     lacking = [node for node in answers if not whole[node]]
@@ -40,11 +40,10 @@ def plan(answers: dict[str, dict[str, t.Any]], copy: str, offline: bool) -> dict
 
 def _is_whole(answer: dict[str, t.Any]) -> bool:
     """Return whether a node lacks nothing of the hub's. Nothing is ever brought into a plain directory."""
-    rows = [row for row in answer["repositories"] if not model_files.is_directory(row["repo"])]
-    return all(row["complete"] for row in rows)
+    return all(row["complete"] for row in answer["repositories"] if not model_files.is_directory(row["repo"]))
 
 
-def told(answers: Answers, word: str = "copied") -> dict[str, dict[str, t.Any]]:
+def copies_of(answers: Answers, word: str = "copied") -> dict[str, dict[str, t.Any]]:
     """Return what the nodes said of their copies in this run, of models or under another ``word``, by node."""
     found = {node: answer.get(word) for node, answer in answers.items()}
     return {node: copied for node, copied in found.items() if copied and answered(copied) and copied["changed"]}

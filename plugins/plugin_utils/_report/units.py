@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is said of the units on the nodes. This plugin util is PRIVATE to the collection."""
+"""The units on the nodes, in lines. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 
-#: By key of the table, what there is of a unit on a node; empty where nobody looked.
+#: By key of the table, what there is of a unit on a node; empty where they were not checked.
 Services = t.Mapping[str, t.Mapping[str, t.Any]]
 
 
@@ -19,7 +19,7 @@ def lines(found: Services) -> list[str]:
     return [line for one in table.SERVICES if (line := one.text(dict(found.get(one.key) or {})))]
 
 
-def stays(found: t.Mapping[str, Services]) -> list[str]:
+def remaining(found: t.Mapping[str, Services]) -> list[str]:
     """Return which units stay on which nodes after their cluster is gone, and how each is taken away."""
     nodes = {one: [node for node, services in found.items() if (services.get(one.key) or {}).get("installed")] for one in table.SERVICES if one.absent}
     return [

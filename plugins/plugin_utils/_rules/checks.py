@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The checks that rules.yml names. Each looks and says what is wrong; what that means stands in the rule. This plugin util is PRIVATE to the collection.
+"""The checks that rules.yml names. Each returns what is wrong; the rule says what that means. This plugin util is PRIVATE to the collection.
 
 A check of one node is called with the node, the rule's arguments (``with``) and its limits; a check between nodes with all nodes
 that have the evidence, and the same. Both yield one :class:`Fault` for each thing that is wrong, and raise :class:`Unseen` when
@@ -19,6 +19,7 @@ import operator
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry, optional
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Arguments = dict[str, t.Any]
 Faults = t.Iterator[Fault]
@@ -36,7 +37,7 @@ CLUSTER = "cluster"
 ID_LENGTH, ID_SHOWN = 64, 12
 
 
-#: What may stand between the two sides of a condition in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
+#: The relations between the two sides of a condition in ``where``. ``has``: the list or text holds one of the operands; ``mentions``: an
 #: entry of the list does. ``not_of_branch``: the versions begin with different numbers.
 RELATIONS: dict[str, t.Callable[..., bool]] = {
     "is": operator.eq,
@@ -63,7 +64,7 @@ OF_NULL = ("known", "filled", "empty")
 #: Gives the value of a field, or raises :class:`Unseen`.
 Look = t.Callable[[str], t.Any]
 
-#: Lists that no module answers as they are: by name where their evidence stands, and what makes them of it.
+#: Lists that no module answers as they are: by name the path of their evidence, and the function that derives them.
 DERIVED: dict[str, tuple[str, t.Callable[[Node], list[Entry]]]] = {}
 CHECKS: dict[str, OfNode] = {}
 COMPARISONS: dict[str, BetweenNodes] = {}
@@ -82,7 +83,7 @@ def comparison(function: BetweenNodes) -> BetweenNodes:
 
 
 def derived(path: str) -> t.Callable[[t.Callable[[Node], list[Entry]]], t.Callable[[Node], list[Entry]]]:
-    """Make a list that a function derives of what stands at ``path`` known to rules under the function's name."""
+    """Make a list that a function derives from the value at ``path`` known to rules under the function's name."""
 
     def known(function: t.Callable[[Node], list[Entry]]) -> t.Callable[[Node], list[Entry]]:
         DERIVED[function.__name__] = (path, function)
@@ -134,8 +135,12 @@ def fault_of(entry: Entry, look: Look, node: Node, arguments: Arguments, limits:
     measured = arguments["measured"] if "measured" in arguments else operand(arguments["measures"], node, limits, seen)
     needed = arguments.get("needed")
     needed = needed.format_map({**limits, **entry}) if isinstance(needed, str) else operand(needed, node, limits)
-    words = {name: operand(value, node, limits, seen) for name, value in arguments.get("words", {}).items()}
-    return Fault(measured, needed, {**entry, **words}, verdict=arguments.get("verdict", ""))
+    return Fault(
+        measured,
+        needed,
+        {**entry, **{name: operand(value, node, limits, seen) for name, value in arguments.get("words", {}).items()}},
+        verdict=arguments.get("verdict", ""),
+    )
 
 
 def gib(mib: float) -> float:
@@ -216,13 +221,12 @@ def some_entry(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def not_known_bad(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The version at ``of``, or in each entry of the list ``in``, matches no pattern of the list ``bad``.
 
-    An entry with ``unless`` does not count on a node whose kernel has that word on its command line, which stands at ``cmdline``.
+    An entry with ``unless`` does not count on a node whose kernel has that word on its command line (``cmdline``).
     """
     words = node.get(arguments["cmdline"]).split() if "cmdline" in arguments else []
-    if "in" in arguments:
-        versions = [of_entry(entry, arguments["field"], f"{arguments['in']}[{index}]") for index, entry in enumerate(node.get(arguments["in"]))]
-    else:
-        versions = [node.get(arguments["of"])]
+    entries = enumerate(node.get(arguments["in"])) if "in" in arguments else ()
+    versions = [of_entry(entry, arguments["field"], f"{arguments['in']}[{index}]") for index, entry in entries]
+    versions += [] if "in" in arguments else [node.get(arguments["of"])]
     for version, bad in itertools.product(dict.fromkeys(versions), limits["bad"]):
         if fnmatch.fnmatchcase(version, bad["match"]) and bad["unless"] not in words:
             yield Fault(version, f"not {bad['match']}", bad)
@@ -242,8 +246,12 @@ def reported(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The module whose result is ``in`` reported nothing under the id ``id``. Its findings keep their own verdict and words."""
     for found in node.get(arguments["in"]):
         if found["id"] == arguments["id"] and found["verdict"] != "pass":
-            words = {"message": found["message"].rstrip("."), "remedy": found.get("remedy") or "look at the node"}
-            yield Fault(found.get("measured"), found.get("needed"), words, verdict=found["verdict"])
+            yield Fault(
+                found.get("measured"),
+                found.get("needed"),
+                {"message": found["message"].rstrip("."), "remedy": found.get("remedy") or "look at the node"},
+                verdict=found["verdict"],
+            )
 
 
 # --- between nodes ----------------------------------------------------------------------------------------------------------
@@ -271,10 +279,7 @@ def same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
 @comparison
 def each_its_own(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """No two nodes have the same value at ``of``; one that has none has no other's."""
-    owners: dict[str, list[str]] = collections.defaultdict(list)
-    for node in nodes:
-        owners[node.optional(arguments["of"]) or ""].append(node.name)
-    for value, names in owners.items():
+    for value, names in grouped((node.optional(arguments["of"]) or "", node.name) for node in nodes).items():
         if value and len(names) > 1:
             yield Fault(value, "one each", {"listed": " and ".join(names)}, node=CLUSTER)
 
@@ -288,5 +293,4 @@ def within(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults
         spread = max(figures.values()) - min(figures.values())
         if spread > allowed:
             shown = {name: gib(figure) for name, figure in figures.items()}
-            words = {"listed": listed(shown, " GiB"), "spread": gib(spread)}
-            yield Fault(shown, "the same on every node", words, node=CLUSTER)
+            yield Fault(shown, "the same on every node", {"listed": listed(shown, " GiB"), "spread": gib(spread)}, node=CLUSTER)

@@ -13,7 +13,7 @@ Entry = dict[str, t.Any]
 
 
 class Unseen(Exception):
-    """Evidence is missing: ``what`` (a path in the node's answer), ``why`` and ``remedy`` as far as the node told."""
+    """Evidence is missing: ``what`` (a path in the node's answer), ``why`` and ``remedy`` as far as the node reported them."""
 
     def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
         super().__init__(f"{what}: {why}" if why else what)
@@ -26,7 +26,7 @@ class Unseen(Exception):
 class Fault:
     """One thing that is not as a rule wants it. ``words`` fill the placeholders of the rule's texts.
 
-    ``node`` is whom it concerns, where that is not the node that was looked at. A ``verdict`` of its own takes the place of the
+    ``node`` is the node that it concerns, unless that is the node that was checked. Its own ``verdict`` takes the place of the
     rule's: only findings that a module made have one. ``cannot`` says why the stage that repairs such a thing would not.
     """
 
@@ -53,16 +53,11 @@ class Node:
         self._tree = {**info, "zombies": zombies}
 
     def get(self, path: str) -> t.Any:
-        """Return the value at a dotted ``path``. Raises :class:`Unseen` when it, or what holds it, is null or was not told.
+        """Return the value at a dotted ``path``. Raises :class:`Unseen` when it, or what holds it, is null or was not answered.
 
         A list or mapping that is empty because it could not be read is missing, too.
         """
-        value: t.Any = self._tree
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-            if value is None:
-                break
-        error = self.error(path)
+        value, error = within(self._tree, path), self.error(path)
         if value is None or (value in ([], {}) and error):
             raise self._unseen(path, error)
         return value
@@ -126,9 +121,14 @@ def optional(look: t.Callable[[str], t.Any], field: str) -> t.Any:
 
 def of_entry(entry: Entry, field: str, where: str) -> t.Any:
     """Return a field of a list's entry; ``where`` names the entry. Raises :class:`Unseen` when it is null."""
-    value: t.Any = entry
-    for part in field.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    value = within(entry, field)
     if value is None:
         raise Unseen(f"{where}.{field}")
+    return value
+
+
+def within(value: t.Any, path: str) -> t.Any:
+    """Return the value at a dotted path of nested mappings, None where there is none."""
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
     return value

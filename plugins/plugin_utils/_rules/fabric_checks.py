@@ -72,9 +72,7 @@ def twins_addressed(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 @check
 def pcie_full(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The PCIe link below each link is as wide and as fast as it can be: of the device's own maximum, what this machine wires."""
-    for link in node.links():
-        if not link["driver"] and not link["pcie"]:
-            continue
+    for link in [link for link in node.links() if link["driver"] or link["pcie"]]:
         pcie, name = of_entry(link, "pcie", f"fabric[{link['netdev']}]"), link["netdev"]
         width = min(limits["width"], of_entry(pcie, "width_max", f"fabric[{name}].pcie"))
         speed = min(limits["speed_gts"], of_entry(pcie, "speed_max_gts", f"fabric[{name}].pcie"))
@@ -100,12 +98,11 @@ def gid_usable(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 @check
 def counters_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No error counter of a link is above ``most``."""
-    for link in node.links():
-        if link["device"]:
-            counters = of_entry(link, "counters", f"fabric[{link['device']}]")
-            high = {name: counters[name] for name in limits["counters"] if (counters.get(name) or 0) > limits["most"]}
-            if high:
-                yield Fault(high, limits["most"], {"device": link["device"], "counts": listed(high)})
+    for link in [link for link in node.links() if link["device"]]:
+        counters = of_entry(link, "counters", f"fabric[{link['device']}]")
+        high = {name: counters[name] for name in limits["counters"] if (counters.get(name) or 0) > limits["most"]}
+        if high:
+            yield Fault(high, limits["most"], {"device": link["device"], "counts": listed(high)})
 
 
 @check
@@ -131,7 +128,7 @@ def pings(node: Node) -> list[Entry]:
 
 @check
 def probe_round_trip(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A packet is back within ``most_ms`` from every peer; one that did not come back is another rule's."""
+    """A packet is back within ``most_ms`` from every peer; a lost packet is another rule's."""
     for ping in node.get("probe.pings"):
         if ping["passes"] and ping["rtt_ms"] is None:
             raise Unseen(f"the round trip over {ping['link']}", "ping does not print it")

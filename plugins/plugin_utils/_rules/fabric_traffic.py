@@ -58,9 +58,9 @@ LOOPBACK = "lo"
 
 
 def value_bytes(dtype: str, facts: Entry) -> int:
-    """Return the bytes of one value between layers, given the engine's ``--dtype``. Raises :class:`Unseen` when nobody says.
+    """Return the bytes of one value between layers, given the engine's ``--dtype``. Raises :class:`Unseen` when that is unknown.
 
-    vLLM computes a checkpoint of float32 with 16 bits unless it is told otherwise.
+    vLLM computes a float32 checkpoint with 16 bits unless ``--dtype`` changes that.
     """
     asked = dtype if dtype != "auto" else "bfloat16" if facts.get("dtype") == "float32" else facts.get("dtype")
     if asked not in BYTES_OF:
@@ -75,10 +75,10 @@ def needed_bytes(facts: Entry, dtype: str, parallel: Entry, nodes: int, completi
     """
     if parallel["pipeline"] != 1 or parallel["data"] != 1 or parallel["tensor"] != nodes:
         sizes = ", ".join(f"{name} {parallel[name]}" for name in ("tensor", "pipeline", "data"))
-        raise Unseen("a formula for this layout", f"there is one for tensor parallel ranks alone, one a node; this is {sizes} on {nodes} nodes")
+        raise Unseen("a formula for this layout", f"only tensor parallel with one rank per node is supported; this is {sizes} on {nodes} nodes")
     architecture = next(iter(facts.get("architectures") or []), None)
     if architecture not in SUMS_OF_A_LAYER:
-        raise Unseen("a formula for this model", f"nobody has counted the sums of {architecture or 'an architecture that config.json does not name'}")
+        raise Unseen("a formula for this model", f"all-reduce volume is unknown for {architecture or 'an architecture that config.json does not name'}")
     missing = [name for name in ("num_hidden_layers", "hidden_size") if not isinstance(facts.get(name), int)]
     if missing:
         raise Unseen(" and ".join(missing), "config.json does not say")
@@ -99,7 +99,7 @@ class Sent(t.NamedTuple):
 def sent_between(before: t.Sequence[Entry], after: t.Sequence[Entry], kind: str) -> dict[str, Sent | None]:
     """Return by name what a node's ``devices`` or ``interfaces`` (``kind``) sent from the end of one look to the beginning of the other.
 
-    What they sent during the two looks, when nobody had asked the engine for anything, is what they always send. None where it is not counted.
+    What they sent during the two looks, while the engine had no request, is what they always send. None where it is not counted.
     Raises :class:`Unseen` when a count went backwards.
     """
     seconds = after[0]["at"] - before[-1]["at"]
@@ -137,7 +137,7 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
     """
     before, after = looks
     if not before or not after:
-        raise Unseen("what this node sent", "it was not looked at twice", "run with --tags proof")
+        raise Unseen("what this node sent", "it was not measured twice", "run with --tags proof")
     devices, interfaces = (sent_between(before, after, kind) for kind in ("devices", "interfaces"))
     fabric = fabric_interfaces(after[0], settings)
     rdma = {name: sent for name, sent in devices.items() if sent}
@@ -148,20 +148,27 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
     measured = {name: round(sent.above_idle) for name, sent in {**rdma, **tcp, **others}.items()}
 
     def judged(verdict: str, sent: t.Mapping[str, Sent], how: str, remedy: str = "") -> Finding:
-        message = f"one completion sent {megabytes(_above(sent))} {how} over {', '.join(sent)}; the ranks need {megabytes(needed)} of each other."
-        return finding("proof.fabric", node, verdict, message, measured=measured, needed=needed, remedy=remedy)
+        return finding(
+            "proof.fabric",
+            node,
+            verdict,
+            f"one completion sent {megabytes(_total(sent).above_idle)} {how} over {', '.join(sent)}; the ranks need {megabytes(needed)} of each other.",
+            measured=measured,
+            needed=needed,
+            remedy=remedy,
+        )
 
-    if _above(rdma) >= least:
+    if _total(rdma).above_idle >= least:
         return [judged("pass", rdma, "by RDMA"), *_silent(node, rdma, settings["rdma_devices"], least)]
-    if _above(tcp) >= least:
+    if _total(tcp).above_idle >= least:
         return [judged("pass" if may_be_tcp else "block", tcp, "by TCP", "" if may_be_tcp else NO_RDMA)]
     if other and others[other].above_idle >= least:
         return [judged("block", {other: others[other]}, "outside the fabric", OUTSIDE.format(other))]
     # On a busy node what is always sent may be more than one completion. Where nothing else sent as much, it went where it belongs all the same.
     allowed, elsewhere = ({**rdma, **tcp}, others) if may_be_tcp else (rdma, {**tcp, **others})
-    if _all(allowed) >= least > _all(elsewhere):
-        message = f"{megabytes(_all(allowed))} went over {', '.join(allowed)} during one completion, beside other traffic, and no more than "
-        message += f"{megabytes(_all(elsewhere))} elsewhere; the ranks need {megabytes(needed)} of each other."
+    if _total(allowed).all >= least > _total(elsewhere).all:
+        message = f"{megabytes(_total(allowed).all)} went over {', '.join(allowed)} during one completion, next to other traffic, and no more than "
+        message += f"{megabytes(_total(elsewhere).all)} elsewhere; the ranks need {megabytes(needed)} of each other."
         return [finding("proof.fabric", node, "pass", message, measured=measured, needed=needed)]
     if not may_be_tcp and not rdma:
         raise Unseen("what this node sent by RDMA", f"no RDMA device counts it ({', '.join(devices) or 'there is none'})")
@@ -169,12 +176,8 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
     raise Unseen("where a completion's traffic went", f"the ranks need {megabytes(needed)} of each other, and this node sent {most}")
 
 
-def _above(sent: t.Mapping[str, Sent]) -> float:
-    return sum(one.above_idle for one in sent.values())
-
-
-def _all(sent: t.Mapping[str, Sent]) -> float:
-    return sum(one.all for one in sent.values())
+def _total(sent: t.Mapping[str, Sent]) -> Sent:
+    return Sent(sum(one.all for one in sent.values()), sum(one.above_idle for one in sent.values()))
 
 
 def _silent(node: str, rdma: t.Mapping[str, Sent], configured: t.Sequence[str], least: float) -> list[Finding]:
@@ -219,8 +222,13 @@ def judge(
 
 
 def _unknown(node: str, unseen: Unseen) -> Finding:
-    remedy = unseen.remedy or "look by hand (rdma statistic, ip -s link); a profile whose checks leave `fabric` out is not asked"
-    return finding("proof.fabric", node, "unknown", f"whether the ranks talk over the fabric is unknown: {unseen}.", remedy=remedy)
+    return finding(
+        "proof.fabric",
+        node,
+        "unknown",
+        f"whether the ranks talk over the fabric is unknown: {unseen}.",
+        remedy=unseen.remedy or "look by hand (rdma statistic, ip -s link); a profile whose checks leave `fabric` out is not asked",
+    )
 
 
 def _nccl(node: str, nets: t.Mapping[str, str], settings: Entry) -> list[Finding]:

@@ -20,8 +20,14 @@ def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
     """The Docker engine answers."""
     if not node.get("docker.reachable"):
         error = node.error("docker") or {}
-        remedy = error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket"
-        yield Fault(False, True, {"why": error.get("error", "no answer"), "remedy": remedy})
+        yield Fault(
+            False,
+            True,
+            {
+                "why": error.get("error", "no answer"),
+                "remedy": error.get("remedy") or "systemctl start docker; the account that Ansible becomes needs rights on its socket",
+            },
+        )
 
 
 @check
@@ -73,7 +79,7 @@ def capabilities_granted(node: Node, arguments: Arguments, limits: Arguments) ->
 
 @check
 def space(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """There is space where images and models lie: the floor that the inventory asks for."""
+    """The disks of images and models have the free space that the inventory asks for."""
     floor = node.needs["disk_gib"]
     places = {node.get("docker.root_dir"): node.get("docker.root_free_bytes")} if node.get("docker.reachable") else {}
     for path, disk in node.get("disk").items():
@@ -111,8 +117,7 @@ def image_present(node: Node, arguments: Arguments, limits: Arguments) -> Faults
     if _image(node) is None:
         pulled = image["base"] if node.get("images").get(image["base"]) is None else ""
         lost = node.needs["offline"] and pulled and not node.needs.get("image_given")
-        cannot = f"gb10_offline is true, and {pulled} is not on this node either" if lost else ""
-        yield Fault(None, image["tag"], {"image": image["tag"]}, cannot=cannot)
+        yield Fault(None, image["tag"], {"image": image["tag"]}, cannot=f"gb10_offline is true, and {pulled} is not on this node either" if lost else "")
 
 
 @check
@@ -126,7 +131,7 @@ def image_architecture(node: Node, arguments: Arguments, limits: Arguments) -> F
             yield Fault(image["architecture"], wanted, {"image": name})
 
 
-def is_image_given(node: Node, nodes: list[Node]) -> bool:
+def has_image_source(node: Node, nodes: list[Node]) -> bool:
     """Return whether another node has the profile's image and so gives it to this one. Where that cannot be seen it is not so."""
     tag = node.needs["image"]["tag"]
     try:
@@ -138,7 +143,7 @@ def is_image_given(node: Node, nodes: list[Node]) -> bool:
 
 @comparison
 def images_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """The images of all nodes were built on the same base by the same recipe; images that nobody built here have one id.
+    """The images of all nodes were built on the same base by the same recipe; images that were not built here have one id.
 
     Where their contents are known, those are the same, too.
     """

@@ -5,7 +5,7 @@
 """From what all nodes answered to one verdict, by the rules of rules.yml. This plugin util is PRIVATE to the collection.
 
 A rule passes on whole evidence alone. Evidence that is missing makes a blocking rule ``unknown`` and a warning one warn, with what is
-missing and why; one that asks for nothing here (another rule stands in the way, the profile does not say) is not judged, and that is told, too.
+missing and why; one that asks for nothing here (another rule failed first, the profile does not say) is not judged, and is listed with the reason.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import probe_evidence, stack_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import CHECKS, CLUSTER, COMPARISONS, GB, GIB
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Fault, Node, Unseen
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.image_checks import is_image_given
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.image_checks import has_image_source
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.memory_checks import pin_of
-from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.model_checks import is_given
+from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.model_checks import has_model_source
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import FABRIC_TAG, PROBE, PROPER_NAMES, SEE, Rule, known_ids, of_doctor, probing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.rule_table import shipped
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tuning import lowered, tuned
@@ -98,7 +98,7 @@ class Judge:
     def _applies(self, rule: Rule, node: Node) -> bool:
         why = next((condition.why for condition in rule.only_if if not condition.holds(node)), "")
         if FABRIC_TAG in rule.tags and not rule.probes and node.needs.get("alone"):
-            why = "a node alone has nobody to talk to"
+            why = "the cluster has one node"
         before = next((id for id in rule.after if self._stopped[id] & {node.name, CLUSTER}), "")
         if before:
             # What hangs on this rule hangs on the one before it, too.
@@ -141,8 +141,7 @@ class Judge:
 
     def _fault(self, rule: Rule, node: Node, fault: Fault, settings: dict[str, t.Any]) -> None:
         name = fault.node or node.name
-        limits = settings.get(name, settings[node.name])["limits"]
-        words = {**limits, "measured": fault.measured, "needed": fault.needed, "node": name, **fault.words}
+        words = {**settings.get(name, settings[node.name])["limits"], "measured": fault.measured, "needed": fault.needed, "node": name, **fault.words}
         verdict, remedy = fault.verdict or rule.verdict, rule.remedy.format_map(words)
         if rule.repair:
             stage = rule.repair.stage
@@ -151,8 +150,20 @@ class Judge:
                 verdict, remedy = "warn", f"stage {stage} will {rule.repair.does}"
             elif fault.cannot or verdict == "block":
                 remedy += f" (stage {stage} does not: {cannot})"
-        message = " ".join(rule.message.format_map(words).split())
-        self._add(rule, finding(rule.id, name, verdict, message, measured=fault.measured, needed=fault.needed, remedy=remedy, source=rule.source), settings)
+        self._add(
+            rule,
+            finding(
+                rule.id,
+                name,
+                verdict,
+                " ".join(rule.message.format_map(words).split()),
+                measured=fault.measured,
+                needed=fault.needed,
+                remedy=remedy,
+                source=rule.source,
+            ),
+            settings,
+        )
 
     def _unknown(self, rule: Rule, name: str, unseen: Unseen, settings: dict[str, t.Any]) -> None:
         title = rule.title if rule.title[1:2].isupper() or rule.title.split()[0] in PROPER_NAMES else f"{rule.title[0].lower()}{rule.title[1:]}"
@@ -185,7 +196,7 @@ def fetched(repository: dict[str, t.Any], purpose: str, size_gb: float | None = 
 
 
 def wanted(profile: dict[str, t.Any], nodes: int) -> list[dict[str, t.Any]]:
-    """Return what rules ask of each repository of a profile, the model's first. What lies in a plain directory the stage model looks at: nothing is fetched.
+    """Return what rules ask of each repository of a profile, the model's first. Plain directories are checked by the stage model: nothing is fetched.
 
     A profile that does not say how large its model is says what one node loads (``memory.weights_gb``); on disk every node has the whole.
     """
@@ -256,7 +267,7 @@ def nodes_of(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], stag
     pin = pin_of(nodes)
     for node in nodes:
         lacks = pin.lacks.get(node.name, "") if pin else ""
-        node.needs.update(given=is_given(node, nodes), image_given=is_image_given(node, nodes), pin=pin, start_lacks=lacks)
+        node.needs.update(given=has_model_source(node, nodes), image_given=has_image_source(node, nodes), pin=pin, start_lacks=lacks)
     return nodes
 
 
@@ -269,15 +280,13 @@ def judge(
     (words of ``_rules.node_settings.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
     ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
     """
-    nodes = nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"]))
-    judgement = Judge(nodes, shipped() if rules is None else rules)
+    judgement = Judge(nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"])), shipped() if rules is None else rules)
     judgement.run()
-    beside = [found for name, one in asked.items() for found in strays(name, one["zombies"])]
-    return _record(kind, judgement, beside, run, profile["id"])
+    return _record(kind, judgement, [found for name, one in asked.items() for found in strays(name, one["zombies"])], run, profile["id"])
 
 
 def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[str, t.Any], profile: str | None) -> dict[str, t.Any]:
-    """Return the record of a judgement, with what was found ``beside`` it."""
+    """Return the record of a judgement, with the findings ``beside`` it."""
     findings = [*judgement.findings, *beside]
     findings.sort(key=lambda found: (-table.ORDER.index(found["verdict"]), found["id"], found["node"]))
     return {
@@ -318,13 +327,13 @@ def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.An
 def judge_after_stage(
     ids: t.Collection[str], seen: dict[str, dict[str, t.Any]], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]] | None = None
 ) -> list[Finding]:
-    """Judge by these rules of the preflight once the stage that repairs what they look for is over: what is wrong now counts as it stands.
+    """Judge by these rules of the preflight once the stage that repairs what they look for is over: what is wrong now counts in full.
 
-    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node, ``own`` what beside that of one. What passed is a finding, too.
+    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node, ``own`` further needs of one node. A rule that passed is a finding, too.
     """
     rules = [dataclasses.replace(rule, repair=None) for rule in shipped() if rule.id in ids]
-    wishes = {name: {**NO_WISHES, **needs, **(own or {}).get(name, {})} for name in seen}
-    judgement = Judge([Node(name, {"errors": [], **tree}, {}, wishes[name]) for name, tree in seen.items()], rules)
+    needs_of = {name: {**NO_NEEDS, **needs, **(own or {}).get(name, {})} for name in seen}
+    judgement = Judge([Node(name, {"errors": [], **tree}, {}, needs_of[name]) for name, tree in seen.items()], rules)
     judgement.run()
     passed = [
         finding(rule.id, name, "pass", f"{rule.title}.")
@@ -335,13 +344,13 @@ def judge_after_stage(
     return [*judgement.findings, *passed]
 
 
-#: Rules that say whether companions go on their nodes, alone and beside an engine.
+#: Rules that say whether companions fit their nodes, alone and next to an engine.
 COMPANION_RULES = ("companion.claims", "companion.unit")
 BESIDE_ENGINE = ("plan.fits",)
 
 
 def judge_companions(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any] | None, run: dict[str, t.Any]) -> list[Finding]:
-    """Judge whether the companions of a mode go on their nodes, beside the engine of a profile where there is one.
+    """Judge whether the companions of a mode fit their nodes, next to the engine of a profile where there is one.
 
     ``asked`` and ``run`` are those of :func:`judge`.
     """
@@ -353,7 +362,7 @@ def judge_companions(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.An
 
 
 def judge_cache(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> tuple[planning.Pin | None, list[Finding]]:
-    """Return the size of the KV cache that starts on record bear out, None where nobody asked for it, and what is found of them.
+    """Return the size of the KV cache that recorded starts confirm, None where it was not asked for, and the findings about them.
 
     ``asked`` is that of :func:`judge`.
     """
@@ -364,8 +373,8 @@ def judge_cache(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -
 
 # --- the doctor -------------------------------------------------------------------------------------------------------------
 
-#: What is asked of a node that nobody says anything about: nothing but what every stack needs.
-NO_WISHES: dict[str, t.Any] = {
+#: The needs of a node without any settings: only those of every stack.
+NO_NEEDS: dict[str, t.Any] = {
     "address": "",
     "cluster": "",
     "companions": [],
@@ -392,9 +401,7 @@ def failure_of(answer: t.Mapping[str, t.Any]) -> str:
     """Return why a task did not answer, empty when it did. One that is missing or was skipped is another one's failure."""
     if not answer or answer.get("skipped"):
         return "it was not asked"
-    if answer.get("failed") or answer.get("unreachable"):
-        return str(answer.get("msg") or "no answer")
-    return ""
+    return str(answer.get("msg") or "no answer") if answer.get("failed") or answer.get("unreachable") else ""
 
 
 def _seen(one: dict[str, t.Any]) -> tuple[str, dict[str, t.Any], dict[str, t.Any]]:
@@ -413,17 +420,17 @@ def _seen(one: dict[str, t.Any]) -> tuple[str, dict[str, t.Any], dict[str, t.Any
 
 
 def judge_stacks(asked: dict[str, dict[str, t.Any]], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None) -> dict[str, t.Any]:
-    """Judge what runs on all nodes, whoever started it, and return the record that preflight.schema.json describes, with ``found``.
+    """Judge what runs on all nodes, from this collection or not, and return the record that preflight.schema.json describes, with ``found``.
 
-    ``asked`` maps a node to ``info``, ``stack`` and ``zombies`` (what the modules answered there, also when they failed or nobody was
-    reached), ``failure`` (why the node could not be looked at, empty or absent otherwise) with its ``remedy``, and ``settings`` (any of :data:`NO_WISHES`).
+    ``asked`` maps a node to ``info``, ``stack`` and ``zombies`` (what the modules answered there, also when they failed or the node was not
+    reached), ``failure`` (why the node could not be looked at, empty or absent otherwise) with its ``remedy``, and ``settings`` (any of :data:`NO_NEEDS`).
     ``run`` has ``cluster`` and ``time``. ``found`` says in lines what runs where.
     """
     nodes, beside = [], []
     for name, one in asked.items():
         why, tree, zombies = _seen(one)
         why = " ".join(why.split())[:500].rstrip(".")
-        nodes.append(Node(name, tree, zombies, {**NO_WISHES, **one.get("settings", {}), "failure": why, "remedy": one.get("remedy") or SEE.format(node=name)}))
+        nodes.append(Node(name, tree, zombies, {**NO_NEEDS, **one.get("settings", {}), "failure": why, "remedy": one.get("remedy") or SEE.format(node=name)}))
         beside += strays(name, zombies) if zombies else []
     judgement = Judge(nodes, of_doctor() if rules is None else rules)
     judgement.run()

@@ -34,9 +34,7 @@ def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults
 @check
 def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The kernel's log of this boot has no Xid; with ``fatal`` those of the limit ``codes`` count, without it all others do."""
-    for event in node.get("kernel_log.events"):
-        if event["kind"] != "xid":
-            continue
+    for event in [event for event in node.get("kernel_log.events") if event["kind"] == "xid"]:
         code = _XID.search(event["text"])
         if code is None:
             raise Unseen(f"the code of the Xid in {event['text'][:120]!r}")
@@ -48,21 +46,21 @@ def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def reserved_at_boot(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The kernel kept at most ``percent`` of the memory for itself when it booted. A log without that line tells nothing."""
     for event in node.get("kernel_log.events"):
-        told = _RESERVED.search(event["text"]) if event["kind"] == "memory" else None
-        percent = round(100 * int(told["reserved"]) / int(told["total"]), 1) if told else 0
+        found = _RESERVED.search(event["text"]) if event["kind"] == "memory" else None
+        percent = round(100 * int(found["reserved"]) / int(found["total"]), 1) if found else 0
         if percent > limits["percent"]:
-            yield Fault(percent, limits["percent"], {"gib": round(int(told["reserved"]) / 1024 / MIB_IN_GIB, 1)})
+            yield Fault(percent, limits["percent"], {"gib": round(int(found["reserved"]) / 1024 / MIB_IN_GIB, 1)})
 
 
 @comparison
 def same_of_gpus(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """The GPUs of all nodes have the same ``field``. With ``if_told`` a node whose driver does not tell it is left out."""
+    """The GPUs of all nodes have the same ``field``. With ``if_known`` a node whose driver does not answer it is left out."""
     values = {}
     for node in nodes:
-        told = {gpu["index"]: gpu[arguments["field"]] for gpu in node.get("gpus")}
-        if None in told.values():
-            if arguments.get("if_told"):
+        values_of = {gpu["index"]: gpu[arguments["field"]] for gpu in node.get("gpus")}
+        if None in values_of.values():
+            if arguments.get("if_known"):
                 continue
             raise Unseen(f"gpus.{arguments['field']} of {node.name}")
-        values[node.name] = "/".join(sorted(set(map(str, told.values()))))
+        values[node.name] = "/".join(sorted(set(map(str, values_of.values()))))
     yield from differing(values)

@@ -31,7 +31,7 @@ def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """What the engine will take is available: its fraction of the whole, or weights, KV cache in bytes and a reserve.
 
-    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
+    A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
     """
     if node.engine_live and not node.needs["allow_restart"]:
         return
@@ -54,7 +54,7 @@ def readable(node: Node) -> None:
     """The engine reads every number among its arguments that memory follows from."""
     unread = node.needs["plan"].use.unread
     if unread:
-        raise Unseen("what the engine is told", "; ".join(unread), "correct it in gb10_serve_arguments, or in the profile")
+        raise Unseen("the engine's arguments", "; ".join(unread), "correct it in gb10_serve_arguments, or in the profile")
 
 
 def available_mb(node: Node) -> int:
@@ -64,8 +64,11 @@ def available_mb(node: Node) -> int:
         return available
     held = node.get("held").get(node.needs["cluster"], {"gpu_mib": 0, "anon_mb": 0})
     if held["gpu_mib"] is None:
-        what = f"held.{node.needs['cluster']}.gpu_mib"
-        raise Unseen(what, "the driver does not say what the live engine holds", "take the cluster down first (the playbook teardown), then bring it up")
+        raise Unseen(
+            f"held.{node.needs['cluster']}.gpu_mib",
+            "the driver does not say what the live engine holds",
+            "take the cluster down first (the playbook teardown), then bring it up",
+        )
     return available + int(held["gpu_mib"]) + int(held["anon_mb"])
 
 
@@ -109,14 +112,12 @@ def claims(node: Node) -> tuple[float, str]:
     """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
     claimed = declared_claims.claimed(node.needs["tenants"], node.name)
     more, who = companion_claims(node)
-    told = companion_pids(node)
+    companion_processes = companion_pids(node)
     now = dict.fromkeys(claimed, 0.0)
     beside = []
-    for tenant in node.get("tenants") if claimed or who else ():
+    for tenant in [tenant for tenant in node.get("tenants") if tenant["pid"] not in companion_processes] if claimed or who else ():
         names = {str(tenant[word]).lower() for word in ("container", "name", "kind")}
         known = next((name for name in claimed if name.lower() in names), None)
-        if tenant["pid"] in told:
-            continue
         if known is not None:
             now[known] += (tenant["gpu_mib"] or 0) / MIB_IN_GIB
         elif tenant["gpu_mib"]:
@@ -144,7 +145,7 @@ def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 
 def records(node: Node) -> list[Entry]:
-    """The starts on record of this very image, profile and driver. A node without that image has none, and older answers tell of none."""
+    """The recorded starts of this image, profile and driver. A node without that image has none, as have older answers."""
     images, gpus = node.optional("images") or {}, node.optional("gpus") or []
     image, driver = images.get(node.needs["image"]["tag"]) or {}, next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), "")
     known = [one for one in node.optional("starts") or [] if one["cluster"] == node.needs["cluster"]]
@@ -153,9 +154,9 @@ def records(node: Node) -> list[Entry]:
 
 @check
 def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What the profile takes by the memory plan goes on this node, beside what is in use there and what others claim.
+    """What the profile takes by the memory plan fits this node, next to what is in use there and what others claim.
 
-    A live engine of this very cluster takes nothing more. Where it may be restarted, what it holds comes back first.
+    A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
     """
     if node.engine_live and not node.needs["allow_restart"]:
         return
@@ -163,17 +164,20 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
     more, who = claims(node)
     pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
-    on = components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who)
-    found = planning.admission(pinned, on, records(node))
+    found = planning.admission(pinned, components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who), records(node))
     if found["verdict"] != plan.FITS:
-        why = "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])])
-        words = {"says": found["verdict"], "figures": wording.figures(found["node"]), "why": why, "would_go": found["would_go"]}
+        words = {
+            "says": found["verdict"],
+            "figures": wording.figures(found["node"]),
+            "why": "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])]),
+            "would_go": found["would_go"],
+        }
         verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
         yield Fault(found["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
 
 
 def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
-    """The size of the KV cache that starts on record bear out on all nodes; None where nobody asked for it."""
+    """The size of the KV cache that recorded starts confirm on all nodes; None where it was not asked for."""
     if not nodes or nodes[0].needs["kv_cache"] != RECORDED:
         return None
     on, found, unseen = [], {}, {}
@@ -182,7 +186,7 @@ def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
             total = round(node.get("memory.total_mb") / MIB_IN_GIB, 2)
             found[node.name] = records(node)
         except Unseen as missing:
-            unseen[node.name] = f"what is on record is unknown: {missing}"
+            unseen[node.name] = f"its recorded starts are unknown: {missing}"
             continue
         claimed = [*declared_claims.claimed(node.needs["tenants"], node.name).values()]
         claimed += declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()

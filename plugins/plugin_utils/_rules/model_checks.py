@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the model, where it lies and where it comes from. This plugin util is PRIVATE to the collection."""
+"""Checks of the model, its place and its source. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 
 @check
 def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A node without the whole model, and what it needs beside it, has space for what is missing of it.
+    """A node without the whole model and its further repositories has space for the missing part.
 
-    A download that did not end lies there already: the hub's client goes on with its file. What is not said to have a size does not count, so
+    An unfinished download counts: the hub's client continues it. What is not said to have a size does not count, so
     that what is needed is the least.
     """
     path = node.needs["model_root"]
@@ -39,13 +39,11 @@ def to_fetch(node: Node) -> dict[str, float | None]:
 
 
 def _missing_gib(node: Node, repository: Entry) -> float | None:
-    """What of a repository's size does not lie on the node yet, in GiB."""
-    if repository["gib"] is None:
-        return None
+    """The part of a repository's size that is not on the node yet, in GiB."""
     entries = _revisions(node, repository)
     there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
     there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
-    return max(repository["gib"] - there / GIB, 0.0)
+    return None if repository["gib"] is None else max(repository["gib"] - there / GIB, 0.0)
 
 
 def _revisions(node: Node, repository: Entry) -> list[Entry]:
@@ -66,16 +64,14 @@ def _lacks(repository: Entry, entry: Entry) -> list[str]:
 
 def _whole(repository: Entry, entry: Entry) -> bool:
     """Return whether an entry of the cache has what a repository's purpose needs."""
-    if repository["purpose"] == "model" or entry["revision"] is None:
-        return bool(entry["complete"])
-    return not _lacks(repository, entry)
+    return bool(entry["complete"]) if repository["purpose"] == "model" or entry["revision"] is None else not _lacks(repository, entry)
 
 
 def _ready(node: Node, repository: Entry) -> bool:
     return any(_wanted(repository, entry) and _whole(repository, entry) for entry in _revisions(node, repository))
 
 
-def is_given(node: Node, nodes: list[Node]) -> bool:
+def has_model_source(node: Node, nodes: list[Node]) -> bool:
     """Return whether another node has all of the model and so gives it to this one, without the hub. Where that cannot be seen it is not so.
 
     Records from before there was this setting lack it, and nothing was copied then.
@@ -90,7 +86,7 @@ def is_given(node: Node, nodes: list[Node]) -> bool:
 
 @check
 def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The profile's model, and what it needs beside it, is on the node, whole and in its revision. Other revisions that are there are named."""
+    """The profile's model and its further repositories are on the node, whole and in their revisions. Other revisions are named."""
     for repository in node.needs["repositories"]:
         if _ready(node, repository):
             continue
@@ -108,7 +104,7 @@ def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @comparison
 def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """All nodes that have the whole model have the same one, by revision and size, and the same of what it needs beside it."""
+    """All nodes that have the whole model have the same one, by revision and size, and the same further repositories."""
     for repository in nodes[0].needs["repositories"]:
         values = {}
         for node in nodes:
@@ -128,8 +124,8 @@ def no_repository(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
         without = [node for node in lacking if not node.needs["hub_token"] and not node.needs.get("given")]
         places = {"lacking": ", ".join(node.name for node in lacking), "without": ", ".join(node.name for node in without)}
         page = f"https://huggingface.co/{repository['repo']}"
-        terms = {"terms": repository["license"].get("id"), "terms_page": repository["license"].get("url") or page}
-        entry = {**repository, **places, **terms, "page": page}
+        terms = repository["license"]
+        entry = {**repository, **places, "terms": terms.get("id"), "terms_page": terms.get("url") or page, "page": page}
         look = functools.partial(of_entry, entry, where=repository["repo"])
         if holds(look, arguments["where"], nodes[0], limits):
             yield dataclasses.replace(fault_of(entry, look, nodes[0], arguments, limits), node=CLUSTER)
@@ -137,7 +133,7 @@ def no_repository(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
 
 @comparison
 def revision_pinned(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """A model that brings code of its own is pinned to a commit, and so is what lies beside it."""
+    """A model with its own code is pinned to a commit, and so are its further repositories."""
     for repository in nodes[0].needs["repositories"] if nodes[0].needs["remote_code"] else ():
         if not repository["revision"]:
             yield Fault(None, "a commit", {"repo": repository["repo"]}, node=CLUSTER)

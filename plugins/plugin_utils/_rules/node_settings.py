@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the rules ask of a node beside what was seen there, and a record of what they say. This plugin util is PRIVATE to the collection."""
+"""What the rules need to know of a node apart from its answers, and the record of their findings. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -65,11 +65,9 @@ def of_nodes(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
 
 def of_run(answers: Answers, run: Run) -> dict[str, t.Any]:
     """Return what a record says of the run that it is from."""
-    cluster = next(iter(answers.values()))["cluster"] or ""
-    return {"cluster": cluster, "tags": run.tags, "skip_tags": run.skip_tags, "time": run.time}
+    return {"cluster": next(iter(answers.values()))["cluster"] or "", "tags": run.tags, "skip_tags": run.skip_tags, "time": run.time}
 
 
 def recorded(title: str, stat: str, record: dict[str, t.Any], run: Run) -> Outcome:
     """Return the outcome of a record that preflight.schema.json describes."""
-    stats = {stat: record, "gb10_verdict": record["verdict"]}
-    return Outcome(title, record["findings"], record["matrix"], files={run.path: record}, stats=stats)
+    return Outcome(title, record["findings"], record["matrix"], files={run.path: record}, stats={stat: record, "gb10_verdict": record["verdict"]})

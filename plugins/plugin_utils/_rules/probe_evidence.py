@@ -17,9 +17,7 @@ ALL_PAIRS = 4
 
 def pairs(nodes: t.Sequence[str]) -> list[tuple[str, str]]:
     """Return who is probed with whom, the measuring node first."""
-    if len(nodes) <= ALL_PAIRS:
-        return list(itertools.combinations(nodes, 2))
-    return [(node, nodes[(number + 1) % len(nodes)]) for number, node in enumerate(nodes)]
+    return list(itertools.combinations(nodes, 2)) if len(nodes) <= ALL_PAIRS else list(zip(nodes, [*nodes[1:], nodes[0]]))
 
 
 def rounds(wanted: t.Iterable[tuple[str, str]]) -> list[list[tuple[str, str]]]:
@@ -37,7 +35,7 @@ def rounds(wanted: t.Iterable[tuple[str, str]]) -> list[list[tuple[str, str]]]:
 def links_of(info: Entry, settings: Entry) -> list[Entry]:
     """Return the links of a node that can be probed: ``{link, address, network, device, gid, mtu}``, one for each IPv4 address.
 
-    Those of ``fabric`` that have carrier; a bond of such stands for its halves, and has no RDMA device of its own. Where the node has no
+    Those of ``fabric`` that have carrier; a bond of such takes the place of its halves, and has no RDMA device of its own. Where the node has no
     ConnectX card at all, the interfaces that the inventory names, and the one with the fabric address.
     """
     interfaces = {interface["name"]: interface for interface in info["interfaces"]}
@@ -89,9 +87,7 @@ def method_of(found: t.Sequence[tuple[Entry, Entry]], one: Entry, other: Entry) 
     without = sorted({name for name, node in (("this node", one), ("its peer", other)) if not node["rdma"]})
     if any(not link["device"] or link["gid"] is None for both in found for link in both):
         return "tcp", "not every link has an RDMA device with a RoCE v2 GID"
-    if without:
-        return "tcp", f"ib_write_bw is missing on {' and '.join(without)}"
-    return "rdma", ""
+    return ("tcp", f"ib_write_bw is missing on {' and '.join(without)}") if without else ("rdma", "")
 
 
 def plan(nodes: dict[str, Entry]) -> list[dict[str, Entry]]:
@@ -109,13 +105,13 @@ def plan(nodes: dict[str, Entry]) -> list[dict[str, Entry]]:
             both = matched(links[one], links[other])
             method, why = method_of(both, nodes[one], nodes[other])
             shared = {"method": method, "why": why}
-            parts[one] = {**shared, "state": "measure", "peer": other, "links": [{**told(mine), "peer_address": peer["address"]} for mine, peer in both]}
-            parts[other] = {**shared, "state": "listen", "peer": one, "links": [told(peer) for _mine, peer in both]}
+            parts[one] = {**shared, "state": "measure", "peer": other, "links": [{**for_module(mine), "peer_address": peer["address"]} for mine, peer in both]}
+            parts[other] = {**shared, "state": "listen", "peer": one, "links": [for_module(peer) for _mine, peer in both]}
         found.append(parts)
     return found
 
 
-def told(link: Entry) -> Entry:
+def for_module(link: Entry) -> Entry:
     """Return what the module is to know of a link."""
     return {key: value for key, value in link.items() if key != "network"}
 

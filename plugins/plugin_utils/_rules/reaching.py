@@ -32,11 +32,11 @@ CAUSES = (
     Cause(
         "sudo",
         r"sudo: a (terminal|password) is required|Missing (sudo|become) password|(waiting|Timeout).{0,40}(become success|privilege escalation)|Incorrect sudo",
-        "sudo wants a password there, or another one",
+        "sudo on the node needs a password, or rejected it",
         "add -K, and give the password of the account on the nodes",
     ),
     Cause("sudoers", r"not in the sudoers|may not run sudo|not allowed to execute", "the account may not use sudo there", "name one that may with -u NAME"),
-    Cause("host key", r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is not known, or another one", "ssh {login} true"),
+    Cause("host key", r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is unknown, or changed", "ssh {login} true"),
     Cause(
         "account",
         r"Permission denied \(|Authentication failed|Too many authentication failures|Invalid/incorrect (username/)?password",
@@ -46,7 +46,7 @@ CAUSES = (
     Cause(
         "home",
         r"Failed to create temporary directory|Could not chdir to home directory",
-        "Ansible cannot write where it keeps its files there: the account has no home, or a full or read-only one",
+        "Ansible cannot write its temporary files there: the account has no home, or its disk is full or read-only",
         "give the account a home, or run with -e ansible_remote_tmp=/tmp/.ansible-gb10",
     ),
     Cause(

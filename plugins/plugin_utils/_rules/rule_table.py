@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rules, as they stand in rules.yml and doctor.yml. This plugin util is PRIVATE to the collection."""
+"""The rules of rules.yml and doctor.yml. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROPER_NAMES = ("Docker", "Python", "Ray")
 #: Rules with this tag are about what joins several nodes.
 FABRIC_TAG = "fabric"
 
-#: Where the evidence of an active probe of the fabric stands.
+#: The key of the evidence of an active fabric probe.
 PROBE = "probe"
 
 #: Who has the checks: each puts its own into the table of checks when it is imported.
@@ -90,13 +90,13 @@ class Rule:
     @classmethod
     def from_row(cls, row: dict[str, t.Any]) -> Rule:
         """Return the rule of one row. Raises :class:`TypeError` or :class:`ValueError` when it is not complete."""
-        fields = {**row, "arguments": row.get("with", {})}
-        fields.pop("with", None)
-        for name in ("evidence", "tags", "after"):
-            fields[name] = tuple(row.get(name, ()))
-        fields["only_if"] = tuple(Condition(*condition) for condition in row.get("only_if", ()))
-        fields["repair"] = Repair(**row["repair"]) if "repair" in row else None
-        rule = cls(**fields)
+        rule = cls(
+            **{name: value for name, value in row.items() if name not in ("with", "evidence", "tags", "after", "only_if", "repair")},
+            **{name: tuple(row.get(name, ())) for name in ("evidence", "tags", "after")},
+            arguments=row.get("with", {}),
+            only_if=tuple(Condition(*condition) for condition in row.get("only_if", ())),
+            repair=Repair(**row["repair"]) if "repair" in row else None,
+        )
         if rule.compares not in COMPARES or (rule.check not in CHECKS and rule.check not in COMPARISONS):
             raise ValueError(f"{rule.id}: compares {rule.compares} by {rule.check}")
         return rule
@@ -113,7 +113,7 @@ class Rule:
 
 
 def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
-    """Return the rules of a table; ``beside`` are ids of others that they may come after.
+    """Return the rules of a table; ``beside`` are the ids of other rules that they may come after.
 
     Raises :class:`TypeError` or :class:`ValueError` when one is not complete.
     """
@@ -149,14 +149,11 @@ def of_doctor() -> tuple[Rule, ...]:
     """Return the rules of the doctor: its own, then those of the preflight that ask for no profile and no settings."""
     own = parsed(DOCTOR_TABLE.read_text(encoding="utf-8"), beside=frozenset(rule.id for rule in shipped()))
     taken = [rule for rule in shipped() if DOCTOR_TAG in rule.tags]
-    # A rule that another one stands behind comes before it.
+    # A rule comes before those that name it in `after`.
     early = {id for rule in own for id in rule.after}
     ordered = [*(rule for rule in taken if rule.id in early), *own, *(rule for rule in taken if rule.id not in early)]
-    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in sorted(ordered, key=_answers_first))
-
-
-def _answers_first(rule: Rule) -> bool:
-    return rule.id != ANSWERS
+    first = sorted(ordered, key=lambda rule: rule.id != ANSWERS)
+    return tuple(rule if rule.id == ANSWERS else dataclasses.replace(rule, after=(ANSWERS, *rule.after)) for rule in first)
 
 
 @functools.cache

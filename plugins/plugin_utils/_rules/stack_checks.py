@@ -21,8 +21,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import listed, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.tenant_checks import inside, together
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
-#: Engines whose ranks share one model; the others are told by name alone.
+#: Engines whose ranks share one model; the others are known by name alone.
 CLUSTER_ENGINES = ("vllm", "sglang", "tensorrt_llm")
 
 NOT_SET = "(not set)"
@@ -42,9 +43,8 @@ def title(process: Entry) -> str:
 
 
 def parts(node: Node, *kinds: str, engines: t.Collection[str] = ()) -> list[Entry]:
-    """The parts of these kinds on a node. Raises :class:`Unseen` when nobody knows what runs there."""
-    found = node.get("stack.processes")
-    return [one for one in found if (not kinds or one["kind"] in kinds) and (not engines or one["engine"] in engines)]
+    """The parts of these kinds on a node. Raises :class:`Unseen` when that is unknown."""
+    return [one for one in node.get("stack.processes") if (not kinds or one["kind"] in kinds) and (not engines or one["engine"] in engines)]
 
 
 @derived("stack.processes")
@@ -53,7 +53,7 @@ def stack_parts(node: Node) -> list[Entry]:
     return [{**process, "who": title(process)} for process in parts(node)]
 
 
-def told(node: Node, process: Entry, field: str) -> t.Any:
+def field_of(node: Node, process: Entry, field: str) -> t.Any:
     """What is known of a part. Raises :class:`Unseen` with the node's own reason when it is null."""
     value = process[field]
     if value is None:
@@ -63,7 +63,7 @@ def told(node: Node, process: Entry, field: str) -> t.Any:
 
 
 def _key(node: Node, process: Entry) -> str | None:
-    """The name that a stack has among all nodes; None for a part that belongs to none that could be told."""
+    """The name that a stack has among all nodes; None for a part of an unknown stack."""
     name = process["stack"]
     kind, _blank, place = (name or "").partition(" ")
     if not name:
@@ -78,13 +78,7 @@ def _key(node: Node, process: Entry) -> str | None:
 
 def stacks(nodes: t.Iterable[Node]) -> dict[str, list[Part]]:
     """All parts of each stack."""
-    found: dict[str, list[Part]] = collections.defaultdict(list)
-    for node in nodes:
-        for process in parts(node):
-            key = _key(node, process)
-            if key is not None:
-                found[key].append((node, process))
-    return found
+    return grouped((key, (node, process)) for node in nodes for process in parts(node) if (key := _key(node, process)) is not None)
 
 
 def spread_ranks(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part]]]:
@@ -100,9 +94,9 @@ def each_spread_rank(nodes: t.Sequence[Node]) -> t.Iterator[Part]:
     return (rank for _key_of, ranks in spread_ranks(nodes) for rank in ranks)
 
 
-def roots(node: Node) -> list[Entry]:
-    """The servers on a node, those that another server started left out."""
-    servers = parts(node, *classify.SERVERS, engines=CLUSTER_ENGINES)
+def roots(node: Node, engines: t.Collection[str] = CLUSTER_ENGINES) -> list[Entry]:
+    """The servers on a node, without those that another server started. No ``engines`` means those of all engines."""
+    servers = parts(node, *classify.SERVERS, engines=engines)
     own = {one["pid"] for one in servers}
     return [one for one in servers if one["ppid"] not in own]
 
@@ -113,7 +107,7 @@ def arguments_of(process: Entry) -> dict[str, str]:
 
 
 def _old_enough(node: Node, process: Entry, seconds: float) -> bool:
-    return told(node, process, "age_s") >= seconds
+    return field_of(node, process, "age_s") >= seconds
 
 
 def _labels(ranks: t.Sequence[Part]) -> dict[str, Part]:
@@ -124,10 +118,7 @@ def _labels(ranks: t.Sequence[Part]) -> dict[str, Part]:
 
 def _by_node(values: t.Iterable[tuple[str, str]]) -> dict[str, str]:
     """The values of each node in one text."""
-    found: dict[str, set[str]] = collections.defaultdict(set)
-    for node, value in values:
-        found[node].add(value)
-    return {node: "/".join(sorted(several)) for node, several in found.items()}
+    return {node: "/".join(sorted(set(several))) for node, several in grouped(values).items()}
 
 
 # --- ranks against ranks ----------------------------------------------------------------------------------------------------
@@ -138,7 +129,7 @@ def ranks_env(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
     """The ranks of a stack have the same variables, apart from those that belong to a host or to one process."""
     for key, ranks in spread_ranks(nodes):
         labels = _labels(ranks)
-        envs = {label: told(node, process, "env") for label, (node, process) in labels.items()}
+        envs = {label: field_of(node, process, "env") for label, (node, process) in labels.items()}
         sources = {label: process["env_source"] for label, (_node, process) in labels.items()}
         if len(set(sources.values())) > 1:
             raise Unseen("stack.processes.env", f"the variables of {key} are known as they are now on some nodes, and as they were at the start on others")
@@ -153,11 +144,10 @@ def ranks_arguments(nodes: list[Node], arguments: Arguments, limits: Arguments) 
     """Ranks that meet without Ray were started with the same arguments, apart from those that belong to one of them."""
     for key, members in stacks(nodes).items():
         servers = {node.name: arguments_of(process) for node, process in members if process["kind"] in classify.SERVERS}
-        if not key.startswith("native ") or len(servers) < 2:
-            continue
-        for name in sorted({name for told_options in servers.values() for name in told_options}):
+        names = sorted({name for options in servers.values() for name in options}) if key.startswith("native ") and len(servers) > 1 else []
+        for name in names:
             if not named_like(name, limits["per_rank"]):
-                values = {node: _shown(told_options.get(name)) for node, told_options in servers.items()}
+                values = {node: _shown(options.get(name)) for node, options in servers.items()}
                 yield from differing(values, option=f"--{name}" if name else "the model", stack=key)
 
 
@@ -186,7 +176,7 @@ def _image(node: Node, process: Entry) -> str:
 def ranks_versions(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """The same versions of the packages that matter are installed where the ranks of a stack run."""
     for key, ranks in spread_ranks(nodes):
-        versions = [(node.name, told(node, process, "versions")) for node, process in ranks]
+        versions = [(node.name, field_of(node, process, "versions")) for node, process in ranks]
         for package in sorted({package for _node, found in versions for package in found}):
             yield from differing(_by_node((node, found.get(package, "none")) for node, found in versions), package=package, stack=key)
 
@@ -204,8 +194,9 @@ def ranks_complete(nodes: list[Node], arguments: Arguments, limits: Arguments) -
             ranks = [(where, one) for where, one in found.get(key or "", []) if one["kind"] == classify.RANK]
             if len(ranks) < tensor * pipeline:
                 places = listed(collections.Counter(where.name for where, _one in ranks)) or "none"
-                words = {"server": title(server), "wanted": tensor * pipeline, "found": len(ranks), "places": places}
-                yield Fault(len(ranks), tensor * pipeline, words, node=node.name)
+                yield Fault(
+                    len(ranks), tensor * pipeline, {"server": title(server), "wanted": tensor * pipeline, "found": len(ranks), "places": places}, node=node.name
+                )
 
 
 # --- the fabric -------------------------------------------------------------------------------------------------------------
@@ -216,7 +207,7 @@ def rdma_used(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
     """Ranks on several nodes hold RDMA devices, where their node has one that is up."""
     for node, rank in each_spread_rank(nodes):
         up = [link["device"] for link in node.get("fabric") if link["device"] and link["port_state"] == "ACTIVE"]
-        if up and not told(node, rank, "rdma") and _old_enough(node, rank, limits["young_s"]):
+        if up and not field_of(node, rank, "rdma") and _old_enough(node, rank, limits["young_s"]):
             yield Fault([], up, {"who": title(rank), "devices": ", ".join(up)}, node=node.name)
 
 
@@ -224,7 +215,7 @@ def rdma_used(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Fau
 def rdma_allowed(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """No variable keeps the NCCL of ranks on several nodes from InfiniBand."""
     for node, rank in each_spread_rank(nodes):
-        env = told(node, rank, "env")
+        env = field_of(node, rank, "env")
         set_so = [f"{name}={env[name]}" for name, value in limits["off"].items() if env.get(name, "").lower() == str(value).lower()]
         if set_so:
             yield Fault(set_so, [], {"who": title(rank), "variables": ", ".join(set_so)}, node=node.name)
@@ -234,7 +225,7 @@ def rdma_allowed(nodes: list[Node], arguments: Arguments, limits: Arguments) -> 
 def ranks_memlock(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """Ranks on several nodes may lock all the memory they want, where their node has an RDMA device."""
     for node, rank in each_spread_rank(nodes):
-        if any(link["device"] for link in node.get("fabric")) and told(node, rank, "memlock_bytes") != -1:
+        if any(link["device"] for link in node.get("fabric")) and field_of(node, rank, "memlock_bytes") != -1:
             yield Fault(rank["memlock_bytes"], -1, {"who": title(rank)}, node=node.name)
 
 
@@ -245,12 +236,9 @@ def ranks_memlock(nodes: list[Node], arguments: Arguments, limits: Arguments) ->
 def raylet_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Where parts of Ray run, its raylet does, too."""
     raylets = {one["stack"] for one in parts(node, classify.RAYLET)}
-    of_ray = [one for one in parts(node) if (one["stack"] or "").startswith("ray ") or one["engine"] == "ray"]
-    missing: dict[str | None, list[Entry]] = collections.defaultdict(list)
-    for one in of_ray:
-        if one["stack"] not in raylets and one["kind"] in (classify.RAY_START, classify.GCS_SERVER, classify.RANK, classify.RAY_WORKER, classify.RAY_IDLE):
-            missing[one["stack"]].append(one)
-    for stack, left in missing.items():
+    members = parts(node, classify.RAY_START, classify.GCS_SERVER, classify.RANK, classify.RAY_WORKER, classify.RAY_IDLE)
+    of_ray = [one for one in members if (one["stack"] or "").startswith("ray ") or one["engine"] == "ray"]
+    for stack, left in grouped((one["stack"], one) for one in of_ray if one["stack"] not in raylets).items():
         if any(_old_enough(node, one, limits["young_s"]) for one in left):
             yield Fault([], "a raylet", {"stack": stack or "Ray", "left": ", ".join(title(one) for one in left[:5])})
 
@@ -259,12 +247,12 @@ def raylet_there(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def ray_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Ray's head, dashboard and client server listen on named addresses, or ask for a token."""
     for process in parts(node, classify.GCS_SERVER, classify.RAY_DASHBOARD, classify.RAY_CLIENT):
-        open_ports = [entry["port"] for entry in told(node, process, "listens") if ipaddress.ip_address(entry["address"]).is_unspecified]
+        open_ports = [entry["port"] for entry in field_of(node, process, "listens") if ipaddress.ip_address(entry["address"]).is_unspecified]
         if process["kind"] == classify.RAY_DASHBOARD:
             # Besides the dashboard itself it has a port for its own figures.
             asked = command_line.whole_number(arguments_of(process).get("port"))
             open_ports = [port for port in open_ports if port == asked]
-        if open_ports and told(node, process, "env").get("RAY_AUTH_MODE") != "token":
+        if open_ports and field_of(node, process, "env").get("RAY_AUTH_MODE") != "token":
             yield Fault(open_ports, "a named address, or a token", {"who": title(process), "ports": ", ".join(map(str, open_ports))})
 
 
@@ -272,7 +260,7 @@ def ray_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def memory_monitor_off(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """Ray does not end processes for what the node uses of its memory."""
     for raylet in parts(node, classify.RAYLET):
-        value = told(node, raylet, "env").get("RAY_memory_monitor_refresh_ms", NOT_SET)
+        value = field_of(node, raylet, "env").get("RAY_memory_monitor_refresh_ms", NOT_SET)
         if value != "0":
             yield Fault(value, "0", {"who": title(raylet)})
 
@@ -285,11 +273,11 @@ def apis_closed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No API that other machines reach tells its models without a key."""
     for api in node.get("stack.apis"):
         if api["open"] and api["world"] is None:
-            why = "who reaches it depends on its container's network"
-            raise Unseen(f"stack.apis[{api['port']}].world", why, "look at the ports that its container publishes")
+            raise Unseen(
+                f"stack.apis[{api['port']}].world", "who reaches it depends on its container's network", "look at the ports that its container publishes"
+            )
         if api["open"] and api["world"]:
-            models = ", ".join(model["id"] for model in api["models"] or []) or "no model"
-            yield Fault(api["models_status"], 401, {**api, "models": models, "where": _at(api)})
+            yield Fault(api["models_status"], 401, {**api, "models": ", ".join(model["id"] for model in api["models"] or []) or "no model", "where": _at(api)})
 
 
 @check
@@ -306,8 +294,11 @@ def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
         elif api["state"] == "silent":
             yield Fault(api["error"], "an answer", {**words, "what": f"listens and does not answer ({api['error']})"})
         elif api["state"] != "answers":
-            why = api["error"] or "APIs were not asked"
-            raise Unseen(f"stack.apis[{api['port']}].health", why, f"ask it by hand on the node: curl -si http://127.0.0.1:{api['port']}/health")
+            raise Unseen(
+                f"stack.apis[{api['port']}].health",
+                api["error"] or "APIs were not asked",
+                f"ask it by hand on the node: curl -si http://127.0.0.1:{api['port']}/health",
+            )
         elif api["health"] >= 500:
             yield Fault(api["health"], 200, {**words, "what": f"answers {api['health']} to /health"})
 
@@ -316,12 +307,8 @@ def apis_answer(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 def tokens_given(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
     """Every API that was asked for a token gives one, or is busy with others' requests."""
     for node in nodes:
-        for api in node.get("stack.apis"):
-            if api["token"] is None:
-                continue
-            around: dict[str, list[dict[str, t.Any]]] = collections.defaultdict(list)
-            for place, process in stacks(nodes).get(_key(node, api) or "", []):
-                around[place.name].append({**process, "text": title(process)})
+        for api in [api for api in node.get("stack.apis") if api["token"] is not None]:
+            around = grouped((place.name, {**process, "text": title(process)}) for place, process in stacks(nodes).get(_key(node, api) or "", []))
             asked = api["token"]
             found = health.verdict(health.Probe(asked["api"], bool(asked["completion"]), **(asked["progress"] or {})), around)
             if found.state not in (health.SERVING, health.BUSY):
@@ -336,7 +323,7 @@ def _at(api: Entry) -> str:
 
 @check
 def secrets_hidden(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No secret stands in a command line, which every account of the node may read."""
+    """No secret is in a command line, which every account of the node may read."""
     for process in parts(node):
         followed = zip(process["argv"], [*process["argv"][1:], ""])
         options = [word.partition("=")[0] for word, after in followed if word != HIDDEN and (after == HIDDEN or word.endswith(f"={HIDDEN}"))]
@@ -348,43 +335,22 @@ def secrets_hidden(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 # --- progress and memory ----------------------------------------------------------------------------------------------------
 
 
-def _progress(nodes: t.Sequence[Node]) -> t.Iterator[tuple[str, list[Part], float | None, float | None, bool]]:
-    """(stack, its busy parts' candidates, requests that run, tokens in the sample, whether it is still being started) of every stack."""
-    apis: dict[str, list[Entry]] = collections.defaultdict(list)
-    for node in nodes:
-        for api in node.get("stack.apis"):
-            key = _key(node, api)
-            if key is not None:
-                apis[key].append(api)
-    for key, members in stacks(nodes).items():
-        engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (classify.RANK, classify.ENGINE_CORE)]
-        mine = apis[key]
-        running = [api["running"] for api in mine if api["running"] is not None]
-        tokens = [api["tokens"] for api in mine if api["tokens"] is not None]
-        starting = any(api["state"] == "not_listening" for api in mine)
-        yield key, engines, sum(running) if running else None, sum(tokens) if tokens else None, starting
-
-
-def _busy(candidates: t.Iterable[Part], percent: float) -> list[Part]:
-    return [(node, one) for node, one in candidates if told(node, one, "cpu_percent") >= percent]
-
-
 @comparison
 def stacks_progress(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """No stack burns processor time for requests that get no token; with ``idle`` none does while nothing runs."""
-    for key, candidates, running, tokens, starting in _progress(nodes):
-        busy = [] if starting else _busy(candidates, limits["busy_percent"])
+    """No stack uses processor time for requests that get no token; with ``idle`` none does while nothing runs."""
+    apis = grouped((_key(node, api), api) for node in nodes for api in node.get("stack.apis"))
+    for key, members in stacks(nodes).items():
+        engines = [(node, one) for node, one in members if one["engine"] == "vllm" and one["kind"] in (classify.RANK, classify.ENGINE_CORE)]
+        is_starting = any(api["state"] == "not_listening" for api in apis[key])
+        busy = [] if is_starting else [(node, one) for node, one in engines if field_of(node, one, "cpu_percent") >= limits["busy_percent"]]
         if not busy:
             continue
-        if running is None or tokens is None:
-            why = "its metrics do not tell; the API may run on a node that was not looked at"
-            raise Unseen(f"progress of {key}", why, "look at the node with the API, too")
-        if (running == 0 and tokens == 0) if arguments["idle"] else (running > 0 and tokens == 0):
-            by_node: dict[str, list[str]] = collections.defaultdict(list)
-            for node, one in busy:
-                by_node[node.name].append(f"{title(one)} {one['cpu_percent']:g} %")
-            for name, burning in by_node.items():
-                yield Fault(burning, "progress" if not arguments["idle"] else "rest", {"who": ", ".join(burning), "running": f"{running:g}"}, node=name)
+        running, tokens = ([api[word] for api in apis[key] if api[word] is not None] for word in ("running", "tokens"))
+        if not running or not tokens:
+            raise Unseen(f"progress of {key}", "its metrics do not say it; the API may run on a node that was not checked", "check the node with the API, too")
+        if not sum(tokens) and (not sum(running)) is arguments["idle"]:
+            for name, burning in grouped((node.name, f"{title(one)} {one['cpu_percent']:g} %") for node, one in busy).items():
+                yield Fault(burning, "rest" if arguments["idle"] else "progress", {"who": ", ".join(burning), "running": f"{sum(running):g}"}, node=name)
 
 
 @check
@@ -398,7 +364,7 @@ def memory_left(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def engine_alone(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Beside an engine nobody else uses the GPU, or is known to when asked. Processes of one kind in one container are told together."""
+    """No other program uses the GPU next to an engine, apart from known ones. Processes of one kind in one container share a finding."""
     own = {one["pid"] for one in parts(node, engines=(*CLUSTER_ENGINES, "ray"))}
     if not parts(node, classify.RANK, classify.ENGINE_CORE, *classify.SERVERS, engines=CLUSTER_ENGINES):
         return
@@ -426,19 +392,17 @@ def lines(node: Node) -> list[str]:
     try:
         found = parts(node)
     except Unseen as unseen:
-        return [f"{node.name}: nobody knows what runs ({unseen.why or unseen.what})"]
+        return [f"{node.name}: what runs is unknown ({unseen.why or unseen.what})"]
     if not found:
         return [f"{node.name}: no engine and no Ray runs"]
     apis = node.get("stack").get("apis") or []
-    servers = {one["pid"] for one in found if one["kind"] in classify.SERVERS}
-    outermost = [one for one in found if one["kind"] in classify.SERVERS and one["ppid"] not in servers]
-    said = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in outermost]
+    servers = [_server_line(one, [api for api in apis if api["pid"] == one["pid"]]) for one in roots(node, engines=())]
     shown = [one for one in found if one["kind"] in (classify.RANK, classify.RAYLET, classify.GCS_SERVER)]
-    counted = collections.Counter((one["kind"], one["container"], one["stack"]) for one in shown)
-    for (kind, container, stack), count in counted.items():
-        pids = ", ".join(str(one["pid"]) for one in found if (one["kind"], one["container"], one["stack"]) == (kind, container, stack))
-        said.append(f"{count} {kind} (pid {pids}){inside({'container': container})}, stack {stack or 'unknown'}")
-    return [f"{node.name}: {line}" for line in said or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
+    others = [
+        f"{len(pids)} {kind} (pid {', '.join(pids)}){inside({'container': container})}, stack {stack or 'unknown'}"
+        for (kind, container, stack), pids in grouped(((one["kind"], one["container"], one["stack"]), str(one["pid"])) for one in shown).items()
+    ]
+    return [f"{node.name}: {line}" for line in [*servers, *others] or [f"{len(found)} process(es) of {', '.join(sorted({one['engine'] for one in found}))}"]]
 
 
 def _server_line(server: Entry, apis: t.Sequence[Entry]) -> str:

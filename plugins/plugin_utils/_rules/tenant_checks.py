@@ -6,26 +6,16 @@
 
 from __future__ import annotations
 
-import collections
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import ID_LENGTH, ID_SHOWN, Arguments, Faults, check, comparison, derived, named_like
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, of_entry
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.memory_checks import companion_pids
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 #: The kind of a tenant that draws on the screen.
 DESKTOP = "desktop"
-
-
-def _foreign_holders(node: Node) -> t.Iterator[tuple[str, int, list[Entry]]]:
-    """(variable, port, listeners) of every port that others hold. Processes that may not be seen are no evidence; ``errors`` tells of them."""
-    ours = {container["name"] for container in node.our_containers()}
-    for name, port in node.needs["ports"].items():
-        holders = [listener for listener in node.get("listeners") if listener["port"] == port and listener["pid"] is not None]
-        foreign = [listener for listener in holders if listener["container"] not in ours]
-        if foreign:
-            yield name, port, foreign
 
 
 def holder(listener: Entry) -> str:
@@ -36,20 +26,26 @@ def holder(listener: Entry) -> str:
 
 @check
 def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The ports are free, or held by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without all others do."""
-    for name, port, foreign in _foreign_holders(node):
+    """The ports are free, or held by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without it all others do.
+
+    Processes that may not be seen are not evidence; ``errors`` lists them.
+    """
+    ours = {container["name"] for container in node.our_containers()}
+    for name, port in node.needs["ports"].items():
+        holders = [listener for listener in node.get("listeners") if listener["port"] == port and listener["pid"] is not None]
+        foreign = [listener for listener in holders if listener["container"] not in ours]
         stale = all(classify.is_gcs(listener["process"]) and listener["container"] for listener in foreign)
-        if stale is arguments["stale_heads"]:
+        if foreign and stale is arguments["stale_heads"]:
             who = "; ".join(holder(listener) for listener in foreign)
             cannot = "gb10_replace_stale is not true" if stale and not node.needs["replace_stale"] else ""
             yield Fault(who, f"port {port} free", {"port": port, "variable": name, "who": who}, cannot=cannot)
 
 
 def _tenants(node: Node) -> list[Entry]:
-    """The tenants, without declared companions and the processes that cuda_zombie_check tells of: an orphan is nobody's, and its remedy is another one."""
+    """The tenants, without declared companions and the processes that cuda_zombie_check reports: an orphan has no owner, and another remedy."""
     classes = node.optional("zombies.classes") or {}
-    told = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())} | companion_pids(node)
-    return [tenant for tenant in node.get("tenants") if tenant["pid"] not in told]
+    reported = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())} | companion_pids(node)
+    return [tenant for tenant in node.get("tenants") if tenant["pid"] not in reported]
 
 
 @derived("tenants")
@@ -69,16 +65,13 @@ def desktop_session(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Nobody else is known to take GPU memory when asked. Processes of one kind in one container are named together."""
+    """No other program is known to take GPU memory when asked. Processes of one kind in one container share a finding."""
     yield from together(tenant for tenant in _tenants(node) if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) < limits["held_mib"])
 
 
 def together(tenants: t.Iterable[Entry]) -> Faults:
     """Yield one fault for all tenants of one kind in one container."""
-    groups: dict[tuple[str, str], list[Entry]] = collections.defaultdict(list)
-    for tenant in tenants:
-        groups[tenant["container"], tenant["kind"]].append(tenant)
-    for (_container, kind), (first, *others) in groups.items():
+    for (_container, kind), (first, *others) in grouped(((tenant["container"], tenant["kind"]), tenant) for tenant in tenants).items():
         held = sum(tenant["gpu_mib"] or 0 for tenant in (first, *others))
         more = f" and {len(others)} more" if others else ""
         who = f"{first['name']} (pid {first['pid']}, {kind}, user {first['user']}){more}{inside(first)}"
@@ -86,46 +79,37 @@ def together(tenants: t.Iterable[Entry]) -> Faults:
 
 
 def inside(one: Entry) -> str:
-    """Where something runs; a container whose name nobody told goes by the beginning of its id, as Docker shows it."""
+    """Where something runs; a container without a known name is called by the beginning of its id, as Docker shows it."""
     name = one["container"] or ""
-    if len(name) == ID_LENGTH and not name.strip("0123456789abcdef"):
-        name = name[:ID_SHOWN]
-    return f" in container {name}" if name else ""
+    is_id = len(name) == ID_LENGTH and not name.strip("0123456789abcdef")
+    return f" in container {name[:ID_SHOWN] if is_id else name}" if name else ""
 
 
 @check
 def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No container of others runs with the GPU. One that holds memory is named as a tenant already."""
-    named = {tenant["container"] for tenant in node.get("tenants")}
-    told = companion_pids(node)
+    named, declared = {tenant["container"] for tenant in node.get("tenants")}, companion_pids(node)
     for container in node.get("foreign_containers"):
-        if told.intersection(container["pids"]):
-            continue
-        if container["gpu"] and container["state"] == "running" and container["name"] not in named:
+        is_named = container["name"] in named or declared.intersection(container["pids"])
+        if container["gpu"] and container["state"] == "running" and not is_named:
             yield Fault(container["name"], "none", container)
 
 
 @check
 def mode_has_it(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """The declared mode has this cluster with this profile. Where none was ever declared, and in answers from before there were modes, any may come up."""
-    record = node.optional("mode")
-    if not record:
-        return
-    cluster, profile = node.needs["cluster"], node.needs["profile"]
-    has = {name: one["profile"] for name, one in record["clusters"].items()}
+    record, cluster, profile = node.optional("mode"), node.needs["cluster"], node.needs["profile"]
+    has = {name: one["profile"] for name, one in record["clusters"].items()} if record else {cluster: profile}
     if has.get(cluster) != profile:
-        told = ", ".join(f"{name} with {one}" for name, one in has.items()) or "nothing"
-        yield Fault(told, f"{cluster} with {profile}", {"mode": record["mode"], "has": told, "cluster": cluster, "profile": profile})
+        declared = ", ".join(f"{name} with {one}" for name, one in has.items()) or "nothing"
+        yield Fault(declared, f"{cluster} with {profile}", {"mode": record["mode"], "has": declared, "cluster": cluster, "profile": profile})
 
 
 @check
 def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No variable of the engine, Ray or NCCL is set for the whole machine, apart from the harmless ones."""
-    left: dict[str, list[str]] = collections.defaultdict(list)
-    for entry in node.get("environment"):
-        if not named_like(entry["name"], limits["harmless"]):
-            left[entry["where"]].append(f"{entry['name']}={entry['value']}")
-    for where, variables in left.items():
+    left = [entry for entry in node.get("environment") if not named_like(entry["name"], limits["harmless"])]
+    for where, variables in grouped((entry["where"], f"{entry['name']}={entry['value']}") for entry in left).items():
         yield Fault(variables, [], {"where": where, "variables": ", ".join(variables)})
 
 
@@ -145,7 +129,7 @@ def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Fault
     """The kernel ends sshd last when memory is short."""
     sshd = node.get("limits.sshd")
     if sshd["pid"] is None and node.error("limits.sshd") is None:
-        # None runs: whoever reached this node came another way.
+        # No sshd runs: this node was reached in another way.
         return
     score = of_entry(sshd, "oom_score_adj", "limits.sshd")
     if score > limits["most"]:
@@ -154,7 +138,7 @@ def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def earlyoom_effective(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """An earlyoom that runs can act before the machine is full. One that does not run is nobody's fault."""
+    """An earlyoom that runs can act before the machine is full. One that does not run is not a fault."""
     guard = node.get("limits.earlyoom")
     if of_entry(guard, "running", "limits.earlyoom") and not of_entry(guard, "effective", "limits.earlyoom"):
         yield Fault(guard["args"], "effective", {"why": guard["why"] or "its thresholds are never reached"})

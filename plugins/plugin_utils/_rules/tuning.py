@@ -19,7 +19,7 @@ Tuning = t.Mapping[str, t.Mapping[str, t.Any]]
 #: What a tuned rule's findings can become at most.
 LOWERED = ("warn", "silenced")
 
-#: Words of a tuned rule that are no limits.
+#: Words of a tuned rule that are not limits.
 TUNING_WORDS = ("verdict", "why")
 
 
@@ -63,23 +63,18 @@ def _alike(value: t.Any, default: t.Any) -> bool:
 
 def tuned(rule: Rule, tunings: t.Iterable[tuple[str, Tuning]]) -> dict[str, t.Any]:
     """Return ``limits``, ``verdict`` (what findings become at most, None when they stay) and ``by`` of a rule, the last of ``tunings`` winning."""
-    limits, verdict, by = dict(rule.limits), None, []
-    for who, tuning in tunings:
-        changes = tuning.get(rule.id, {})
-        if changes:
-            by.append(who)
-        limits.update({name: value for name, value in changes.items() if name not in TUNING_WORDS})
-        verdict = changes.get("verdict", verdict)
-    return {"limits": limits, "verdict": verdict, "by": by}
+    changes = {who: tuning[rule.id] for who, tuning in tunings if tuning.get(rule.id)}
+    merged = {name: value for one in changes.values() for name, value in one.items()}
+    limits = {**rule.limits, **{name: value for name, value in merged.items() if name not in TUNING_WORDS}}
+    return {"limits": limits, "verdict": merged.get("verdict"), "by": list(changes)}
 
 
 def limits_of(id: str, tunings: t.Iterable[Tuning]) -> dict[str, t.Any]:
     """Return the limits of the rule ``id``, the last of ``tunings`` winning: for a stage that judges by the same table."""
-    return tuned(next(rule for rule in every() if rule.id == id), (("", tuning) for tuning in tunings))["limits"]
+    return tuned(next(rule for rule in every() if rule.id == id), ((str(number), tuning) for number, tuning in enumerate(tunings)))["limits"]
 
 
 def lowered(found: Finding, verdict: str | None) -> Finding:
     """Return a finding as a tuned rule lets it count; ``was`` is the verdict it would have had, null when that did not change."""
-    if verdict is None or table.ORDER.index(found["verdict"]) <= table.ORDER.index(verdict):
-        return {**found, "was": None}
-    return {**found, "verdict": verdict, "was": found["verdict"]}
+    is_lower = verdict is not None and table.ORDER.index(found["verdict"]) > table.ORDER.index(verdict)
+    return {**found, "verdict": verdict, "was": found["verdict"]} if is_lower else {**found, "was": None}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is cleared away after a bring-up that failed, and what is said of it. This plugin util is PRIVATE to the collection."""
+"""What is stopped after a failed bring-up, and the report of it. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
 
 
 def _engine(result: dict[str, t.Any] | None) -> dict[str, t.Any]:
-    """Return the engine of an answer of ``vllm_serve_info``, empty where nobody could say."""
+    """Return the engine of an answer of ``vllm_serve_info``, empty where that is unknown."""
     return (result or {}).get("engine") or {}
 
 
@@ -69,9 +69,8 @@ def is_kept(answers: Answers) -> bool:
         return True
     if not before["live"]:
         return False
-    if now:
-        return bool(now["live"] and now["run_id"] == before["run_id"])
-    return not any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
+    has_changed = any((answer[word] or {}).get("changed") for answer in answers.values() for word in STARTED)
+    return bool(now["live"] and now["run_id"] == before["run_id"]) if now else not has_changed
 
 
 def gave_token(answers: Answers) -> bool:
@@ -88,7 +87,7 @@ def is_only_lost(answers: Answers) -> bool:
 
 
 def runs_on(answers: Answers) -> bool:
-    """Return whether the engine that this play started lives and either answers, or nobody knows why it does not: a false alarm can cost a reboot."""
+    """Return whether the engine that this play started lives and either answers, or the reason why not is unknown: a false alarm can cost a reboot."""
     before, now = _engines(answers)
     ours = bool(now and now["live"]) and not (before.get("live") and before["run_id"] == now["run_id"])
     is_unexplained = any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values())
@@ -108,7 +107,7 @@ def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str
         return "Check mode started nothing, and stops nothing."
     if runs_on(answers) and gave_token(answers):
         return (
-            "The engine gives tokens and runs on, unproven. When what the proof found is mended, or was a mistake, run --tags proof;"
+            "The engine gives tokens and runs on, unproven. After fixing the findings of the proof, run --tags proof;"
             " to stop it run the playbook teardown."
         )
     if runs_on(answers):

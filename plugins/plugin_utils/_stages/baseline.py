@@ -13,8 +13,13 @@ READS: dict[str, str] = {}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Write each node's baseline to a file of its own in the directory ``path``, and pass them on."""
+    """Write each node's baseline to its own file in the directory ``path``, and pass them on."""
     files = {f"{run.path}/baseline-{node}.json": answer["answer"]["record"] for node, answer in answers.items()}
     where = "would be written to" if run.check_mode else "on the controller:"
-    lines = [f"{node}: {answer['answer']['msg']}; {where} {path}" for (node, answer), path in zip(answers.items(), files)]
-    return Outcome("Baseline", lines=lines, files=files, mode=0o644, stats={"gb10_baseline": dict(zip(answers, files.values()))})
+    return Outcome(
+        "Baseline",
+        lines=[f"{node}: {answer['answer']['msg']}; {where} {path}" for (node, answer), path in zip(answers.items(), files)],
+        files=files,
+        mode=0o644,
+        stats={"gb10_baseline": dict(zip(answers, files.values()))},
+    )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From here on something may change. This plugin util is PRIVATE to the collection."""
+"""The cluster may change from here on. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ READS: dict[str, str] = {}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say that from here on something may change: what is known of the cluster is said again by whoever looks at it afterwards."""
+    """Report that the cluster may change from here on, so that its verdict is unknown until the next check."""
     return Outcome(stats={"gb10_verdict": "unknown"})

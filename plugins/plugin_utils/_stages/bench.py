@@ -30,7 +30,7 @@ READS = {
 
 
 def word_after(argv: t.Sequence[str], flag: str) -> str:
-    """Return what stands behind a flag of a command, empty where it is not there."""
+    """Return the value of a flag of a command, empty without the flag."""
     return argv[argv.index(flag) + 1] if flag in argv[:-1] else ""
 
 
@@ -55,7 +55,7 @@ def refusals(info: dict[str, t.Any], head: str) -> list[rows.Finding]:
         return [finding("bench.idle", head, "pass", "the engine serves and has no request.", measured=0, needed=0)]
     what = "it does not say how many requests it has" if count is None else f"it has {count} request(s), running or waiting"
     message = f"{what}; a bench would slow that down, and measure it, too."
-    verdict, remedy = ("unknown", "see whether the engine serves, then repeat") if count is None else ("block", "repeat when nobody uses the engine")
+    verdict, remedy = ("unknown", "see whether the engine serves, then repeat") if count is None else ("block", "repeat while the engine is idle")
     return [finding("bench.idle", head, verdict, message, measured=count, needed=0, remedy=remedy)]
 
 
@@ -63,9 +63,15 @@ def client_findings(client: str, head: str, nodes: t.Collection[str]) -> list[ro
     """Return what there is to say of where the client runs."""
     if client and client not in nodes:
         return [finding("bench.client", client, "pass", f"the client runs on {client}, outside of the cluster.")]
-    message = f"the client runs on {client or head}, and takes part of what it measures; its rows are never compared with those of a client outside."
-    remedy = "name a host of the inventory that is no node of the cluster: -e gb10_bench_host=NAME"
-    return [finding("bench.client", client or head, "warn", message, remedy=remedy)]
+    return [
+        finding(
+            "bench.client",
+            client or head,
+            "warn",
+            f"the client runs on {client or head}, and takes part of what it measures; its rows are never compared with those of a client outside.",
+            remedy="run the client on a host outside the cluster: -e gb10_bench_host=NAME",
+        )
+    ]
 
 
 def length_findings(cases: t.Iterable[dict[str, t.Any]], context: int, head: str) -> list[rows.Finding]:
@@ -73,8 +79,17 @@ def length_findings(cases: t.Iterable[dict[str, t.Any]], context: int, head: str
     most = max((one["input_len"] + one["output_len"] for one in cases), default=0)
     if not context or most <= context:
         return []
-    message = f"{most} tokens of prompt and answer do not fit the context of {context}."
-    return [finding("bench.length", head, "block", message, measured=most, needed=context, remedy="lower gb10_bench_input or gb10_bench_output")]
+    return [
+        finding(
+            "bench.length",
+            head,
+            "block",
+            f"{most} tokens of prompt and answer do not fit the context of {context}.",
+            measured=most,
+            needed=context,
+            remedy="lower gb10_bench_input or gb10_bench_output",
+        )
+    ]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -82,12 +97,16 @@ def judge(answers: Answers, run: Run) -> Outcome:
     first = answers[next(iter(answers.values()))["head"]]
     info, head = first["engine"], first["head"]
     if not answered(info) or not answered(first["container"]):
-        return Outcome("Bench", [finding("bench.engine", head, "unknown", "nobody could ask the engine.", remedy="see why the head did not answer")])
+        return Outcome("Bench", [finding("bench.engine", head, "unknown", "the state of the engine is unknown.", remedy="see why the head did not answer")])
     argv, client = info["engine"]["argv"], first["client"] or ""
     length = word_after(argv, "--max-model-len")
     context = int(length) if length.isdigit() else 0
-    wanted = {"context": context, "suite": first["suite"], "concurrency": numbers(first["concurrency"])}
-    cases = rows.cases({**wanted, **{word: int(first[word]) for word in ("input", "output", "prompts")}})
+    cases = rows.cases(
+        {
+            **{"context": context, "suite": first["suite"], "concurrency": numbers(first["concurrency"])},
+            **{word: int(first[word]) for word in ("input", "output", "prompts")},
+        }
+    )
     found = refusals(info, head)
     if all(one["verdict"] == "pass" for one in found):
         found += [*client_findings(client, head, answers), *length_findings(cases, context, head)]

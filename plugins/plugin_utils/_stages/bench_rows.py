@@ -45,6 +45,10 @@ def judge(answers: Answers, run: Run) -> Outcome:
         # What was measured is passed on also where it cannot be kept.
         kept, failure = history.Kept(new, [], []), error.with_remedy()
     found += kept.findings
-    stats = {"gb10_bench": {"schema": rows.SCHEMA, **kept._asdict(), "findings": found}, "gb10_verdict": "block" if failure else table.worst(found)}
-    lines = [*(rows.table(kept.rows) if new else []), *(f"written: {path}" for path in kept.files)]
-    return Outcome("Bench", found, lines=lines, failure=failure, stats=stats)
+    return Outcome(
+        "Bench",
+        found,
+        lines=[*(rows.table(kept.rows) if new else []), *(f"written: {path}" for path in kept.files)],
+        failure=failure,
+        stats={"gb10_bench": {"schema": rows.SCHEMA, **kept._asdict(), "findings": found}, "gb10_verdict": "block" if failure else table.worst(found)},
+    )

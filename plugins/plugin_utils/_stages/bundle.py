@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What became of a bundle, and whether a bring-up goes on from it. This plugin util is PRIVATE to the collection."""
+"""The result of a bundle, and whether a bring-up can use it. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -26,29 +26,47 @@ KEPT = ("changed", "bundle", "written", "bytes", "seconds", "image_id", "left_ou
 
 
 def findings_of(node: str, answer: dict[str, t.Any], recipe: str) -> list[table.Finding]:
-    """Return what a bring-up would not go on with, and what nobody needs; ``recipe`` is this collection's, empty where it builds nothing."""
-    about, found = answer["bundle"], []
-    if recipe and about["recipe"] != recipe:
-        found.append(
-            finding(
-                "bundle.recipe", node, "warn",
-                f"the bundle's image was built by another recipe than this collection's, so a bring-up with this collection builds it again{_packages(about)}",
-                measured=about["recipe"] or "none", needed=recipe,
-                remedy=f"bring it up with the collection that made the bundle ({about['made_by']}), or export it again with this one: --tags image first",
-            )
-        )  # fmt: skip
-    if answer.get("other_texts"):
-        names = ", ".join(answer["other_texts"])
-        remedy = f"compare them with those in {about['path']}, and take the bundle's where it is right"
-        found.append(finding("bundle.profile", node, "warn", f"this controller's profile is not the one that the bundle was made with: {names}", remedy=remedy))
-    if answer.get("unlisted"):
-        message = f"{len(answer['unlisted'])} file(s) of an earlier export stay in {about['path']}, and nothing needs them: {', '.join(answer['unlisted'][:5])}"
-        found.append(finding("bundle.unlisted", node, "warn", message, remedy="remove them when the disk is short, or export into a new directory"))
-    return found
-
-
-def _signed(answer: dict[str, t.Any]) -> str:
-    return f" Signed by {answer['signed_by']}." if answer.get("signed_by") else " Compare this digest with the maker's by another way, or have it signed."
+    """Return what a bring-up would not use, and files that nothing needs; ``recipe`` is this collection's, empty where it builds nothing."""
+    about, others, unlisted = answer["bundle"], answer.get("other_texts") or [], answer.get("unlisted") or []
+    return [
+        one
+        for is_found, one in (
+            (
+                recipe and about["recipe"] != recipe,
+                finding(
+                    "bundle.recipe",
+                    node,
+                    "warn",
+                    "the bundle's image was built by another recipe than this collection's, so a bring-up with this collection builds it again"
+                    + _packages(about),
+                    measured=about["recipe"] or "none",
+                    needed=recipe,
+                    remedy=f"bring it up with the collection that made the bundle ({about['made_by']}), or export it again with this one: --tags image first",
+                ),
+            ),
+            (
+                others,
+                finding(
+                    "bundle.profile",
+                    node,
+                    "warn",
+                    f"this controller's profile is not the one that the bundle was made with: {', '.join(others)}",
+                    remedy=f"compare them with those in {about['path']}, and use the bundle's where it is right",
+                ),
+            ),
+            (
+                unlisted,
+                finding(
+                    "bundle.unlisted",
+                    node,
+                    "warn",
+                    f"{len(unlisted)} file(s) of an earlier export remain in {about['path']}, and are not needed: {', '.join(unlisted[:5])}",
+                    remedy="remove them when the disk is short, or export into a new directory",
+                ),
+            ),
+        )
+        if is_found
+    ]
 
 
 def _packages(about: dict[str, t.Any]) -> str:
@@ -60,14 +78,27 @@ def judge(answers: Answers, run: Run) -> Outcome:
     verb, lines, findings = run.settings["verb"], [], []
     for node, one in answers.items():
         answer, about = one["bundled"], one["bundled"]["bundle"]
-        lines.append(f"{node}: {answer['msg']}")
-        lines.append(f"  {about['path']}: profile {about['profile']}, image {about['image']} ({about['image_config'][:19]}), {', '.join(about['models'])}")
         counts = f"{about['files']} file(s), {about['bytes'] / (1 << 30):.1f} GiB, {about['wheels']} package(s)"
-        lines.append(f"  {counts}, made by {about['made_by']} {about['made_at']}".rstrip())
-        lines += [f"  sha256 of SHA256SUMS: {about['digest']}", f"  {TRUST}{_signed(answer)}"] if about["digest"] else []
+        lines += [
+            f"{node}: {answer['msg']}",
+            f"  {about['path']}: profile {about['profile']}, image {about['image']} ({about['image_config'][:19]}), {', '.join(about['models'])}",
+            f"  {counts}, made by {about['made_by']} {about['made_at']}".rstrip(),
+        ]
+        by = f"Signed by {answer['signed_by']}." if answer.get("signed_by") else "Compare this digest with the maker's by another channel, or have it signed."
+        lines += [f"  sha256 of SHA256SUMS: {about['digest']}", f"  {TRUST} {by}"] if about["digest"] else []
         findings += findings_of(node, answer, run.settings["recipe"] if verb != "verify" else "")
     if verb == "import" and not run.check_mode:
         lines.append("To bring it up: ansible-playbook -i inventories/NAME gb10.cluster.serve -e gb10_offline=true")
-    record = {"schema": SCHEMA, "verb": verb, "nodes": {node: {word: one["bundled"].get(word) for word in KEPT} for node, one in answers.items()}}
-    stats = {"gb10_bundled": record, "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass"}
-    return Outcome(TITLES[verb], findings or None, lines=lines, stats=stats)
+    return Outcome(
+        TITLES[verb],
+        findings or None,
+        lines=lines,
+        stats={
+            "gb10_bundled": {
+                "schema": SCHEMA,
+                "verb": verb,
+                "nodes": {node: {word: one["bundled"].get(word) for word in KEPT} for node, one in answers.items()},
+            },
+            "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass",
+        },
+    )

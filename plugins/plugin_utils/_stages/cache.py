@@ -15,12 +15,13 @@ READS = SETTINGS
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Take the size of the KV cache from the plan, where starts on record bear it out. ``settings`` has ``profile``."""
+    """Take the size of the KV cache from the plan, where recorded starts confirm it. ``settings`` has ``profile``."""
     settings = node_settings.of_nodes(answers)
-    asked = {node: {"info": answer["info"], "zombies": {}, "settings": settings[node]} for node, answer in answers.items()}
-    pin, found = judging.judge_cache(asked, run.settings["profile"])
+    pin, found = judging.judge_cache(
+        {node: {"info": answer["info"], "zombies": {}, "settings": settings[node]} for node, answer in answers.items()}, run.settings["profile"]
+    )
     if pin is None or pin.size is None:
-        return Outcome("KV cache", found, returns={"arguments": {}, "told": ""})
+        return Outcome("KV cache", found, returns={"arguments": {}, "why": ""})
     when = ", ".join(f"{node} {start['recorded_at'][:10]} with {start['context']} tokens" for node, start in pin.starts.items())
-    told = f"{pin.size} bytes ({pin.size / components.GIB:.2f} GiB), proposed by the memory plan, borne out by starts on record ({when})"
-    return Outcome("KV cache", lines=[f"KV cache: {told}"], returns={"arguments": {"kv_cache_memory_bytes": pin.size}, "told": told})
+    why = f"{pin.size} bytes ({pin.size / components.GIB:.2f} GiB), proposed by the memory plan, confirmed by recorded starts ({when})"
+    return Outcome("KV cache", lines=[f"KV cache: {why}"], returns={"arguments": {"kv_cache_memory_bytes": pin.size}, "why": why})

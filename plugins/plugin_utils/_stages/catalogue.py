@@ -9,6 +9,7 @@ Whether one fits is judged by rules of the preflight, so that the catalogue says
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -18,27 +19,26 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import catal
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging, model_checks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
-from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER, STOPPING
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import CONTROLLER, STOPPING, aligned
 
 #: Version of the record.
 SCHEMA = 1
 
-#: The variables of a node that are read beside its answers.
+#: The variables of a node that are read, apart from its answers.
 READS = {"model_root": "gb10_hf_home", "offline": "gb10_offline", "hub_token": "__gb10_hub_token"}
 
 #: The rules that a node is judged by alone, and those that look at all nodes of a profile together.
 OF_A_NODE = ("memory.class", "model.disk")
 OF_ALL = ("memory.alike", "model.gated", "model.license")
 
-#: Whether a profile fits: all nodes, some of them, none, or nobody knows.
+#: Whether a profile fits: all nodes, some of them, none, or unknown.
 YES, IN_PART, NO, UNKNOWN = "yes", "in part", "no", "unknown"
 
 
 def _needs(profile: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
     """Return what the rules of the catalogue ask of every node."""
     wanted = judging.wanted(profile, nodes)
-    known = any(one["gib"] is not None for one in wanted)
-    return {"repositories": wanted, "model_size_known": known, "memory_class_gb": profile["memory"]["class_gb"]}
+    return {"repositories": wanted, "model_size_known": any(one["gib"] is not None for one in wanted), "memory_class_gb": profile["memory"]["class_gb"]}
 
 
 def _own(answer: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -63,7 +63,7 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
     if asks > len(answers):
         return _fit(NO, [f"it takes {asks} nodes, and there {'is' if len(answers) == 1 else 'are'} {len(answers)}"], [], {})
     alone = judging.judge_after_stage(OF_A_NODE, seen, needs, own)
-    stopped = {found["node"]: found["verdict"] for found in sorted(alone, key=_gravity) if found["verdict"] in STOPPING}
+    stopped = {found["node"]: found["verdict"] for found in sorted(alone, key=lambda found: found["verdict"] == "block") if found["verdict"] in STOPPING}
     good = [node for node in seen if node not in stopped]
     doubtful = [*silent, *_messages(alone, "unknown")]
     whys = _messages(alone, *STOPPING)
@@ -73,17 +73,12 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
     together = judging.judge_after_stage(OF_ALL if asks > 1 else OF_ALL[1:], {node: seen[node] for node in good}, needs, own)
     notes = _messages(together, "warn")
     if asks < len(answers):
-        # Which of them are taken is for a person to say, so what stands between all of them is no obstacle but a note.
+        # The user chooses which of them are used, so a difference between all of them is only a note.
         between = [found for found in together if found["id"] == "memory.alike"]
         stops = _messages([found for found in together if found not in between], *STOPPING)
         return _fit(NO if stops else IN_PART, [*stops, *doubtful], [*notes, *_messages(between, *STOPPING)], _to_fetch(seen, needs, own))
     verdicts = {found["verdict"] for found in together}
-    fit = NO if "block" in verdicts else UNKNOWN if "unknown" in verdicts else YES
-    return _fit(fit, _messages(together, *STOPPING), notes, _to_fetch(seen, needs, own))
-
-
-def _gravity(found: dict[str, t.Any]) -> bool:
-    return found["verdict"] == "block"
+    return _fit(NO if "block" in verdicts else UNKNOWN if "unknown" in verdicts else YES, _messages(together, *STOPPING), notes, _to_fetch(seen, needs, own))
 
 
 def _fit(fit: str, why: list[str], notes: list[str], to_fetch: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -91,30 +86,16 @@ def _fit(fit: str, why: list[str], notes: list[str], to_fetch: dict[str, t.Any])
 
 
 def _to_fetch(seen: t.Mapping[str, t.Any], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return by node how many GiB it would fetch of each repository that it lacks; null where nobody says how large that is, or what lies there."""
-    found: dict[str, t.Any] = {}
+    """Return by node how many GiB it would fetch of each repository that it lacks; null where its size, or what is on the node, is unknown."""
+    found: dict[str, t.Any] = dict.fromkeys(seen)
     for name, info in seen.items():
-        try:
-            lacking = model_checks.to_fetch(Node(name, info, {}, {**judging.NO_WISHES, **needs, **own[name]}))
-        except Unseen:
-            found[name] = None
-            continue
-        found[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
+        with contextlib.suppress(Unseen):
+            lacking = model_checks.to_fetch(Node(name, info, {}, {**judging.NO_NEEDS, **needs, **own[name]}))
+            found[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
     return found
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
-
-
-def _nodes_text(entry: dict[str, t.Any]) -> str:
-    size = f" x {entry['memory_class_gb']} GB" if entry["memory_class_gb"] else ""
-    return f"{entry['nodes']}{size}"
-
-
-def _disk_text(entry: dict[str, t.Any]) -> str:
-    if entry["disk_gb"] is None:
-        return "unknown"
-    return f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}"
 
 
 def _speed_text(entry: dict[str, t.Any]) -> str:
@@ -126,8 +107,9 @@ def _speed_text(entry: dict[str, t.Any]) -> str:
 
 def _license_text(entry: dict[str, t.Any]) -> str:
     """Return the licenses of all repositories, each once."""
-    said = [(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]]
-    return " + ".join(dict.fromkeys(said))
+    return " + ".join(
+        dict.fromkeys([(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]])
+    )
 
 
 def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
@@ -137,38 +119,54 @@ def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
     sizes = []
     for node, lacking in fit["to_fetch"].items():
         if lacking is None:
-            sizes.append(f"{node}: unknown what lies there")
+            sizes.append(f"{node}: its models are unknown")
         elif lacking:
             known = sum(gib for gib in lacking.values() if gib is not None)
             sizes.append(f"{node} would fetch {f'{known:.1f} GiB' if known else 'an unknown size'}{' and more' if known and None in lacking.values() else ''}")
-    said = {YES: "yes", IN_PART: f"{nodes} of the nodes, as a cluster of its own", UNKNOWN: f"unknown: {'; '.join(fit['why'])}"}[fit["fits"]]
-    return "; ".join([said, *sizes, *(fit["why"] if fit["fits"] == IN_PART else []), *fit["notes"]])
+    return "; ".join(
+        [
+            {YES: "yes", IN_PART: f"{nodes} of the nodes, as a cluster of its own", UNKNOWN: f"unknown: {'; '.join(fit['why'])}"}[fit["fits"]],
+            *sizes,
+            *(fit["why"] if fit["fits"] == IN_PART else []),
+            *fit["notes"],
+        ]
+    )
 
 
 def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
     """Return the profiles as a table; with its last column when nodes were asked."""
     asked = any(entry["cluster"] is not None for entry in profiles)
-    cells = [("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if asked else []))]
-    for entry in profiles:
-        context = str(entry["context"]["served"] or "the model's")
-        row = (entry["id"], _nodes_text(entry), _disk_text(entry), context, _speed_text(entry), _license_text(entry))
-        cells.append((*row, catalogue.GATES[entry["gated"]], *([_fit_text(entry["cluster"], entry["nodes"])] if asked else [])))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
-    return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
+    return aligned(
+        [
+            ("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if asked else [])),
+            *(
+                (
+                    entry["id"],
+                    f"{entry['nodes']} x {entry['memory_class_gb']} GB" if entry["memory_class_gb"] else str(entry["nodes"]),
+                    "unknown" if entry["disk_gb"] is None else f"{entry['disk_gb']:g} GB{'' if entry['disk_gb_is_whole'] else ' and more'}",
+                    str(entry["context"]["served"] or "the model's"),
+                    _speed_text(entry),
+                    _license_text(entry),
+                    catalogue.GATES[entry["gated"]],
+                    *([_fit_text(entry["cluster"], entry["nodes"])] if asked else []),
+                )
+                for entry in profiles
+            ),
+        ]
+    )
 
 
 def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
     """Return whether a file is a valid profile, as a finding with its id."""
     if entry["problems"]:
-        remedy = f"correct {entry['path']}"
-        return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=remedy, source=entry["path"])
+        return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=f"correct {entry['path']}", source=entry["path"])
     return finding(entry["id"], CONTROLLER, "pass", entry["needs"]["nodes"], source=entry["path"])
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """List the profiles, and judge which files are valid. ``settings`` has ``entries``, as the lookup profile_catalogue returns them.
 
-    Nodes that were not asked are none of ``answers``; then nothing is said of what fits.
+    Nodes that were not asked are not in ``answers``; without any, no profile is judged against nodes.
     """
     entries = run.settings["entries"]
     listed = [
@@ -184,7 +182,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "profiles": listed,
         "invalid": [{name: entry[name] for name in ("id", "path", "problems")} for entry in entries if entry["problems"]],
     }
-    said = [f"{node} was not looked at: {one['why'] or 'no answer'}" for node, one in nodes.items() if not one["answered"]]
+    said = [f"{node} was not checked: {one['why'] or 'no answer'}" for node, one in nodes.items() if not one["answered"]]
     if not answers:
         said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
     return Outcome(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The services beside the engines: which are to be started and stopped, and what they do, in lines. This plugin util is PRIVATE to the collection."""
+"""The services next to the engines: which to start and to stop, and their state, in lines. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -45,11 +45,9 @@ class Wanted(t.NamedTuple):
 
 def reason(one: t.Mapping[str, t.Any], row: t.Mapping[str, t.Any]) -> str:
     """Return why a declared companion has to be started, empty when it runs as declared."""
-    if one["unit"] or not row["container"]:
-        return "" if row["running"] else f"{'unit' if one['unit'] else 'container'} is {row['state']}"
-    if row["spec"] != container.labels(one)[LABEL_SPEC]:
+    if not one["unit"] and row["container"] and row["spec"] != container.labels(one)[LABEL_SPEC]:
         return f"{CHANGED}: {', '.join(fields.compare(row['fields'], container.wanted(one), {}))}"
-    return "" if row["running"] else f"container is {row['state']}"
+    return "" if row["running"] else f"{'unit' if one['unit'] else 'container'} is {row['state']}"
 
 
 def log_path(docker: t.Mapping[str, t.Any], row: t.Mapping[str, t.Any]) -> str:
@@ -122,15 +120,21 @@ def failures(node: str, answer: dict[str, t.Any], plan: t.Mapping[str, t.Any], a
         name = row["name"]
         if awaited == "down" and row["running"] and name in [one["name"] for one in plan["stop"]]:
             kill = f"sudo systemctl kill --signal=SIGKILL {row['unit']}" if row["unit"] else f"{KILL}, or on the node: sudo docker kill {row['container']}"
-            said = running.ignores_stop(name, node, int(answer["stop_grace"]))
-            yield finding("companion.ended", node, "block", said, remedy=f"See what it does. To kill it: {kill}")
+            yield finding(
+                "companion.ended", node, "block", running.ignores_stop(name, node, int(answer["stop_grace"])), remedy=f"See what it does. To kill it: {kill}"
+            )
         elif awaited == "up" and name in plan["up"] and not row["running"]:
             said = f"companion {name} on {node} ended: it is {row['state']}"
             log = f"journalctl -u {row['unit']}" if row["unit"] else f"docker logs {row['container']}"
             yield finding("companion.runs", node, "block", said, remedy=f"Read its whole log: sudo {log}")
         elif awaited == "up" and name in plan["up"] and not row["healthy"]:
-            remedy = "See its log; correct port and health_path in gb10_companions, or give it more time with health_timeout."
-            yield finding("companion.healthy", node, "block", running.unhealthy(of[name], node, row["health"]), remedy=remedy)
+            yield finding(
+                "companion.healthy",
+                node,
+                "block",
+                running.unhealthy(of[name], node, row["health"]),
+                remedy="See its log; correct port and health_path in gb10_companions, or give it more time with health_timeout.",
+            )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -154,7 +158,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
     })  # fmt: skip
 
 
-def stays(found: t.Mapping[str, Rows]) -> list[str]:
+def remaining(found: t.Mapping[str, Rows]) -> list[str]:
     """Return in one line which companions stay when their cluster is gone; no line where none runs."""
     running = [f"{one['name']} on {node}" for node, seen in found.items() for one in seen if one["running"]]
     return [f"Companions stay as they are: {', '.join(running)}."] if running else []

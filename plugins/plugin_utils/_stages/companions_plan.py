@@ -41,16 +41,31 @@ def in_the_way(node: str, answer: dict[str, t.Any], why: t.Mapping[str, str]) ->
         # docker_container goes by the name alone, and would replace whatever has it.
         if row["state"] == running.FOREIGN or row["container"] not in ("", name):
             said = f"companion {one['name']} already has the container {row['container']}" if row["container"] else "a container that is not ours has that name"
-            remedy = f"Rename or remove it: docker rename {row['container'] or name} OTHER"
-            yield finding("companion.container", node, "block", f"{name} cannot be created: {said}", remedy=remedy)
+            yield finding(
+                "companion.container",
+                node,
+                "block",
+                f"{name} cannot be created: {said}",
+                remedy=f"Rename or remove it: docker rename {row['container'] or name} OTHER",
+            )
         pulled = "@" in one["image"] and not boolean(answer["offline"])
         if one["image"] and not pulled and (info["images"] or {one["image"]: True}).get(one["image"]) is None:
-            remedy = f"Bring it there: docker pull {one['image']}, or docker load for one that no registry has."
-            yield finding("companion.image", node, "block", f"image {one['image']} of the companion {one['name']} is not on {node}", remedy=remedy)
+            yield finding(
+                "companion.image",
+                node,
+                "block",
+                f"image {one['image']} of the companion {one['name']} is not on {node}",
+                remedy=f"Bring it there: docker pull {one['image']}, or docker load for one that no registry has.",
+            )
         listening = [entry for entry in info["listeners"] or [] if one["name"] in why and entry["port"] == one["port"]]
         for entry in (entry for entry in listening if not entry["container"] or entry["container"] != row["container"]):
-            said = f"port {one['port']} of the companion {one['name']} is taken by {tenant_checks.holder(entry)}"
-            yield finding("companion.port", node, "block", said, remedy="Stop what listens there, or choose another port for it in gb10_companions.")
+            yield finding(
+                "companion.port",
+                node,
+                "block",
+                f"port {one['port']} of the companion {one['name']} is taken by {tenant_checks.holder(entry)}",
+                remedy="Stop what listens there, or choose another port for it in gb10_companions.",
+            )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -58,9 +73,10 @@ def judge(answers: Answers, run: Run) -> Outcome:
     up, plans = boolean(run.settings["up"]), {}
     for node, answer in answers.items():
         # Check mode pulls nothing, and predicts what a pull would make possible.
-        wanted = companions.Wanted(answer["mode"], up, int(answer["stop_grace"]), "missing" if run.check_mode else "never")
-        plans[node] = companions.plan(answer["companions"], answer["info"], wanted)
-    # What is not seen is said once, and not by each rule that asks for it.
+        plans[node] = companions.plan(
+            answer["companions"], answer["info"], companions.Wanted(answer["mode"], up, int(answer["stop_grace"]), "missing" if run.check_mode else "never")
+        )
+    # Companions that were not seen are reported once, not by each rule that needs them.
     found = [one for node, answer in answers.items() for one in unseen_companions(answer["info"]["errors"], node)]
     if not found and up and any(plan["up"] for plan in plans.values()):
         settings = node_settings.of_nodes(answers, ["api_port"])

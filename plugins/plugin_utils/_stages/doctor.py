@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What runs on the nodes, whoever started it. This plugin util is PRIVATE to the collection."""
+"""What runs on the nodes, from this collection or not. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -23,12 +23,17 @@ def evidence(answers: Answers) -> dict[str, dict[str, t.Any]]:
         settings = {"rules": answer["rules"] or {}, "silenced": answer["silenced"] or [], "disk_gib": int(answer["disk_gib"] or 20)}
         info = answer["info"] or {}
         zombies = info.get("zombies") or {}
-        seen = {"failure": answer["failure"] or "", **reaching.failure(answer.get("reach"))}
-        asked[node] = {"info": info, "stack": answer["stack"] or {}, "zombies": zombies, "settings": settings, **seen}
+        asked[node] = {
+            "info": info,
+            "stack": answer["stack"] or {},
+            "zombies": zombies,
+            "settings": settings,
+            **{"failure": answer["failure"] or "", **reaching.failure(answer.get("reach"))},
+        }
     return asked
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge what runs on the nodes, whoever started it. No setting needs to be defined."""
+    """Judge what runs on the nodes, from this collection or not. No setting needs to be defined."""
     record = judging.judge_stacks(evidence(answers), node_settings.of_run(answers, run))
     return dataclasses.replace(node_settings.recorded("Doctor", "gb10_doctor", record, run), lines=record["found"])

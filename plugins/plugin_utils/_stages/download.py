@@ -26,7 +26,7 @@ def refusals(answers: dict[str, dict[str, t.Any]], wanted: t.Iterable[dict[str, 
     ``answers`` maps a node to what ``model_info`` answered there, ``own`` to its ``model_root`` and ``hub_token``; ``wanted`` is what
     :func:`judging.wanted` says of the profile. These are rules of the preflight; a play with the tag ``model`` alone comes here without it.
     """
-    # Each node was asked for the one revision that it would serve, so it stands for main here; whether it is whole for its purpose was judged there.
+    # Each node was asked for the one revision that it would serve, so it counts as main here; whether it is complete for its purpose was judged there.
     seen = {
         node: {
             "models": [
@@ -38,14 +38,13 @@ def refusals(answers: dict[str, dict[str, t.Any]], wanted: t.Iterable[dict[str, 
         for node, answer in answers.items()
     }
     asked = [{**one, "revision": None, "purpose": "model"} for one in wanted]
-    needs = {"repositories": asked, "model_size_known": any(one["gib"] is not None for one in asked)}
-    return judging.judge_after_stage(BEFORE_A_DOWNLOAD, seen, needs, own)
+    return judging.judge_after_stage(BEFORE_A_DOWNLOAD, seen, {"repositories": asked, "model_size_known": any(one["gib"] is not None for one in asked)}, own)
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge what is about to be fetched, before any node begins. ``settings`` has ``profile``. A node that may not fetch anything is not judged."""
     fetching = {node: answer for node, answer in answers.items() if not boolean(answer["offline"])}
     own = {node: {"model_root": answer["model_root"], "hub_token": boolean(answer["hub_token"])} for node, answer in fetching.items()}
-    wanted = judging.wanted(run.settings["profile"], len(answers))
-    found = refusals({node: answer["model"] for node, answer in fetching.items()}, wanted, own)
-    return Outcome("Download", found)
+    return Outcome(
+        "Download", refusals({node: answer["model"] for node, answer in fetching.items()}, judging.wanted(run.settings["profile"], len(answers)), own)
+    )

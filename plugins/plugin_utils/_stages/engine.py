@@ -36,7 +36,7 @@ def resolved(
     tag = profile["image"]["tag"]
     judged = functools.partial(finding, "engine.answers", CLUSTER)
     if not image["exists"]:
-        return {}, [judged("unknown", f"image {tag} is not on the head, so nobody knows what its engine takes.", remedy="run with --tags image")]
+        return {}, [judged("unknown", f"image {tag} is not on the head, so its engine's flags are unknown.", remedy="run with --tags image")]
     contract = image["contract"]
     version, takes = contract["versions"].get("vllm"), contract["engine"]
     if not version:
@@ -47,18 +47,23 @@ def resolved(
         return {}, [judged("unknown", f"{error}.", remedy="choose another image.base")]
     found = []
     if not takes:
-        message = f"vLLM {version} does not say what it takes ({contract['engine_error']}), so the history of releases alone is asked."
-        found.append(judged("warn", message, remedy="see docs/flags.md; an argument that it does not know ends its start"))
+        found.append(
+            judged(
+                "warn",
+                f"vLLM {version} does not say what it takes ({contract['engine_error']}), so the history of releases alone is asked.",
+                remedy="see docs/flags.md; an argument that it does not know ends its start",
+            )
+        )
     result = resolver.resolve(engine, arguments, env, executor, places=executor == "native" and nodes > 1)
-    for step in result.steps:
-        found.append(finding("engine.flags", CLUSTER, step.verdict, step.message, remedy=step.remedy, source=step.source))
+    found += [finding("engine.flags", CLUSTER, step.verdict, step.message, remedy=step.remedy, source=step.source) for step in result.steps]
     given = {**result.arguments, **result.env}
-    changes = {
-        "without": [name for name in (*arguments, *env) if name not in given],
-        "arguments": {name: value for name, value in result.arguments.items() if name not in arguments},
-        "env": {name: value for name, value in result.env.items() if name not in env},
-    }
-    return changes, found
+    return (
+        {
+            "without": [name for name in (*arguments, *env) if name not in given],
+            "arguments": {name: value for name, value in result.arguments.items() if name not in arguments},
+            "env": {name: value for name, value in result.env.items() if name not in env},
+        }
+    ), found
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -68,7 +73,15 @@ def judge(answers: Answers, run: Run) -> Outcome:
         return Outcome("Engine (its arguments would be resolved)")
     env = {name: value for answer in answers.values() for name, value in answer["env"].items()}
     changes, found = resolved(head["image"], head["profile"], head["arguments"], env, head["executor"], len(answers))
-    before = {name: {**head["arguments"], **env}[name] for name in changes.get("without", ())}
-    after = {**changes.get("arguments", {}), **changes.get("env", {})}
-    returns = {"steps": [one["message"] for one in found], "diff": {"before": before, "after": after}}
-    return Outcome("Engine's arguments", found or None, returns={**returns, **({"changes": changes} if changes else {})})
+    return Outcome(
+        "Engine's arguments",
+        found or None,
+        returns={
+            "steps": [one["message"] for one in found],
+            "diff": {
+                "before": {name: {**head["arguments"], **env}[name] for name in changes.get("without", ())},
+                "after": {**changes.get("arguments", {}), **changes.get("env", {})},
+            },
+            **({"changes": changes} if changes else {}),
+        },
+    )

@@ -16,13 +16,17 @@ READS = SETTINGS
 
 
 def evidence(answers: Answers) -> Answers:
-    """Return by node what the rules of the fabric probe judge beside the measurements."""
+    """Return by node what the rules of the fabric probe judge, without the measurements."""
     settings = node_settings.of_nodes(answers)
     return {node: {"info": answer["info"], "settings": settings[node], "rdma": answer["ready"]["rdma"]} for node, answer in answers.items()}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge what the links carried. ``settings`` has ``profile``."""
-    results = [result for answer in answers.values() for result in answer["measured"] or []]
-    record = judging.judge_probe(evidence(answers), results, run.settings["profile"], node_settings.of_run(answers, run))
+    record = judging.judge_probe(
+        evidence(answers),
+        [result for answer in answers.values() for result in answer["measured"] or []],
+        run.settings["profile"],
+        node_settings.of_run(answers, run),
+    )
     return dataclasses.replace(node_settings.recorded("Fabric", "gb10_fabric", record, run), lines=probe_evidence.lines(record["probe"]))

@@ -29,8 +29,11 @@ def engine_text(one: t.Mapping[str, t.Any]) -> str:
     what = with_reason(f"{one['cluster']} {one['role']} {one['state']} since {one['at']}", one)
     if one["role"] != "head":
         return what
-    token = f"token in {one['token']['seconds']} s at {one['token']['at']}" if one["token"] else "no token"
-    return ", ".join(text for text in (what, one["model"], one["endpoint"], token) if text)
+    return ", ".join(
+        text
+        for text in (what, one["model"], one["endpoint"], f"token in {one['token']['seconds']} s at {one['token']['at']}" if one["token"] else "no token")
+        if text
+    )
 
 
 def lease_text(lease: t.Mapping[str, t.Any]) -> str:
@@ -38,7 +41,7 @@ def lease_text(lease: t.Mapping[str, t.Any]) -> str:
     if not lease:
         return ""
     if lease["state"] == record.LIVE:
-        return f"leased to {record.of(lease)}; ends by itself in {lease['left_seconds']} s unless it is renewed"
+        return f"leased to {record.of(lease)}; expires in {lease['left_seconds']} s unless it is renewed"
     return f"lease of {record.of(lease)}: {lease['state']}: {lease['reason']}"
 
 
@@ -55,15 +58,17 @@ def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
     engines = [engine_text(one) for one in answer["engines"]] or ["no unit of an engine"]
-    swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
-    first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, swept] if text)
+    first, *more = table.packed(
+        text
+        for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""]
+        if text
+    )
     return [first, *(f"  {text}" for text in [*more, *answer["errors"]])]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Say what is declared and what serves. The answer is ``seen`` (node_state_info)."""
-    seen = [answer["seen"] for answer in answers.values() if was_read(answer["seen"])]
-    records = [one["mode"] for one in seen if one["mode"]]
+    records = [answer["seen"]["mode"] for answer in answers.values() if was_read(answer["seen"]) and answer["seen"]["mode"]]
     record = max(records, key=lambda one: one["changed_at"], default=None)
     declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
     lines = [f"Mode: {declared}"]

@@ -19,5 +19,14 @@ def judge(answers: Answers, run: Run) -> Outcome:
     """Show it, and pass it on; the answers are those of node_service."""
     found = {node: answer["guard"] for node, answer in answers.items()}
     said = [f"{node}: {'; '.join(filter(None, (answer['msg'], '' if run.check_mode else text(answer['guard']))))}" for node, answer in found.items()]
-    nodes = {node: {"changed": answer["changed"], "actions": answer["actions"], **answer["guard"]} for node, answer in found.items()}
-    return Outcome("Guard", lines=said, stats={"gb10_guard_report": {"schema": SCHEMA, "nodes": nodes}, "gb10_verdict": "pass"})
+    return Outcome(
+        "Guard",
+        lines=said,
+        stats={
+            "gb10_guard_report": {
+                "schema": SCHEMA,
+                "nodes": {node: {"changed": answer["changed"], "actions": answer["actions"], **answer["guard"]} for node, answer in found.items()},
+            },
+            "gb10_verdict": "pass",
+        },
+    )

@@ -17,16 +17,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
-
-try:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion, Version
-except ImportError:
-    # ansible-core requires packaging; only ansible-test's import check runs without it.
-    HAS_PACKAGING = False
-else:
-    HAS_PACKAGING = True
-
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import HAS_PACKAGING, InvalidSpecifier, InvalidVersion, SpecifierSet, Version
 
 #: Ids of findings that are made here.
 IDS = (
@@ -40,7 +31,7 @@ IDS = (
 )
 #: Nothing but what the task names.
 READS: dict[str, str] = {}
-#: What is said of versions of Ray.
+#: The versions of Ray that ask for the token, in words.
 RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 
 
@@ -50,25 +41,27 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], co
     ``contracts`` maps a node to what ``image_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
     """
     tag = profile["image"]["tag"]
-    seen = {
-        node: {"images": {tag: {"id": answer["image_id"], **{part: answer[part] for part in ("labels", "contract")}} if answer["exists"] else None}}
-        for node, answer in contracts.items()
-    }
-    found = judging.judge_after_stage(("image.present", "image.same"), seen, {"image": profile["image"], "offline": False})
-    for node, answer in contracts.items():
-        if not answer["exists"]:
-            continue
+    found = judging.judge_after_stage(
+        ("image.present", "image.same"),
+        {
+            node: {"images": {tag: {"id": answer["image_id"], **{part: answer[part] for part in ("labels", "contract")}} if answer["exists"] else None}}
+            for node, answer in contracts.items()
+        },
+        {"image": profile["image"], "offline": False},
+    )
+    there = {node: answer for node, answer in contracts.items() if answer["exists"]}
+    for node, answer in there.items():
         contract = answer["contract"]
         if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
             found.append(_ray(node, answer, profile))
         found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
         found += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
-    ids = {node: answer["image_id"] for node, answer in contracts.items() if answer["exists"]}
-    return [*found, *_other_ids(ids, tag, copy, live), *_unequal({node: answer["contract"] for node, answer in contracts.items() if answer["exists"]})]
+    ids = {node: answer["image_id"] for node, answer in there.items()}
+    return [*found, *_other_ids(ids, tag, copy, live), *_unequal({node: answer["contract"] for node, answer in there.items()})]
 
 
 def _other_ids(ids: dict[str, str], tag: str, copy: str, live: bool) -> list[Finding]:
-    """Each node's image against the first node's by its id. Images that every node built by itself have ids of their own."""
+    """Each node's image against the first node's by its id. Images that each node built have different ids."""
     if copy == "never" or len(ids) < 2:
         return []
     first, wanted = next(iter(ids.items()))
@@ -124,20 +117,31 @@ def _fields(value: t.Any, name: str = "") -> dict[str, t.Any]:
 
 
 def _ray(node: str, answer: dict[str, t.Any], profile: dict[str, t.Any]) -> Finding:
-    """Ray must be there, and when it is used, ask for its token. One in the place of another, which the base keeps out, is told of."""
+    """Ray must be there, and when it is used, ask for its token. A Ray that differs from the one that the base needs is reported."""
     tag, contract, wanted = profile["image"]["tag"], answer["contract"], (answer["base"] or {}).get("ray_wanted")
     version = contract["versions"].get("ray") if contract["programs"].get("ray") else None
     judged = functools.partial(finding, "image.ray", node, measured=version)
     if not version:
-        remedy = "put `ray` into the profile's image.layers and run with --tags image"
-        return judged("block", f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18.", remedy=remedy)
+        return judged(
+            "block",
+            f"image {tag} holds no Ray; vLLM dropped it from its requirements in 0.18.",
+            remedy="put `ray` into the profile's image.layers and run with --tags image",
+        )
     if profile["executor"] == "ray" and not knows_token(version):
-        message = f"image {tag} holds Ray {version}, which ignores the token: whoever reaches it runs programs on every node."
-        return judged("block", message, needed=RAY_WITH_TOKEN, remedy=f"take an image.base with Ray {RAY_WITH_TOKEN}, or put `ray` into the image.layers")
+        return judged(
+            "block",
+            f"image {tag} holds Ray {version}, which ignores the token: anyone who reaches it can run programs on every node.",
+            needed=RAY_WITH_TOKEN,
+            remedy=f"take an image.base with Ray {RAY_WITH_TOKEN}, or put `ray` into the image.layers",
+        )
     words = executors.ray_words(profile, answer)
     if wanted:
-        remedy = f"set gb10_ray_version: {version} to keep it, or take an image.base that {wanted['version']} goes with"
-        return judged("warn", f"{words}.", needed=wanted["version"], remedy=remedy)
+        return judged(
+            "warn",
+            f"{words}.",
+            needed=wanted["version"],
+            remedy=f"set gb10_ray_version: {version} to keep it, or take an image.base that {wanted['version']} goes with",
+        )
     return judged("pass", f"{words}; on Python {contract['python']}.")
 
 
@@ -172,8 +176,16 @@ def _gpu(node: str, reached: dict[str, t.Any], tag: str) -> list[Finding]:
                 remedy=reached["remedy"] or "compare on the node: docker run --rm --gpus all IMAGE nvidia-smi, and nvidia-smi without a container",
             )
         ]
-    message = f"a container reaches {reached['gpus']} GPU(s) by driver {reached['driver']}; its libcuda knows CUDA {reached['cuda']}."
-    return [finding("image.gpu", node, "pass", message, measured=reached["gpus"]), _cuda(node, reached, tag)]
+    return [
+        finding(
+            "image.gpu",
+            node,
+            "pass",
+            f"a container reaches {reached['gpus']} GPU(s) by driver {reached['driver']}; its libcuda knows CUDA {reached['cuda']}.",
+            measured=reached["gpus"],
+        ),
+        _cuda(node, reached, tag),
+    ]
 
 
 def _cuda(node: str, reached: dict[str, t.Any], tag: str) -> Finding:
@@ -196,7 +208,7 @@ def _cuda(node: str, reached: dict[str, t.Any], tag: str) -> Finding:
         return judged("pass", f"{known}.")
     if have[0] < want[0]:
         return judged("block", f"{known}: nothing of it runs.", remedy=remedy)
-    jit = 'kernels run, and what is compiled on the node fails: "the provided PTX was compiled with an unsupported toolchain"'
+    jit = 'kernels run, and those that are compiled on the node fail: "the provided PTX was compiled with an unsupported toolchain"'
     return judged("warn", f"{known}: its own {jit}.", remedy=remedy)
 
 
@@ -229,9 +241,12 @@ def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.An
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge the node images. ``settings`` has ``profile`` and ``copy``. Check mode on a node that has no image yet judges nothing."""
     contracts = {node: answer["contract"] for node, answer in answers.items()}
-    copies = model_copies.told(answers, "image_copied")
+    copies = model_copies.copies_of(answers, "image_copied")
     if run.check_mode and not all(contract["exists"] for contract in contracts.values()):
         built = not any(contract["exists"] for contract in contracts.values()) or not copies
         return Outcome(f"Image (as it is; would be {'built' if built else 'copied'})", [], lines=image_copies.lines(copies))
-    found = images(contracts, run.settings["profile"], run.settings.get("copy") or "never", bool(run.settings.get("live")))
-    return Outcome("Image", found, lines=image_copies.lines(copies))
+    return Outcome(
+        "Image",
+        images(contracts, run.settings["profile"], run.settings.get("copy") or "never", bool(run.settings.get("live"))),
+        lines=image_copies.lines(copies),
+    )

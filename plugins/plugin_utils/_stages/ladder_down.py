@@ -35,10 +35,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
         memory = answer["memory"]
         tried = bool(answer["climb"]["rungs"])
         if not answered(memory) or memory is None:
-            reasons += [f"{node}: whether memory came back is not known"] if tried and not error else []
+            reasons += [f"{node}: whether memory was released is unknown"] if tried and not error else []
         elif memory["verdict"] != "pass" and (tried or memory["verdict"] != "unknown"):
             reasons.append(f"{node}: {memory['msg']}")
     down = "; ".join([*([f"the cluster could not be taken down: {error}"] if error else []), *reasons])
     found = [finding("ladder.return", "cluster", "block", f"{down}.", remedy="see the doctor: it names what holds memory")] if down else None
-    ends = [] if int(run.settings["context"]) else [no_length(answers)]
-    return Outcome("Ladder", found, returns={"off": "; ".join([*ends, *filter(None, [down])])})
+    return Outcome("Ladder", found, returns={"off": "; ".join([*([] if int(run.settings["context"]) else [no_length(answers)]), *filter(None, [down])])})

@@ -102,15 +102,22 @@ def refusals(answers: Answers, rungs: t.Sequence[int]) -> t.Iterator[Finding]:
 
 def _idle(head: str, info: dict[str, t.Any] | None) -> Finding:
     if not answered(info) or info is None:
-        return finding("ladder.idle", head, "unknown", "nobody could ask for an engine.", remedy="see why the head did not answer")
+        return finding("ladder.idle", head, "unknown", "whether an engine is live is unknown.", remedy="see why the head did not answer")
     if not info["engine"]["live"]:
         return finding("ladder.idle", head, "pass", "no engine is live.", measured=0, needed=0)
     count = info["requests_running"]
     if count == 0:
         return finding("ladder.idle", head, "pass", "the engine has no request; it is stopped first.", measured=0, needed=0)
     what = "the engine does not say how many requests it has" if count is None else f"the engine has {count} request(s), running or waiting"
-    remedy = "repeat when nobody uses it, or take it down first (the playbook teardown)"
-    return finding("ladder.idle", head, "unknown" if count is None else "block", f"{what}; the ladder stops it.", measured=count, needed=0, remedy=remedy)
+    return finding(
+        "ladder.idle",
+        head,
+        "unknown" if count is None else "block",
+        f"{what}; the ladder stops it.",
+        measured=count,
+        needed=0,
+        remedy="repeat while it is idle, or take it down first (the playbook teardown)",
+    )
 
 
 def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
@@ -119,32 +126,43 @@ def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
     if guard.get("active"):
         yield finding("ladder.no_guard", node, "pass", "the guard runs.", measured=True, needed=True)
     else:
-        state = {False: "no guard runs", None: "whether a guard runs is not known"}[guard.get("active", False)]
+        state = {False: "no guard runs", None: "whether a guard runs is unknown"}[guard.get("active", False)]
         what = f"{state}: a rung that takes all memory wedges the node, and nothing would be recorded of it"
         yield finding("ladder.no_guard", node, "block" if guard.get("active") is False else "unknown", f"{what}.", remedy="run protect --tags guard first")
     if not answered(answer["look"]):
-        yield finding("ladder.look", node, "unknown", "the node could not be looked at.", remedy="run the doctor")
+        yield finding("ladder.look", node, "unknown", "the node could not be checked.", remedy="run the doctor")
     elif (answer["look"].get("ladder")) is None:
         said = next((one["error"] for one in answer["look"]["errors"] if one["section"] == "ladder"), "it could not be read")
         yield finding("ladder.look", node, "block", f"the record of earlier climbs: {said}.", remedy="remove that file: this climb writes it again")
     sshd, limit = answer["sshd"] or {}, int(answer["sshd_ms"])
     if not answered(answer["sshd"]) or not sshd.get("address"):
         said = "; ".join(sshd.get("errors") or ["it was not asked"])
-        remedy = "set ansible_port for this host, if sshd listens on another port"
-        yield finding("ladder.sshd_before", node, "unknown", f"sshd cannot be asked on the node itself: {said}.", needed=limit, remedy=remedy)
-    elif sshd["worst_ms"] is None or sshd["worst_ms"] > limit:
-        what = f"sshd greets after {sshd['worst_ms']} ms" if sshd["worst_ms"] is not None else "sshd does not greet"
-        message, remedy = f"{what} before anything was started.", "see what burdens the node"
-        yield finding("ladder.sshd_before", node, "block", message, measured=sshd["worst_ms"], needed=limit, remedy=remedy)
+        yield finding(
+            "ladder.sshd_before",
+            node,
+            "unknown",
+            f"sshd cannot be asked on the node itself: {said}.",
+            needed=limit,
+            remedy="set ansible_port for this host, if sshd listens on another port",
+        )
     else:
-        yield finding("ladder.sshd_before", node, "pass", f"sshd greets after {sshd['worst_ms']} ms.", measured=sshd["worst_ms"], needed=limit)
+        slow = sshd["worst_ms"] is None or sshd["worst_ms"] > limit
+        what = "sshd does not greet" if sshd["worst_ms"] is None else f"sshd greets after {sshd['worst_ms']} ms"
+        yield finding(
+            "ladder.sshd_before",
+            node,
+            "block" if slow else "pass",
+            f"{what} before anything was started." if slow else f"{what}.",
+            measured=sshd["worst_ms"],
+            needed=limit,
+            remedy="check the node's load" if slow else "",
+        )
 
 
 def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
     """Return the record that a node's climb begins with."""
     profile, look = answer["profile"], answer["look"]
     now = recorded.now_of(look, profile["image"]["tag"])
-    tenants = [{"name": one["name"], "kind": one["kind"], "mb": recorded.tenants_mb([one])} for one in look["tenants"] if one["cuda"]]
     return {
         "climb_id": run.now.strftime("%Y%m%dT%H%M%SZ"),
         "began_at": run.time,
@@ -155,9 +173,9 @@ def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
         "kernel": now.kernel,
         "boot_id": answer["seen"]["boot_id"],
         "total_mb": now.total_mb,
-        # Not known is as much as can be said of nobody: a later bring-up must not hold more than was seen.
+        # An unknown figure counts as 0: a later bring-up must not hold more than was seen.
         "tenants_mb": now.tenants_mb or 0,
-        "tenants": tenants,
+        "tenants": [{"name": one["name"], "kind": one["kind"], "mb": recorded.tenants_mb([one])} for one in look["tenants"] if one["cuda"]],
         "outcome": climbs.CLIMBING,
         "reason": "",
         "rung": 0,
@@ -167,7 +185,7 @@ def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
 
 
 def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int], rows: t.Mapping[int, dict[str, t.Any]], times: tuple[str, int]) -> list[str]:
-    """Return the plan for people."""
+    """Return the plan as lines."""
     first = next(iter(answers.values()))
     profile, live = first["profile"], ((answers[first["head"]]["engine"] or {}).get("engine") or {}).get("live")
     out = [f"Ladder of {profile['id']} on {', '.join(answers)}: {', '.join(map(str, rungs)) or 'no rung'} tokens"]
@@ -182,8 +200,8 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
         "It stops at the first bad sign: a start that fails, a prompt or a question that is not answered, an act of the guard,"
         f" less than {first['floor_gib']} GiB available, sshd slower than {first['sshd_ms']} ms, a line of kernel or driver."
         " Then the last good rung is started again.",
-        "Risk: a rung that does not fit can wedge a node until somebody takes its power away, and memory that does not come back takes a reboot (both reported"
-        " by owners). Be where the power is, or have it switched from afar.",
+        "Risk: a context that does not fit can hang a node until you power-cycle it, and memory that is not released takes a reboot (both reported"
+        " by owners). Stay near the node, or have a remote power switch.",
     ]
     before = next((one for one in reversed(recorded.records(first["look"] or {}, first["cluster"])) if one["profile"] == profile["id"]), None)
     if before:
@@ -212,8 +230,13 @@ def judge(answers: Answers, run: Run) -> Outcome:
         found.append(finding("ladder.plan", "cluster", "block", f"{what}.", remedy="see the playbook plan; gb10_silenced: [plan.fits] climbs all the same"))
     digest = planning.digest(profile, serve)
     earlier = next((one for one in reversed(recorded.records(first["look"] or {}, first["cluster"])) if one["profile_digest"] == digest), None)
-    limits = {name: int(first[name]) for name in ("start_s", "memory_s", "grace_s", "prompt_s", "answer_s")}
-    lines = lines_of(answers, rungs, [one for one in wanted if one not in rungs], rows, minutes(rungs, earlier, limits, len(profile["answers"])))
+    lines = lines_of(
+        answers,
+        rungs,
+        [one for one in wanted if one not in rungs],
+        rows,
+        minutes(rungs, earlier, {name: int(first[name]) for name in ("start_s", "memory_s", "grace_s", "prompt_s", "answer_s")}, len(profile["answers"])),
+    )
     whole = all(answered(answer["look"]) and answered(answer["seen"]) for answer in answers.values())
     returns = {
         "rungs": rungs,

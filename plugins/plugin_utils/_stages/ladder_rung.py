@@ -26,63 +26,76 @@ UNJUDGED = ("mlx5", "removed", "pcie", "firmware")
 def _memory(node: str, seen: dict[str, t.Any], floor_gib: int) -> Finding:
     lowest = seen["lowest_mb"]
     if lowest is None:
-        remedy = "see the guard on the node: systemctl status gb10-guard"
-        return finding("ladder.memory", node, "unknown", "the guard recorded no memory in this time.", needed=floor_gib, remedy=remedy)
+        return finding(
+            "ladder.memory",
+            node,
+            "unknown",
+            "the guard recorded no memory figures for this rung.",
+            needed=floor_gib,
+            remedy="see the guard on the node: systemctl status gb10-guard",
+        )
     said = f"{lowest / ladder.MIB_IN_GIB:.1f} GiB were available at the least, after {seen['lowest_after_s']:.0f} s"
     low = lowest < floor_gib * ladder.MIB_IN_GIB
-    remedy = "lower gb10_ladder_floor_gib only when you know why: an owner's ladder gave up at 4 GiB" if low else ""
-    measured = round(lowest / ladder.MIB_IN_GIB, 1)
-    return finding("ladder.memory", node, "block" if low else "pass", f"{said}.", measured=measured, needed=floor_gib, remedy=remedy)
+    remedy = "lower gb10_ladder_floor_gib only for a reason: an owner's ladder failed at 4 GiB" if low else ""
+    return finding(
+        "ladder.memory", node, "block" if low else "pass", f"{said}.", measured=round(lowest / ladder.MIB_IN_GIB, 1), needed=floor_gib, remedy=remedy
+    )
 
 
 def _sshd(node: str, sshd: dict[str, t.Any] | None, limit: int, asked: bool) -> t.Iterator[Finding]:
     if not asked:
         return
     if not answered(sshd) or sshd is None or not sshd.get("samples_ms"):
-        said = "; ".join((sshd or {}).get("errors") or []) or str((sshd or {}).get("msg") or "nobody could ask it")
-        yield finding("ladder.sshd", node, "unknown", f"how long sshd takes is not known: {said}.", needed=limit, remedy="see the node's load and its sshd")
+        said = "; ".join((sshd or {}).get("errors") or []) or str((sshd or {}).get("msg") or "sshd was not checked")
+        yield finding("ladder.sshd", node, "unknown", f"sshd's response time is unknown: {said}.", needed=limit, remedy="see the node's load and its sshd")
         return
     worst, lost = sshd["worst_ms"], sshd["samples_ms"].count(None)
     slow = worst is None or worst > limit
     said = f"{lost} of {len(sshd['samples_ms'])} greetings of sshd did not come" if worst is None else f"sshd greeted after {worst} ms at the longest"
-    remedy = "a node whose sshd starves is one that nobody gets into: a shorter length" if slow else ""
-    yield finding("ladder.sshd", node, "block" if slow else "pass", f"{said}.", measured=worst, needed=limit, remedy=remedy)
+    yield finding(
+        "ladder.sshd",
+        node,
+        "block" if slow else "pass",
+        f"{said}.",
+        measured=worst,
+        needed=limit,
+        remedy="use a shorter context: a node whose sshd does not answer cannot be reached" if slow else "",
+    )
 
 
 def node_findings(node: str, answer: dict[str, t.Any], asked: bool) -> t.Iterator[Finding]:
-    """Yield what one node says of a rung. ``asked`` says whether the engine came as far as the prompt, beside which sshd was asked."""
-    told = answer["seen"]
-    if not answered(told) or told is None:
+    """Yield what one node says of a rung. ``asked`` says whether the engine reached the prompt, during which sshd was measured."""
+    look = answer["seen"]
+    if not answered(look) or look is None:
         yield finding("ladder.guard", node, "unknown", "what the guard recorded could not be read.", remedy="see whether the node can be reached")
         return
-    if told["boot_id"] != answer["climb"]["boot_id"]:
-        remedy = "see status --tags postmortem for its last minute"
-        yield finding("ladder.reboot", node, "block", "the node was started again meanwhile.", remedy=remedy)
+    if look["boot_id"] != answer["climb"]["boot_id"]:
+        yield finding("ladder.reboot", node, "block", "the node rebooted during this rung.", remedy="see status --tags postmortem for its last minute")
         return
-    seen = told["seen"]
+    seen = look["seen"]
     yield _memory(node, seen, int(answer["floor_gib"]))
-    acts, active = seen["acts"], told["guard"]["active"]
-    if acts or not active:
-        said = f"the guard acted: {acts[0]}" if acts else "the guard does not run any more" if active is False else "whether the guard runs is not known"
-        remedy = "" if acts else "systemctl status gb10-guard on the node, then repeat"
-        yield finding("ladder.guard", node, "unknown" if active is None and not acts else "block", f"{said}.", measured=acts, remedy=remedy)
-    else:
-        yield finding("ladder.guard", node, "pass", "the guard ran and had nothing to do.")
+    acts, active = seen["acts"], look["guard"]["active"]
+    verdict, said = {
+        True: ("pass", "the guard took no action"),
+        False: ("block", "the guard has stopped"),
+        None: ("unknown", "whether the guard runs is unknown"),
+    }[active]
+    yield finding(
+        "ladder.guard",
+        node,
+        "block" if acts else verdict,
+        f"the guard acted: {acts[0]}." if acts else f"{said}.",
+        measured=acts or (None if active else []),
+        remedy="" if acts or active else "systemctl status gb10-guard on the node, then repeat",
+    )
     silence = seen["longest_silence_s"]
     if silence > postmortem.SILENT:
         said = f"the node recorded nothing for {silence:.0f} s, where it takes a sample each second"
-        yield finding("ladder.silence", node, "block", f"{said}.", measured=silence, needed=postmortem.SILENT, remedy="it stood still: a shorter length")
+        yield finding("ladder.silence", node, "block", f"{said}.", measured=silence, needed=postmortem.SILENT, remedy="the node stalled; use a shorter context")
     lines = [text for kind, text in seen["kernel"] if kind not in UNJUDGED]
     verdict, said = ("block", f"the kernel said: {'; '.join(lines[:3])}") if lines else ("pass", "the kernel said nothing of memory or GPU")
     yield finding("ladder.kernel", node, verdict, f"{said}.", measured=lines, remedy="the playbook explain knows such lines" if lines else "")
     yield from _sshd(node, answer["sshd"], int(answer["sshd_ms"]), asked)
-
-
-def start_finding(error: str, head: str, seconds: float) -> Finding:
-    """Return whether the engine came up and was proven."""
-    if error:
-        return finding("ladder.start", head, "block", f"{error.rstrip('.')}.", remedy="see what the bring-up said above")
-    return finding("ladder.start", head, "pass", f"up and proven after {seconds:.0f} s.", measured=seconds)
 
 
 def why(found: t.Iterable[Finding], silenced: t.Collection[str] = ()) -> list[str]:
@@ -92,7 +105,7 @@ def why(found: t.Iterable[Finding], silenced: t.Collection[str] = ()) -> list[st
 
 
 def entry(node: str, answers: Answers, settings: t.Mapping[str, t.Any], reasons: list[str]) -> dict[str, t.Any]:
-    """Return a rung as it stands in a node's record."""
+    """Return a rung in the form of a node's record."""
     answer = answers[node]
     head = answers[answer["head"]]
     seen = ((answer["seen"] or {}).get("seen") or {}) if answered(answer["seen"]) else {}
@@ -139,14 +152,24 @@ def judge(answers: Answers, run: Run) -> Outcome:
     step, climb = settings["step"], first["climb"]
     if not step["climbing"]:
         kept = {node: {**answer["climb"], "trying": 0} for node, answer in answers.items()}
-        follows = following(step, not ladder.error_of(answers), settings["rungs"], climb["rung"])
-        return Outcome("Ladder", returns={"against": climb["reason"], "climbs": kept, "next": follows, "outcome": climbs.RETURNED})
+        return Outcome(
+            "Ladder",
+            returns={
+                "against": climb["reason"],
+                "climbs": kept,
+                "next": following(step, not ladder.error_of(answers), settings["rungs"], climb["rung"]),
+                "outcome": climbs.RETURNED,
+            },
+        )
     head = answers[first["head"]]
     asked = answered(head["prompt"])
-    found = [start_finding(ladder.error_of(answers), first["head"], float(settings["start_seconds"]))]
-    for word in ("prompt", "questions"):
-        if answered(head[word]):
-            found += [{**one, "node": first["head"]} for one in head[word]["findings"]]
+    error, seconds = ladder.error_of(answers), float(settings["start_seconds"])
+    found = [
+        finding("ladder.start", first["head"], "block", f"{error.rstrip('.')}.", remedy="see the failure of the bring-up above")
+        if error
+        else finding("ladder.start", first["head"], "pass", f"up and proven after {seconds:.0f} s.", measured=seconds)
+    ]
+    found += [{**one, "node": first["head"]} for word in ("prompt", "questions") if answered(head[word]) for one in head[word]["findings"]]
     found += [one for node, answer in answers.items() for one in node_findings(node, answer, asked)]
     reasons = why(found, run.silenced)
     good, context = not reasons, step["context"]
@@ -164,5 +187,13 @@ def judge(answers: Answers, run: Run) -> Outcome:
             "reason": reason,
             "rungs": [*climb["rungs"], entry(node, answers, settings, reasons)],
         }
-    follows = following(step, good, settings["rungs"], max(one["rung"] for one in records.values()))
-    return Outcome(f"Rung {context}", found, returns={"against": reason, "climbs": records, "next": follows, "outcome": climbs.TOP})
+    return Outcome(
+        f"Rung {context}",
+        found,
+        returns={
+            "against": reason,
+            "climbs": records,
+            "next": following(step, good, settings["rungs"], max(one["rung"] for one in records.values())),
+            "outcome": climbs.TOP,
+        },
+    )

@@ -19,13 +19,17 @@ def node_lines(node: str, answer: dict[str, t.Any]) -> list[str]:
     logs = answer["logs"]
     if not answered(logs):
         return [f"{node}: no logs: {(logs or {}).get('msg') or 'not reached'}"]
-    unread = [f"  {one['source']}: {one['error']}" for one in logs["errors"]]
-    return [f"{node}: {len(logs['files'])} files in {logs['dest']}", *unread, *(f"  {line}" for line in answer["end"] or [])]
+    return [
+        f"{node}: {len(logs['files'])} files in {logs['dest']}",
+        *[f"  {one['source']}: {one['error']}" for one in logs["errors"]],
+        *(f"  {line}" for line in answer["end"] or []),
+    ]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Print where the logs of every node are. The answers are ``logs`` (node_logs) and ``end``, the last lines of its engine's log."""
     failure = "" if any(answered(answer["logs"]) for answer in answers.values()) else "no node sent its logs"
     lines = [line for node, answer in answers.items() for line in node_lines(node, answer)]
-    places = {node: (answer["logs"] or {}).get("dest", "") for node, answer in answers.items()}
-    return Outcome("Logs", lines=lines, failure=failure, stats={"gb10_logs": places})
+    return Outcome(
+        "Logs", lines=lines, failure=failure, stats={"gb10_logs": {node: (answer["logs"] or {}).get("dest", "") for node, answer in answers.items()}}
+    )

@@ -15,5 +15,7 @@ READS: dict[str, str] = {}
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Show what of the caches was not dropped in full; nothing where all of it was."""
-    found = [one for node, answer in answers.items() for word in ("files", "caches") for one in table.on_node(answer[word]["findings"], node)]
-    return Outcome("Memory", found or None)
+    return Outcome(
+        "Memory",
+        [one for node, answer in answers.items() for word in ("files", "caches") for one in table.on_node(answer[word]["findings"], node)] or None,
+    )

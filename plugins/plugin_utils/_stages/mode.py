@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -23,7 +24,7 @@ Finding = dict[str, t.Any]
 IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled", "mode.up")
 
 #: What each node says of the change: the plan, and that of a return; by ``down``, ``up``, ``lease`` and ``return`` what failed there (``said``, ``remedy``);
-#: whether its memory did not come back; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was
+#: whether its memory was not released; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was
 #: asked to stop and when the new one had answered.
 READS = {
     **mode_plan.READS,
@@ -55,7 +56,7 @@ def untouched(answers: Answers) -> bool:
 
 
 def leaked(answers: Answers) -> list[str]:
-    """Return the nodes whose memory did not come back."""
+    """Return the nodes whose memory was not released."""
     return [node for node, answer in answers.items() if answer["leak"]]
 
 
@@ -66,13 +67,13 @@ def lost_nodes(answers: Answers) -> list[str]:
     return [node for node, answer in answers.items() if node in before or not answered(answer["answer"])]
 
 
-def stays(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
-    """Return in one line that a mode still has a cluster which was taken down by itself; no line where none has, or while it changes."""
+def remaining(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
+    """Return in one line that a mode still has a cluster which was taken down alone; no line where none has, or while it changes."""
     phases = (modes.SETTLED, modes.LEASED)
     having = {node: one["mode"] for node, one in records.items() if one and one["phase"] in phases and cluster in one["clusters"]}
     mode = next(iter(having.values()), "")
-    told = f"The declared mode stays {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
-    return [told] if having else []
+    line = f"The declared mode remains {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
+    return [line] if having else []
 
 
 def seconds_down(answers: Answers) -> float | None:
@@ -88,17 +89,18 @@ def findings(answers: Answers) -> list[Finding]:
     leaks, lost = leaked(answers), lost_nodes(answers)
     found = []
     for node, error in errors(answers, "down").items():
-        remedy = leasing.remedy_for(error, "mend that", "then run the same again, which goes on from here")
-        if node in leaks:
-            found.append(finding("mode.memory", node, "block", error["said"], remedy=remedy))
-        else:
-            found.append(finding("mode.down", node, "block", error["said"], remedy=remedy))
-    for node, error in errors(answers, "up").items():
-        remedy = leasing.remedy_for(error, "see the failure above", "the same command goes on from here")
-        found.append(finding("mode.up", node, "block", error["said"], remedy=remedy))
-    for node, error in errors(answers, "return").items():
-        remedy = leasing.remedy_for(error, "see the failure above", "nothing else is started")
-        found.append(finding("mode.returned", node, "block", error["said"], remedy=remedy))
+        judged = functools.partial(finding, "mode.memory") if node in leaks else functools.partial(finding, "mode.down")
+        found.append(
+            judged(node, "block", error["said"], remedy=leasing.remedy_for(error, "fix that", "then run the same command again, which continues from here"))
+        )
+    found += [
+        finding("mode.up", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "the same command continues from here"))
+        for node, error in errors(answers, "up").items()
+    ]
+    found += [
+        finding("mode.returned", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "nothing else is started"))
+        for node, error in errors(answers, "return").items()
+    ]
     found += leasing.findings(answers, errors(answers, "lease"))
     remedy = "bring it back and run the same again"
     return found + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
@@ -133,12 +135,16 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
     if back.get("returns"):
         came = not errors(answers, "return") and not lost_nodes(answers)
         mode = back["plan"]["mode"]
-        event = f"{leased or asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}"
-        return End(mode, modes.SETTLED if came else modes.FAILED, back["plan"]["clusters"], "" if came else reason, event)
+        return End(
+            mode,
+            modes.SETTLED if came else modes.FAILED,
+            back["plan"]["clusters"],
+            "" if came else reason,
+            f"{leased or asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}",
+        )
     if found:
         return End(asked, modes.FAILED, decided["plan"]["clusters"], reason, f"{asked} failed: {reason}")
-    event = f"{asked} is up" if asked != modes.OFF else "off: nothing of ours runs"
-    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", event)
+    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", f"{asked} is up" if asked != modes.OFF else "off: no engine of this collection runs")
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -167,7 +173,11 @@ def judge(answers: Answers, run: Run) -> Outcome:
     if run.check_mode:
         return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record, "command": ""})
     report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "reason": end.reason, "seconds_down": gone}
-    before = modes.former(first["decided"]["before"])["mode"]
-    report["lease"] = leasing.report(lease, answers, before, first["decided"]["plan"]["mode"], end.mode)
-    stats = {"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)}
-    return Outcome("Mode", found, lines=[f"Mode: {end.mode}, {end.phase}{took}"], stats=stats, returns={"record": record, "command": leasing.said(answers)})
+    report["lease"] = leasing.report(lease, answers, modes.former(first["decided"]["before"])["mode"], first["decided"]["plan"]["mode"], end.mode)
+    return Outcome(
+        "Mode",
+        found,
+        lines=[f"Mode: {end.mode}, {end.phase}{took}"],
+        stats={"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)},
+        returns={"record": record, "command": leasing.said(answers)},
+    )

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 
 #: Ids of findings that are made here.
 IDS = ("mode.declared", "mode.names", "mode.profile")
-#: What is declared, before any profile is looked at: that one is wrong is said when the inputs of its cluster are judged.
+#: What is declared, before any profile is looked at: a wrong one is reported when the inputs of its cluster are judged.
 READS = {
     "mode": "gb10_mode",
     "pair": "gb10_cluster_name",
@@ -31,18 +31,38 @@ def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
     """Yield what is wrong with the settings."""
     first = list(answers.values())[0]
     if not first["mode"]:
-        remedy = f"name one: -e gb10_mode={modes.CLUSTER}, -e gb10_mode={modes.SINGLES} or -e gb10_mode={modes.OFF}"
-        yield finding("mode.declared", "cluster", "block", "gb10_mode is not set: which mode is it to be?", remedy=remedy)
+        yield finding(
+            "mode.declared",
+            "cluster",
+            "block",
+            "gb10_mode is not set; expected cluster, singles or off.",
+            remedy=f"name one: -e gb10_mode={modes.CLUSTER}, -e gb10_mode={modes.SINGLES} or -e gb10_mode={modes.OFF}",
+        )
     if first["one"]:
-        message = f"gb10_single is {first['one']}, but a mode is about all nodes."
-        yield finding("mode.declared", "cluster", "block", message, remedy="leave gb10_single out; with serve it starts the service of one node")
+        yield finding(
+            "mode.declared",
+            "cluster",
+            "block",
+            f"gb10_single is {first['one']}, but a mode is about all nodes.",
+            remedy="leave gb10_single out; with serve it starts the service of one node",
+        )
     names = [answer["single"] for answer in answers.values()]
     for name in sorted({name for name in names if names.count(name) > 1 or name == first["pair"]}):
-        message = f"{name} is the name of more than one cluster, so their containers and directories would be the same."
-        yield finding("mode.names", "cluster", "block", message, remedy="give each host its own gb10_single_name, and the pair another gb10_cluster_name")
+        yield finding(
+            "mode.names",
+            "cluster",
+            "block",
+            f"{name} is the name of more than one cluster, so their containers and directories would be the same.",
+            remedy="give each host its own gb10_single_name, and the pair another gb10_cluster_name",
+        )
     if first["mode"] == modes.SINGLES and not has_singles:
-        remedy = "set gb10_single_profile for the hosts that shall serve a model of their own"
-        yield finding("mode.profile", "cluster", "block", "no host has a gb10_single_profile, so there is nothing to start.", remedy=remedy)
+        yield finding(
+            "mode.profile",
+            "cluster",
+            "block",
+            "no host has a gb10_single_profile, so there is nothing to start.",
+            remedy="set gb10_single_profile for each host that should serve its own model",
+        )
     yield from leasing.wrong_settings(answers)
 
 

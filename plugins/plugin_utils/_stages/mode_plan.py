@@ -13,6 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._lease import modes
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import leasing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode_declared
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
 Finding = dict[str, t.Any]
@@ -31,7 +32,7 @@ READS = {
 
 
 class Part(t.NamedTuple):
-    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine is told it, and its nodes."""
+    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine's argument, and its nodes."""
 
     source: str
     profile: str
@@ -47,10 +48,9 @@ class Part(t.NamedTuple):
 def wanted_parts(answers: Answers) -> dict[str, Part]:
     """Return by name the clusters that the declared mode has, by the inventory."""
     first = next(iter(answers.values()))
-    mode = first["mode"]
-    if mode == modes.CLUSTER:
+    if first["mode"] == modes.CLUSTER:
         return {first["pair"]: Part(**first["pair_profile"], nodes=list(answers))}
-    if mode == modes.SINGLES:
+    if first["mode"] == modes.SINGLES:
         return {answer["single"]: Part(**answer["single_profile"], nodes=[node]) for node, answer in answers.items() if answer["single_profile"]}
     return {}
 
@@ -63,17 +63,13 @@ def record_of(answers: Answers) -> modes.Record | None:
 
 def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
     """Return what is there of each cluster: by its name and by node, as ``node_state_info`` answered."""
-    found: dict[str, dict[str, dict[str, t.Any]]] = {}
-    for node, answer in answers.items():
-        for name, one in (answer["look"]["clusters"] if answered(answer["look"]) else {}).items():
-            found.setdefault(name, {})[node] = one
-    return found
+    seen = [(node, answer["look"]["clusters"]) for node, answer in answers.items() if answered(answer["look"])]
+    return {name: dict(ones) for name, ones in grouped((name, (node, one)) for node, clusters in seen for name, one in clusters.items()).items()}
 
 
 def serves(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
-    """Return whether the engine of a cluster lives on its nodes with the wanted model. What it is started with beside that is the bring-up's to judge."""
-    heads = [one for one in there.values() if one["role"] == "head"]
-    return set(there) == set(part.nodes) and any(one["live"] and part.model in one["argv"] for one in heads)
+    """Return whether the engine of a cluster lives on its nodes with the wanted model. Its other arguments are judged by the bring-up."""
+    return set(there) == set(part.nodes) and any(one["role"] == "head" and one["live"] and part.model in one["argv"] for one in there.values())
 
 
 def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
@@ -88,12 +84,15 @@ def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[st
     for node, answer in answers.items():
         if node not in lost and not answered(answer["look"]):
             said = (answer["look"] or {}).get("msg") or "it was not asked"
-            yield finding("mode.look", node, "unknown", f"what is there is not known: {said}.", remedy="see why the node did not answer")
+            yield finding("mode.look", node, "unknown", f"the clusters on the node are unknown: {said}.", remedy="see why the node did not answer")
     for name in sorted(set(there) - {first["pair"], *(answer["single"] for answer in answers.values())}):
-        nodes = ", ".join(there[name])
-        message = f"the cluster {name} has a container there, and is neither the pair {first['pair']} nor a service of one node."
-        remedy = f"take it down with its own inventory: the playbook teardown with -e gb10_cluster_name={name}"
-        yield finding("mode.foreign", nodes, "block", message, remedy=remedy)
+        yield finding(
+            "mode.foreign",
+            ", ".join(there[name]),
+            "block",
+            f"the cluster {name} has a container there, and is neither the pair {first['pair']} nor a service of one node.",
+            remedy=f"take it down with its own inventory: the playbook teardown with -e gb10_cluster_name={name}",
+        )
 
 
 class Plan(t.NamedTuple):
@@ -112,41 +111,42 @@ class Plan(t.NamedTuple):
 
 def plan(mode: str, wanted: t.Mapping[str, Part], there: t.Mapping[str, dict[str, dict[str, t.Any]]]) -> Plan:
     """Decide: what the mode does not have goes, and so does a live engine with another model."""
-    down = {}
-    for name, seen in there.items():
-        if name not in wanted:
-            down[name] = f"the mode {mode} does not have it"
-        elif other_model(seen, wanted[name]):
-            down[name] = f"it has another model than {wanted[name].model}"
+    down = {
+        name: f"it has another model than {wanted[name].model}" if name in wanted else f"the mode {mode} does not have it"
+        for name, seen in there.items()
+        if name not in wanted or other_model(seen, wanted[name])
+    }
     return Plan(down, dict(wanted), [name for name, part in wanted.items() if name not in down and name in there and serves(there[name], part)])
 
 
 def plan_lines(mode: str, before: str, found: Plan, nodes: t.Mapping[str, t.Iterable[str]]) -> list[str]:
-    """Return a plan for people."""
-    out = [f"Mode: {before} -> {mode}" if before != mode else f"Mode: {mode}"]
-    out += [f"  down: {name} on {', '.join(nodes[name])} ({why})" for name, why in found.down.items()]
-    for name, part in found.up.items():
-        out.append(f"  {'there' if name in found.there else 'up'}: {name} on {', '.join(part.nodes)}, profile {part.profile}")
-    if not found.changes:
-        out.append("  no engine has to be stopped or started")
-    return out
+    """Return a plan as lines."""
+    return [
+        f"Mode: {before} -> {mode}" if before != mode else f"Mode: {mode}",
+        *(f"  down: {name} on {', '.join(nodes[name])} ({why})" for name, why in found.down.items()),
+        *(f"  {'there' if name in found.there else 'up'}: {name} on {', '.join(part.nodes)}, profile {part.profile}" for name, part in found.up.items()),
+        *([] if found.changes else ["  no engine has to be stopped or started"]),
+    ]
 
 
 def companion_lines(mode: str, declared_on: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]) -> list[str]:
-    """Return for people which companions a mode has beside its engines, and which it does not, by what is declared on each node."""
-    having, lacking = [], []
-    for node, ones in declared_on.items():
-        up = {one["name"] for one in companions.up_in(ones, mode)}
-        for one in ones:
-            (having if one["name"] in up else lacking).append(f"{one['name']} on {node}")
-    rows = [("companions", having, ""), ("without", lacking, " (companions that the mode does not have)")]
-    return [f"  {word}: {', '.join(names)}{why}" for word, names, why in rows if names]
+    """Return in lines which companions a mode has and lacks, by each node's declaration."""
+    up = {node: [one["name"] for one in companions.up_in(ones, mode)] for node, ones in declared_on.items()}
+    names = grouped((one["name"] in up[node], f"{one['name']} on {node}") for node, ones in declared_on.items() for one in ones)
+    return [
+        f"  {word}: {', '.join(listed)}{why}"
+        for word, listed, why in [("companions", names[True], ""), ("without", names[False], " (companions that the mode does not have)")]
+        if listed
+    ]
 
 
 def is_declared(record: modes.Record | None, mode: str, found: Plan) -> bool:
     """Return whether the record says already what the plan ends in; one of a change that was interrupted, or of another profile, does not."""
-    clusters = {name: part.recorded for name, part in found.up.items()}
-    return record is not None and (record["mode"], record["phase"], record["clusters"]) == (mode, modes.SETTLED, clusters)
+    return record is not None and (record["mode"], record["phase"], record["clusters"]) == (
+        mode,
+        modes.SETTLED,
+        {name: part.recorded for name, part in found.up.items()},
+    )
 
 
 def as_returns(pair: str, mode: str, found: Plan, there: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
@@ -174,8 +174,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
     change = plan(first["mode"], wanted, there)
     before = record["mode"] if record else "not declared"
     undeclared = bool(there) and record is None
-    clusters = {name: part.recorded for name, part in wanted.items()}
-    lease = leasing.planned(leasing.words_of(first["lease"]), record or {}, first["mode"], clusters, change.changes)
+    lease = leasing.planned(
+        leasing.words_of(first["lease"]), record or {}, first["mode"], {name: part.recorded for name, part in wanted.items()}, change.changes
+    )
     returns = {
         "plan": as_returns(first["pair"], first["mode"], change, there),
         "lost": lost,

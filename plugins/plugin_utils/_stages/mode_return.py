@@ -40,8 +40,9 @@ def judge(answers: Answers, run: Run) -> Outcome:
     # What serves of the mode before was not touched; all else goes, and so does what has its name and another profile.
     tried = {name: one["profile"] for name, one in decided["plan"]["clusters"].items()}
     why = "the change failed" if failed else "the lease is over"
-    down = {name: why for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}
-    change = mode_plan.Plan(down, wanted, [])
-    lines = mode_plan.plan_lines(target["mode"], decided["plan"]["mode"], change, there)
-    returns = {"plan": mode_plan.as_returns(first["pair"], target["mode"], change, there), "returns": True, "lost": lost}
-    return Outcome("Return", lines=[f"{why[0].upper()}{why[1:]}; back to the mode before.", *lines], returns=returns)
+    change = mode_plan.Plan({name: why for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}, wanted, [])
+    return Outcome(
+        "Return",
+        lines=[f"{why[0].upper()}{why[1:]}; back to the mode before.", *mode_plan.plan_lines(target["mode"], decided["plan"]["mode"], change, there)],
+        returns={"plan": mode_plan.as_returns(first["pair"], target["mode"], change, there), "returns": True, "lost": lost},
+    )

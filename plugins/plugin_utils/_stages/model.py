@@ -25,7 +25,7 @@ READS = {"offline": "gb10_offline"}
 def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
     """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
     found = [one for node, answer in answers.items() for one in table.on_node(answer["findings"], node)]
-    # Each node was asked for the one revision that it would serve, so it stands for main here; whether it is whole for its purpose was judged there.
+    # Each node was asked for the one revision that it would serve, so it counts as main here; whether it is complete for its purpose was judged there.
     seen = {
         node: {
             "models": [
@@ -43,20 +43,21 @@ def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> l
         }
         for node, answer in answers.items()
     }
-    wanted = [judging.fetched({**row, "revision": None}, row["purpose"]) for row in repositories.repositories(profile)]
-    return found + judging.judge_after_stage(("model.same",), seen, {"repositories": wanted})
-
-
-def _would_download(found: dict[str, t.Any]) -> bool:
-    """Return whether something is missing that the hub has: into a plain directory nothing is downloaded."""
-    return any(not row["complete"] and not model_files.is_directory(row["repo"]) for row in found["repositories"])
+    return found + judging.judge_after_stage(
+        ("model.same",), seen, {"repositories": [judging.fetched({**row, "revision": None}, row["purpose"]) for row in repositories.repositories(profile)]}
+    )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge the model on all nodes. ``settings`` has ``profile``. Check mode on a node that would download it judges nothing."""
     found = {node: answer["verified"] if answered(answer.get("verified")) else answer["model"] for node, answer in answers.items()}
-    copies = model_copies.told(answers)
-    would = {node: not boolean(answer["offline"]) or node in copies for node, answer in answers.items() if _would_download(answer["model"])}
+    copies = model_copies.copies_of(answers)
+    # Nothing is downloaded into a plain directory.
+    would = {
+        node: not boolean(answer["offline"]) or node in copies
+        for node, answer in answers.items()
+        if any(not row["complete"] and not model_files.is_directory(row["repo"]) for row in answer["model"]["repositories"])
+    }
     if run.check_mode and any(would.values()):
         return Outcome(f"Model (would be {'copied' if set(would) <= set(copies) else 'downloaded'})", [], lines=model_copies.lines(copies))
     return Outcome("Model", models(found, run.settings["profile"]), lines=[*model_copies.lines(copies), *model_copies.verified(answers)])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What models lie on the nodes, which profile wants them, and which could go. This plugin util is PRIVATE to the collection."""
+"""The models on the nodes, the profiles that use them, and which could be removed. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.repositories import repositories
 from ansible_collections.gb10.cluster.plugins.plugin_utils._report.leavings import size_text
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
+from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import aligned
 
 #: Version of the record.
 SCHEMA = 1
@@ -40,7 +41,7 @@ class Want:
 
 @dataclasses.dataclass
 class Row:
-    """One model, wherever it lies: by node its entry. ``state`` is :data:`COULD_GO`, :data:`OWNERS`, or why it stays; ``verdict`` what asking for it gets."""
+    """One model on any nodes: its entry by node. ``state`` is :data:`COULD_GO`, :data:`OWNERS`, or why it is kept; ``verdict`` judges a request for it."""
 
     name: str
     models: dict[str, Model]
@@ -56,7 +57,7 @@ class Row:
 
     @property
     def last_run(self) -> dict[str, t.Any] | None:
-        """The last run of ours that any node noted."""
+        """The last run of this collection that a node recorded."""
         runs = [model["last_run"] for model in self.models.values() if model["last_run"]]
         return max(runs, key=lambda run: (run["live"], run["started_at"] or ""), default=None)
 
@@ -92,32 +93,22 @@ def wanted_by(model: Model, siblings: t.Sequence[Model], wanted: t.Iterable[Want
     """Return the profiles that want a model; ``siblings`` are all entries of its node.
 
     Without a revision a profile wants what ``main`` leads to, or any revision where that is unknown. Leftovers are wanted while what is wanted is not
-    complete, since the next download goes on from them.
+    complete, since the next download continues them.
     """
-    wanted = list(wanted)
-    if model["repo"] is None:
-        return list(dict.fromkeys(want.profile for want in wanted if by_path(want, model)))
     of_repo = [one for one in siblings if one["repo"] == model["repo"] and one["own"] == model["own"]]
     main = {one["revision"] for one in of_repo if "main" in one["refs"]}
     complete = {one["revision"] for one in of_repo if one["complete"]}
-    found = []
-    for want in wanted:
-        if by_path(want, model):
-            found.append(want.profile)
+
+    def fits(want: Want) -> bool:
         commits = {want.revision} if want.revision else main
-        if want.repo != model["repo"] or model["revision"] is None:
-            continue
-        if model["revision"] == inventory.LEFTOVERS:
-            fits = not commits or not commits <= complete
-        else:
-            fits = not commits or model["revision"] in commits
-        if fits:
-            found.append(want.profile)
-    return list(dict.fromkeys(found))
+        is_wanted = not commits <= complete if model["revision"] == inventory.LEFTOVERS else model["revision"] in commits
+        return want.repo == model["repo"] and model["revision"] is not None and (not commits or is_wanted)
+
+    return list(dict.fromkeys(want.profile for want in wanted if by_path(want, model) or fits(want)))
 
 
 def name_of(model: Model) -> str:
-    """Return what to call a model: repository and commit, with where it lies when that is not the cluster's own cache; the path of a plain directory."""
+    """Return what to call a model: repository and commit, with its cache unless that is the cluster's own; the path of a plain directory."""
     if model["repo"] is None:
         return model["path"]
     known = f"@{model['revision']}" if model["revision"] else ""
@@ -165,9 +156,9 @@ def _judged(row: Row, found: Answers, wanted: t.Sequence[Want], wanted_now: t.Se
 
 def _partly_known(answer: dict[str, t.Any], repo: str | None, model: Model | None = None) -> list[Model]:
     """Return what is only partly known of a model, or of a repository in the cluster's own cache."""
+    root = model["root"] if model else None
     if repo is None:
         return [model] if model and model["doubts"] else []
-    root = model["root"] if model else None
     return [one for one in answer["models"] if one["repo"] == repo and one["doubts"] and (one["root"] == root if root else one["own"])]
 
 
@@ -183,7 +174,7 @@ def unnamed(found: Answers) -> dict[str, list[str]]:
 
 
 def request_findings(requests: t.Iterable[inventory.Request], found: Answers, listed: t.Sequence[Row]) -> list[dict[str, t.Any]]:
-    """Judge what a person wants to be gone, on every node, before any is touched."""
+    """Judge the models to remove, on every node, before any is removed."""
     by_request = {row.request: row for row in listed if row.request}
     return [one for request in requests for one in _findings_of(request, found, by_request.get(str(request)), by_request)]
 
@@ -200,11 +191,9 @@ def _findings_of(request: inventory.Request, found: Answers, row: Row | None, ot
             make = inventory.in_use if row.verdict == "block" else inventory.unknown
             findings.append(make(node, f"{request} stays: {row.state}", model["path"]))
         elif partly:
-            message = f"whether {request} is here is unknown: {partly[0]['doubts'][0]}"
-            findings.append(inventory.unknown(node, message, partly[0]["path"]))
+            findings.append(inventory.unknown(node, f"whether {request} is here is unknown: {partly[0]['doubts'][0]}", partly[0]["path"]))
         elif errors:
-            message = f"whether {request} is here is unknown: {errors[0]['error']}"
-            findings.append(inventory.unknown(node, message, "", errors[0]["remedy"]))
+            findings.append(inventory.unknown(node, f"whether {request} is here is unknown: {errors[0]['error']}", "", errors[0]["remedy"]))
     if not findings:
         of_repo = [other for other in others if other.startswith(f"{request.repo}@")]
         there = f"; of it there is {', '.join(of_repo)}" if of_repo else ""
@@ -223,7 +212,7 @@ def _short(text: str) -> str:
 
 
 def _cell(model: Model | None) -> str:
-    """Return how much of a model lies on a node."""
+    """Return the size of a model on a node."""
     if model is None:
         return "-"
     if model["revision"] is None and model["repo"]:
@@ -238,10 +227,16 @@ def table(listed: t.Sequence[Row], nodes: t.Sequence[str]) -> list[str]:
     for row in listed:
         run, refs = row.last_run, sorted({ref for model in row.models.values() for ref in model["refs"]})
         last = "none noted" if run is None else "now" if run["live"] else run["started_at"] or "unknown"
-        name = _short(row.name) + (f" ({', '.join(refs)})" if refs else "")
-        cells.append((name, *(_cell(row.models.get(node)) for node in nodes), last, ", ".join(row.wanted_by) or "none", row.state))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
-    return ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[-1]]) for line in cells]
+        cells.append(
+            (
+                _short(row.name) + (f" ({', '.join(refs)})" if refs else ""),
+                *(_cell(row.models.get(node)) for node in nodes),
+                last,
+                ", ".join(row.wanted_by) or "none",
+                row.state,
+            )
+        )
+    return aligned(cells)
 
 
 def totals(found: Answers, listed: t.Sequence[Row]) -> dict[str, dict[str, int]]:
@@ -255,12 +250,12 @@ def totals(found: Answers, listed: t.Sequence[Row]) -> dict[str, dict[str, int]]
 
 def _wanting(path: str, paths: t.Iterable[Want]) -> str:
     """Return which profiles want a directory, as the end of a sentence; nothing when none does."""
-    profiles = list(dict.fromkeys(want.profile for want in paths if want.repo == path))
+    profiles = dict.fromkeys(want.profile for want in paths if want.repo == path)
     return f", missing for profile {', '.join(profiles)}" if profiles else ""
 
 
 def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = (), paths: t.Sequence[Want] = ()) -> list[str]:
-    """Return what is shown: the table, what lies on each node in all, what could go, and what was not seen. ``broken`` are profiles that are not valid.
+    """Return what is shown: the table, each node's sum, what could be removed, and what was not seen. ``broken`` are profiles that are not valid.
 
     ``paths`` is what profiles want, for directories that a node lacks.
     """
@@ -272,22 +267,25 @@ def lines(found: Answers, listed: t.Sequence[Row], broken: t.Sequence[str] = (),
     said += [f"{node}: nothing says which model this has: {text}" for node, texts in unnamed(found).items() for text in texts]
     said += [f"profile {name} is not valid, so what it wants is unknown" for name in broken]
     going = [row for row in listed if row.state == COULD_GO]
-    if going:
-        said.append("To remove one, or several with commas between them: -e gb10_models_remove=REPO@REVISION")
-        for row in going:
-            where = ", ".join(f"{size_text(model['frees'])} on {node}" for node, model in row.models.items())
-            said.append(f"  {row.request}  frees {where}" + (f"; profile {', '.join(row.wanted_by)} wants it" if row.wanted_by else ""))
+    said += ["To remove one, or several with commas between them: -e gb10_models_remove=REPO@REVISION"] if going else []
+    for row in going:
+        where = ", ".join(f"{size_text(model['frees'])} on {node}" for node, model in row.models.items())
+        said.append(f"  {row.request}  frees {where}" + (f"; profile {', '.join(row.wanted_by)} wants it" if row.wanted_by else ""))
     return said
 
 
 def record(found: Answers, listed: t.Sequence[Row], run: Run) -> dict[str, t.Any]:
     """Return what is written and passed on."""
-    seen = {node: {"totals": count, "absent": found[node]["absent"], "errors": found[node]["errors"]} for node, count in totals(found, listed).items()}
-    return {"schema": SCHEMA, "time": run.time, "nodes": seen, "models": [row.view() for row in listed]}
+    return {
+        "schema": SCHEMA,
+        "time": run.time,
+        "nodes": {node: {"totals": count, "absent": found[node]["absent"], "errors": found[node]["errors"]} for node, count in totals(found, listed).items()},
+        "models": [row.view() for row in listed],
+    }
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show what lies on the nodes, and judge what should go. ``settings`` has the ``profiles``, the ``active`` one, and ``remove``, what a person asked for."""
+    """Show the models on the nodes, and judge those to remove. ``settings`` has ``profiles``, the ``active`` one, and the requests to ``remove``."""
     found = {node: answer["found"] for node, answer in answers.items()}
     profiles = run.settings["profiles"]
     valid = [entry["profile"] for entry in profiles if not entry["problems"]]

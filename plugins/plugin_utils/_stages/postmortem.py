@@ -25,8 +25,8 @@ BEFORE, AFTER, TOGETHER, SILENT = 60, 15, 600, 15
 #: Seconds between a node's last record on its disk and its end, at most: a sample each second, a write every two.
 RECORDED = 3.0
 
-#: How a node ended, or did not: its boot ended without its guard being stopped; it does not answer; its guard writes no more although the boot goes on; the
-#: guard was stopped in order; it works; nobody recorded anything.
+#: How a node ended, or did not: its boot ended without its guard being stopped; it does not answer; its guard stopped writing although the boot continues; the
+#: guard was stopped in order; it works; there is no record.
 DIED, GONE, QUIET, STOPPED, RUNS, NOTHING = "died", "does not answer", "guard ended", "stopped in order", "runs on", "no record"
 
 
@@ -78,38 +78,33 @@ def first(found: t.Sequence[End]) -> First:
     """Return which node went first."""
     dead = sorted((end for end in found if end.how == DIED and end.at is not None), key=lambda end: end.at or 0.0)
     gone = [end.node for end in found if end.how == GONE]
-    if dead:
-        # What ended long before the newest death is another one.
-        dead = [end for end in dead if (dead[-1].at or 0.0) - (end.at or 0.0) <= TOGETHER]
+    # An end long before the newest one has another cause.
+    dead = [end for end in dead if (dead[-1].at or 0.0) - (end.at or 0.0) <= TOGETHER]
     if not dead and gone:
         if len(gone) == 1 and len(found) > 1:
-            return First(gone[0], None, False, "it alone does not answer; its own record can be read once it is back, and only that shows that it died")
-        return First("", None, False, f"{', '.join(gone)} do not answer, and their records can be read once they are back")
+            return First(gone[0], None, False, "it is the only one that does not answer; only its own record shows whether it died, once it answers")
+        return First("", None, False, f"{', '.join(gone)} do not answer; their records can be read once they do")
     if not dead:
         return First("", None, False, "no boot in any ring ended without order")
     one, others = dead[0], dead[1:]
     if gone:
-        return First(one.node, one.at, False, f"{', '.join(gone)} may have gone before: no record of it can be read while it does not answer")
+        return First(one.node, one.at, False, f"{', '.join(gone)} may have failed earlier: its record cannot be read while it does not answer")
     if not others:
         ran = [end.node for end in found if end.node != one.node and end.how in (RUNS, STOPPED, QUIET)]
         unknown = [end.node for end in found if end.how == NOTHING]
         if unknown:
             return First(one.node, one.at, False, f"nothing was recorded on {', '.join(unknown)}")
-        return First(one.node, one.at, True, f"the record of {', '.join(ran)} goes on in the same boot" if ran else "it is the only node")
+        return First(one.node, one.at, True, f"the record of {', '.join(ran)} continues in the same boot" if ran else "it is the only node")
     margin = (others[0].at or 0.0) - (one.at or 0.0)
     within = uncertainty(one, others[0])
     if within is None:
-        return First(one.node, one.at, False, f"{others[0].node} ended {margin:.1f} s later, by clocks that are not known to agree")
-    if margin <= within:
-        return First(one.node, one.at, False, f"{others[0].node} ended {margin:.1f} s later, and the two times may be wrong by {within:.1f} s")
-    return First(one.node, one.at, True, f"{others[0].node} ended {margin:.1f} s later, and the two times may be wrong by {within:.1f} s")
+        return First(one.node, one.at, False, f"{others[0].node} ended {margin:.1f} s later, by clocks that may not agree")
+    return First(one.node, one.at, margin > within, f"{others[0].node} ended {margin:.1f} s later, and the two times may be wrong by {within:.1f} s")
 
 
 def utc(at: float | None) -> str:
-    """Return a moment for people."""
-    if at is None:
-        return "not known"
-    return datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """Return a time as text."""
+    return "not known" if at is None else datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def records_of(answer: dict[str, t.Any] | None) -> list[dict[str, t.Any]]:
@@ -127,21 +122,20 @@ def judge(answers: Answers, run: Run) -> Outcome:
     at = given or went.at or max((records[-1]["t"] for records in windows.values() if records), default=None)
     windows = {node: [one for one in records if at is None or at - BEFORE - 1 <= one["t"]] for node, records in windows.items()}
     subject = went.node if windows.get(went.node) else next((node for node in windows if windows[node]), "")
-    lines = [f"{end.node}: {end.how}{f', last record {utc(end.at)}' if end.at else ''}" for end in found]
-    if went.node:
-        lines.insert(0, f"{went.node} went first, at {utc(went.at)}; {'sure' if went.sure else 'not sure'}: {went.why}.")
-    else:
-        lines.insert(0, f"No node is known to have died: {went.why}.")
-    if given:
-        lines.append(f"Looked at: {utc(given)}")
-    signs: dict[str, list[str]] = {}
-    for node, records in windows.items():
-        before = [one for one in records if at is None or one["t"] <= at + (1 if node == subject else AFTER)]
-        signs[node] = black_box.signs(before)
-        lines += [f"{node}: {sign}" for sign in signs[node]]
+    first_line = f"{went.node} went first, at {utc(went.at)}; {'sure' if went.sure else 'not sure'}: {went.why}."
+    lines = [first_line if went.node else f"No node is known to have died: {went.why}."]
+    lines += [f"{end.node}: {end.how}{f', last record {utc(end.at)}' if end.at else ''}" for end in found]
+    lines += [f"Looked at: {utc(given)}"] if given else []
+    signs = {
+        node: black_box.signs([one for one in records if at is None or one["t"] <= at + (1 if node == subject else AFTER)])
+        for node, records in windows.items()
+    }
+    lines += [f"{node}: {sign}" for node, found_signs in signs.items() for sign in found_signs]
     if subject and at is not None:
-        last = [one for one in windows[subject] if one["t"] <= at + 1]
-        lines += [f"The last {BEFORE} s of {subject}, seconds before its last record:" if went.node else f"{BEFORE} s of {subject}:", *black_box.rows(last, at)]
+        lines += [
+            f"The last {BEFORE} s of {subject}, seconds before its last record:" if went.node else f"{BEFORE} s of {subject}:",
+            *black_box.rows([one for one in windows[subject] if one["t"] <= at + 1], at),
+        ]
     record = {
         "schema": SCHEMA,
         "first": went.node,
@@ -152,7 +146,12 @@ def judge(answers: Answers, run: Run) -> Outcome:
     }
     files = {run.path: {**record, "windows": windows}} if run.path else {}
     verdict = "unknown" if not went.node and any(end.how == GONE for end in found) else "warn" if went.node else "pass"
-    failure = ""
-    if all(one.how == GONE for one in found):
-        failure = "no node answers, so nothing is known of any. Remedy: see that ssh answers there, then run this again."
-    return Outcome("Post-mortem", lines=lines, failure=failure, files=files, fresh=True, stats={"gb10_postmortem": record, "gb10_verdict": verdict})
+    lost = "no node answers, so nothing is known of any. Remedy: see that ssh answers there, then run this again."
+    return Outcome(
+        "Post-mortem",
+        lines=lines,
+        failure=lost if all(one.how == GONE for one in found) else "",
+        files=files,
+        fresh=True,
+        stats={"gb10_postmortem": record, "gb10_verdict": verdict},
+    )

@@ -28,5 +28,9 @@ def evidence(answers: Answers, executor: str) -> dict[str, dict[str, t.Any]]:
 
 def judge(answers: Answers, run: Run) -> Outcome:
     """Judge by the rules of the preflight. ``settings`` has ``profile`` and ``executor``, empty while only the image can tell it."""
-    asked = evidence(answers, run.settings["executor"])
-    return node_settings.recorded("Preflight", "gb10_preflight", judging.judge(asked, run.settings["profile"], node_settings.of_run(answers, run)), run)
+    return node_settings.recorded(
+        "Preflight",
+        "gb10_preflight",
+        judging.judge(evidence(answers, run.settings["executor"]), run.settings["profile"], node_settings.of_run(answers, run)),
+        run,
+    )

@@ -61,7 +61,7 @@ SPREAD_REMEDIES = {
     "ray": "every node must run the same number of ranks: tear down and bring up again",
     "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
 }
-#: Where the API's guard lies in a container.
+#: The path of the API's guard in a container.
 GUARD_PATH = f"{LAUNCH_TARGET}/{GUARD_DIRECTORY}"
 #: Characters of a variable's value that a finding shows.
 VALUE_SHOWN = 300
@@ -86,7 +86,7 @@ def findings_of(
     expected_env: dict[str, dict[str, str]],
     needs: dict[str, t.Any],
 ) -> list[Finding]:
-    """Judge a live engine: a token came back, ranks sit on distinct hosts, both carry the forwarded env, containers have their rights.
+    """Judge a live engine: it gave a token, its ranks are on distinct hosts with the forwarded variables, and its containers have their rights.
 
     ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head,
     or ``error``, why there is none, with its ``verdict``;
@@ -122,8 +122,8 @@ def findings_of(
             remedy="" if spread else SPREAD_REMEDIES[needs["stage"]],
         )
     )
-    halted = {node: [rank["pid"] for rank in answer["ranks"] if rank["halted"]] for node, answer in ranks.items()}
-    for node, pids in halted.items():
+    for node, answer in ranks.items():
+        pids = [rank["pid"] for rank in answer["ranks"] if rank["halted"]]
         named = ", ".join(map(str, pids))
         found.append(
             finding(
@@ -159,20 +159,18 @@ def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Find
     ``routes`` is what ``vllm_serve_info`` found; ``guarded``: the engine was started with the collection's guard.
     """
     if routes is None:
-        return [finding("proof.auth", node, "unknown", "nobody asked the API's routes without the key.", remedy="run with --tags proof")]
+        return [finding("proof.auth", node, "unknown", "the API's routes were not checked without the key.", remedy="run with --tags proof")]
     asked, unknown = f"{routes['asked']} routes asked without the API's key", routes["unknown"]
+    opened = f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}."
+    verdict, remedy, message = "pass", "", f"{asked}, none answers{'' if routes['listed'] else '; the engine does not list its own'}."
     if routes["open"] and not guarded:
-        verdict = "warn"
-        message = f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}. The engine was started before the collection guarded them."
-        remedy = "restart it when nobody uses it: --tags serve -e gb10_allow_restart=true; until then keep gb10_api_port behind a firewall"
+        verdict, message = "warn", f"{opened} The engine was started before the collection guarded them."
+        remedy = "restart it while it is idle: --tags serve -e gb10_allow_restart=true; until then keep gb10_api_port behind a firewall"
     elif routes["open"]:
-        verdict, message = "block", f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}."
-        remedy = "this front end of the engine ignores --middleware (VLLM_USE_RUST_FRONTEND?): use another, or keep gb10_api_port behind a firewall"
+        verdict, message = "block", opened
+        remedy = "use another front end: this one ignores --middleware (VLLM_USE_RUST_FRONTEND?); or keep gb10_api_port behind a firewall"
     elif unknown:
         verdict, message, remedy = "unknown", f"{asked}, {len(unknown)} do not answer: {table.some(unknown)}.", "run again; a route that hangs is the engine's"
-    else:
-        verdict, remedy = "pass", ""
-        message = f"{asked}, none answers" + ("" if routes["listed"] else "; the engine does not list its own") + "."
     return [finding("proof.auth", node, verdict, message, measured=routes["open"] or unknown, needed=[], remedy=remedy)]
 
 
@@ -186,7 +184,7 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
         own = needs["api_secrets"] if node == needs["head"] else []
         but_own = f" but {', '.join(own)} of its API" if own else ""
         leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
-        # The environment of a start proves a secret that stands in it, and nothing else.
+        # The environment at the start proves a secret that is in it, and nothing else.
         blind = rank["source"] != "live"
         found.append(
             _blind("proof.env", node, rank)
@@ -223,18 +221,34 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
     every = {f"{node} (pid {rank['pid']})" if node in several else node: rank for node, answer in ranks.items() for rank in answer["ranks"]}
     blind = [label for label, rank in every.items() if rank["source"] != "live" or rank["environ"] is None]
     if blind:
-        remedy = "see what keeps root from reading the memory of that process (ptrace_scope, seccomp)"
-        return [finding("proof.env_same", CLUSTER, "unknown", f"the whole live environment of the rank on {', '.join(blind)} is unknown.", remedy=remedy)]
+        return [
+            finding(
+                "proof.env_same",
+                CLUSTER,
+                "unknown",
+                f"the whole live environment of the rank on {', '.join(blind)} is unknown.",
+                remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)",
+            )
+        ]
     found = []
     names = sorted({name for rank in every.values() for name in rank["environ"]})
-    for name in names:
+    for name in [name for name in names if not named_like(name, needs["own_names"])]:
         values = {label: _comparable(name, rank["environ"].get(name)) for label, rank in every.items()}
-        if len(set(values.values())) > 1 and not named_like(name, needs["own_names"]):
+        if len(set(values.values())) > 1:
             shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
             message = f"{name} differs between the live ranks: {listed(shown)}."
             again = f"--tags {needs['stage']},serve -e gb10_allow_restart=true"
-            remedy = f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then {again}"
-            found.append(finding("proof.env_same", CLUSTER, "block", message, measured=shown, needed="one value", remedy=remedy))
+            found.append(
+                finding(
+                    "proof.env_same",
+                    CLUSTER,
+                    "block",
+                    message,
+                    measured=shown,
+                    needed="one value",
+                    remedy=f"set it alike for every node (gb10_env; gb10_host_env where it must differ), then {again}",
+                )
+            )
     same = f"{len(every)} live rank(s) agree in all of {len(names)} variables but those that are expected to differ."
     return found or [finding("proof.env_same", CLUSTER, "pass", same)]
 
@@ -258,20 +272,19 @@ def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], nee
     # One that was created without the entrypoint waits for its restart, as proof.entrypoint says.
     return judged(
         "warn" if container["entrypoint_bypassed"] else "block",
-        f'{held} instead of {", ".join(want)}: what is compiled on the node fails ("the provided PTX was compiled with an unsupported toolchain").',
+        f'{held} instead of {", ".join(want)}: kernels that are compiled on the node fail ("the provided PTX was compiled with an unsupported toolchain").',
         remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow_restart=true",
     )
 
 
 def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:
-    """No token of the hub lies where the engine, and the model's own code, can read it."""
+    """No token of the hub is readable by the engine or the model's code."""
     seen = container["hub_tokens"]
     # One that was created with the whole cache waits for its restart, as the stage that made it says.
-    verdict = "pass" if not seen else "block" if container["hub_alone"] else "warn"
     return finding(
         "proof.hub_token",
         node,
-        verdict,
+        "pass" if not seen else "block" if container["hub_alone"] else "warn",
         f"the container can read {', '.join(seen)}." if seen else "the container sees no token of the hub.",
         measured=seen,
         needed=[],
@@ -280,36 +293,32 @@ def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) 
 
 
 def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
-    message = f"rank {rank['pid']} does not tell its environment, only that of its start."
-    return finding(id, node, "unknown", message, remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)")
+    return finding(
+        id,
+        node,
+        "unknown",
+        f"rank {rank['pid']} does not tell its environment, only that of its start.",
+        remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)",
+    )
 
 
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
     """Devices, capabilities, entrypoint and memlock as they are in force in the container."""
     again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow_restart=true"
-    found = []
-    for device in needs["devices"]:
-        there = device in container["devices"]
-        message = f"{device} is {'' if there else 'not '}in the container."
-        found.append(finding("proof.device", node, "pass" if there else "block", message, needed=device, remedy="" if there else again))
-    for capability in needs["capabilities"]:
-        there = capability in container["capabilities"]
-        message = f"{capability} is {'' if there else 'not '}in force in the container."
-        found.append(finding("proof.capability", node, "pass" if there else "block", message, needed=capability, remedy="" if there else again))
-    bypassed = container["entrypoint_bypassed"]
-    without = "the container runs without the image's own entrypoint, which may set up the CUDA that its kernels were compiled for."
-    found.append(
+    bypassed, have, want = container["entrypoint_bypassed"], container["memlock_bytes"], needs["memlock"]
+    fits = have == -1 or (want != -1 and have >= want)
+    return [
+        *_in_force(functools.partial(finding, "proof.device", node), needs["devices"], container["devices"], "in the container", again),
+        *_in_force(functools.partial(finding, "proof.capability", node), needs["capabilities"], container["capabilities"], "in force in the container", again),
         finding(
             "proof.entrypoint",
             node,
             "warn" if bypassed else "pass",
-            without if bypassed else "the container runs under the image's own entrypoint, or needs none.",
+            "the container runs without the image's own entrypoint, which may set up the CUDA that its kernels were compiled for."
+            if bypassed
+            else "the container runs under the image's own entrypoint, or needs none.",
             remedy=again if bypassed else "",
-        )
-    )
-    have, want = container["memlock_bytes"], needs["memlock"]
-    fits = have == -1 or (want != -1 and have >= want)
-    found.append(
+        ),
         finding(
             "proof.memlock",
             node,
@@ -318,9 +327,17 @@ def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> 
             measured=have,
             needed=want,
             remedy="" if fits else "raise the Docker daemon's LimitMEMLOCK, or set gb10_memlock to what this machine allows",
-        )
-    )
-    return found
+        ),
+    ]
+
+
+def _in_force(judged: t.Callable[..., Finding], wanted: t.Iterable[str], have: t.Collection[str], where: str, remedy: str) -> list[Finding]:
+    """Return a finding for each wanted device or capability."""
+    there = {name: name in have for name in wanted}
+    return [
+        judged("pass" if fits else "block", f"{name} is {'' if fits else 'not '}{where}.", needed=name, remedy="" if fits else remedy)
+        for name, fits in there.items()
+    ]
 
 
 def _no_completion(info: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
@@ -385,6 +402,9 @@ def _fabric_of(answers: Answers) -> list[table.Finding]:
         "parallel": first["profile"]["parallel"],
         "completion": (first["asked"] or {}).get("completion") or {"error": "it was not asked for"},
     }
-    traffic = {node: [(answer[word] or {}).get("traffic") for word in ("before", "ranks")] for node, answer in answers.items()}
-    nets = {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()}
-    return fabric_traffic.judge(traffic, asked, answers, nets)
+    return fabric_traffic.judge(
+        {node: [(answer[word] or {}).get("traffic") for word in ("before", "ranks")] for node, answer in answers.items()},
+        asked,
+        answers,
+        {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()},
+    )

@@ -27,11 +27,11 @@ REVERT = "-e gb10_protect=revert"
 def text(kept: dict[str, t.Any]) -> str:
     """Return what one node's journal says in a line, empty where there is none."""
     if kept.get("error"):
-        return f"protection: not known: {kept['error']}"
+        return f"protection: unknown: {kept['error']}"
     return f"protected: {', '.join(kept['measures'])} ({kept['changes']} change(s), {REVERT} takes them back)" if kept.get("changes") else ""
 
 
-def stays(kept: t.Mapping[str, dict[str, t.Any]]) -> list[str]:
+def remaining(kept: t.Mapping[str, dict[str, t.Any]]) -> list[str]:
     """Return in one line which nodes stay protected after their cluster is gone, and how that is taken back; no line where none does."""
     known = {node: one for node, one in kept.items() if one.get("changes") or one.get("error")}
     if not known:
@@ -49,15 +49,14 @@ def kept_of(facts: Facts) -> dict[str, t.Any]:
 
 
 def result_of(node: str, answer: dict[str, t.Any], run: Run, again: dict[str, list[str]]) -> dict[str, t.Any]:
-    """Return what was done on a node and what is said of it. ``again`` has by measure what is to be done still, after all was done."""
+    """Return the result of a node. ``again`` has by measure the changes that are still needed after all were made."""
     revert, failed = boolean(run.settings["revert"]), answer["failed"] or {}
-    changes = run.settings["plan"]["changes"][node]
-    actions = [text for one in changes if one["measure"] not in failed for text in one["texts"]]
+    actions = [text for one in run.settings["plan"]["changes"][node] if one["measure"] not in failed for text in one["texts"]]
     said = []
     for measure in measures.NAMES:
         texts = "; ".join(again.get(measure, []))
         if measure in failed:
-            said.append((measure, "block", failed[measure], "See the message; the next run goes on from there."))
+            said.append((measure, "block", failed[measure], "See the message; the next run continues from there."))
         elif texts and run.check_mode:
             said.append((measure, "warn", f"not set up yet; would {texts}", "Run it without --check."))
         elif texts:
@@ -101,12 +100,17 @@ def judge(answers: Answers, run: Run) -> Outcome:
         found[node] = result_of(node, answer, run, {name: one.texts for name, one in plans[node].items()})
         found[node]["findings"][:0] = run.settings["plan"]["said"][node] if revert else [entry for one in plans[node].values() for entry in one.findings]
     findings = [entry for result in found.values() for entry in result["findings"]]
-    stats = {
-        "gb10_protection": {"schema": SCHEMA, "reverted": revert, "nodes": found},
-        "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass",
-    }
-    said = [*lines(found, run.check_mode), *([] if revert else reasons(findings))]
-    return Outcome("Taken back" if revert else "Protection", findings if findings or not revert else None, lines=said, stats=stats)
+    return Outcome(
+        "Taken back" if revert else "Protection",
+        findings if findings or not revert else None,
+        lines=[*lines(found, run.check_mode), *([] if revert else reasons(findings))],
+        stats=(
+            {
+                "gb10_protection": {"schema": SCHEMA, "reverted": revert, "nodes": found},
+                "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass",
+            }
+        ),
+    )
 
 
 def page() -> list[str]:

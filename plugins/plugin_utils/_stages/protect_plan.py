@@ -29,6 +29,11 @@ def plans(answers: Answers, run: Run) -> dict[str, dict[str, planned.Plan]]:
 def judge(answers: Answers, run: Run) -> Outcome:
     """Plan, and show nothing yet. ``settings`` has ``revert``."""
     found = plans(answers, run)
-    changes = {node: [{"measure": name, **one._asdict()} for name, one in by.items() if one.before] for node, by in found.items()}
-    said = {node: [entry for one in by.values() for entry in one.findings] for node, by in found.items()}
-    return Outcome("Protection", returns={"changes": changes, "said": said, "records": {node: Facts(answer).recorded for node, answer in answers.items()}})
+    return Outcome(
+        "Protection",
+        returns={
+            "changes": {node: [{"measure": name, **one._asdict()} for name, one in by.items() if one.before] for node, by in found.items()},
+            "said": {node: [entry for one in by.values() for entry in one.findings] for node, by in found.items()},
+            "records": {node: Facts(answer).recorded for node, answer in answers.items()},
+        },
+    )

@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 #: Ids of findings that are made here.
 IDS = ("ray.node", "ray.stranger", "ray.token")
 READS = {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}
-#: What is said of versions of Ray.
+#: The versions of Ray that ask for the token, in words.
 RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 
 
@@ -43,30 +43,35 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
         else:
             message, remedy = f"{address} is alive with {gpus:g} GPU(s).", ""
         found.append(finding("ray.node", name, "pass" if fits else "block", message, measured=gpus, needed=gpus_per_node, remedy=remedy))
-    for address in sorted(set(alive) - set(addresses.values())):
-        found.append(
-            finding(
-                "ray.stranger",
-                CLUSTER,
-                "block",
-                f"{address} is registered with this Ray cluster and is no node of it; ranks could land there.",
-                measured=address,
-                remedy="stop Ray on that machine, or add it to gb10_workers",
-            )
+    return found + [
+        finding(
+            "ray.stranger",
+            CLUSTER,
+            "block",
+            f"{address} is registered with this Ray cluster and is not in the inventory; Ray could place ranks there.",
+            measured=address,
+            remedy="stop Ray on that machine, or add it to gb10_workers",
         )
-    return found
+        for address in sorted(set(alive) - set(addresses.values()))
+    ]
 
 
 def _token(came: str, version: str) -> Finding:
-    """Ray must refuse whoever has no token: who may ask it may run programs on every node."""
+    """Ray must refuse requests without the token: anyone whose requests it accepts can run programs on every node."""
     wrong = functools.partial(finding, "ray.token", CLUSTER, measured=came, needed="refused")
     if came == "refused":
-        return wrong("pass", "Ray refuses a question without the token.")
+        return wrong("pass", "Ray refuses requests without the token.")
     if came == "answered":
-        remedy = f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true"
-        return wrong("block", f"Ray {version} answers a question without the token: whoever reaches it runs programs on every node.", remedy=remedy)
-    remedy = "run with --tags ray again; when it stays so, see docker logs of the head's container"
-    return wrong("unknown", f"whether Ray refuses a question without the token is unknown: {came or 'it was not asked'}.", remedy=remedy)
+        return wrong(
+            "block",
+            f"Ray {version} answers requests without the token: anyone who reaches it can run programs on every node.",
+            remedy=f"use Ray {RAY_WITH_TOKEN} (gb10_ray_version, or another image.base), then --tags image,ray -e gb10_allow_restart=true",
+        )
+    return wrong(
+        "unknown",
+        f"whether Ray refuses requests without the token is unknown: {came or 'it was not asked'}.",
+        remedy="run with --tags ray again; when it stays so, see docker logs of the head's container",
+    )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
@@ -74,5 +79,4 @@ def judge(answers: Answers, run: Run) -> Outcome:
     first = next(iter(answers.values()))
     if run.check_mode and not first["head"]["running"]:
         return Outcome("Ray (would be checked)", [])
-    addresses = {node: answer["address"] for node, answer in answers.items()}
-    return Outcome("Ray", gate(first["head"], addresses, int(first["gpus"])))
+    return Outcome("Ray", gate(first["head"], {node: answer["address"] for node, answer in answers.items()}, int(first["gpus"])))

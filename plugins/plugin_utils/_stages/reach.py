@@ -38,7 +38,7 @@ def lost(reached: dict[str, dict[str, t.Any]], ignore: bool) -> list[Finding]:
 
 
 def left_alone(nodes: t.Iterable[str]) -> list[Finding]:
-    """Say at the end which nodes were never looked at: a teardown without them is no whole one."""
+    """Report at the end which nodes were never checked: a teardown without them is incomplete."""
     said = "it could not be reached, so its containers were left as they are"
     return [finding("teardown.lost", node, "block", f"{said}.", remedy="bring it back and run teardown again") for node in nodes]
 

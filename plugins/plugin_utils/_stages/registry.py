@@ -17,7 +17,7 @@ NAMES = sorted(path.stem for path in pathlib.Path(__file__).parent.glob("*.py") 
 
 
 class Stage(t.Protocol):
-    """What the file of a stage has: the variables of every node that it reads beside the answers that the task names, and its judgement."""
+    """What the file of a stage has: the variables of every node that it reads, apart from the task's answers, and its judgement."""
 
     READS: dict[str, str]
 
@@ -31,5 +31,5 @@ def stage(name: str) -> Stage:
 
 
 def ids() -> set[str]:
-    """Return the ids of the findings that stages make; those of rules stand in the rules' own tables."""
+    """Return the ids of the findings that stages make; those of rules are in the rules' tables."""
     return {id for name in NAMES for id in getattr(stage(name), "IDS", ())}

@@ -70,9 +70,7 @@ def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
         return (downloaded(result) or {}).get("seconds")
     if not result or not answered(result):
         return None
-    if word == "verified":
-        return result["verified"]["seconds"]
-    return result.get("duration") if result.get("changed") else None
+    return result["verified"]["seconds"] if word == "verified" else result.get("duration") if result.get("changed") else None
 
 
 def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict[str, t.Any]]:
@@ -95,14 +93,12 @@ def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict
 
 def path_text(path: t.Iterable[dict[str, t.Any]]) -> str:
     """Return the longest stage and its steps first: what to look at when a run takes too long."""
-    rows = sorted(path, key=lambda row: -row["seconds"])
     texts = []
-    for row in rows:
-        steps = ", ".join(
-            f"{one['step']} on {one['node']} {one['seconds']} s{', begun in an earlier stage' if one['overlapped'] else ''}" for one in row["steps"]
-        )
+    for row in sorted(path, key=lambda row: -row["seconds"])[:3]:
+        begun = {True: ", begun in an earlier stage", False: ""}
+        steps = ", ".join(f"{one['step']} on {one['node']} {one['seconds']} s{begun[one['overlapped']]}" for one in row["steps"])
         texts.append(f"{row['stage']} {row['seconds']} s" + (f" ({steps})" if steps else ""))
-    return ", ".join(texts[:3])
+    return ", ".join(texts)
 
 
 def context(head: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -141,7 +137,7 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "engine": engine,
         "context": context(head),
         "arguments_changed": (head["given"] or {}).get("steps", []),
-        "kv_cache": {"bytes": applied.get("kv_cache_memory_bytes"), "told": (head["cache"] or {}).get("told", "")},
+        "kv_cache": {"bytes": applied.get("kv_cache_memory_bytes"), "why": (head["cache"] or {}).get("why", "")},
         "nodes": {node: {**about, **({"rank": answers[node]["engine"]["engine"]} if native else {})} for node, about in nodes.items()},
         "ray": None if native else {name: head["container"][name] for name in OF_RAY},
         "copies": {node: made for node, answer in answers.items() if (made := model_copies.reported(answer.get("copied")))},
@@ -156,12 +152,9 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
 
 def images(answers: Answers) -> dict[str, t.Any]:
     """Return by node which image it is, what it was built on and what pip added; None where there is none."""
-    found: dict[str, t.Any] = {}
-    for node, answer in answers.items():
+    found: dict[str, t.Any] = dict.fromkeys(answers)
+    for node, answer in ((node, answer) for node, answer in answers.items() if answered(answer["image"]) and answer["image"]["exists"]):
         contract = answer["image"]
-        if not answered(contract) or not contract["exists"]:
-            found[node] = None
-            continue
         built = contract["base"] or {}
         found[node] = {
             "tag": answer["profile"]["image"]["tag"],
@@ -185,18 +178,17 @@ def mods(labels: dict[str, str] | None) -> dict[str, str]:
 
 def image_names(found: dict[str, t.Any]) -> str:
     """Return what the nodes run and what that was built on, by the digest that its registry gave it; the same on all nodes but for a fault."""
-    known = [one for one in found.values() if one]
     names = dict.fromkeys(
         one["tag"]
         + "".join(f" with {name}@{digest[:12]}" for name, digest in one["mods"].items())
         + (f" on {one['base_digest']}" if one["base_digest"] else ", no digest of a registry is known")
-        for one in known
+        for one in filter(None, found.values())
     )
     return "; ".join(names) or "none here"
 
 
 def _repository(one: dict[str, t.Any]) -> str:
-    """Return a repository with its commit in words, and what it is for beside the model."""
+    """Return a repository with its commit in words, and its purpose unless it is the model."""
     at = "" if model_files.is_directory(one["repo"]) else f"@{(one['revision'] or 'main')[:12]}"
     return f"{one['repo']}{at}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
 
@@ -225,12 +217,17 @@ def judge(answers: Answers, run: Run) -> Outcome:
         *([executors.ray_words(head["profile"], head["image"])] if report["ray"] is not None and head["image"].get("exists") else []),
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),
         *(f"for this engine: {step}" for step in report["arguments_changed"]),
-        *([f"KV cache: {report['kv_cache']['told']}"] if report["kv_cache"]["told"] else []),
+        *([f"KV cache: {report['kv_cache']['why']}"] if report["kv_cache"]["why"] else []),
         f"stages: {seconds or 'none of this run'}",
         *([f"longest: {path_text(report['critical_path'])}"] if report["critical_path"] else []),
         f"proven: {sum(proof['verdict'] == 'pass' for proof in report['proofs'])} of {len(report['proofs'])}",
         f"report: {run.path}",
         *([f"try it: {request(report, head)}"] if report["endpoint"] else []),
     ]
-    stats = {"gb10_report": report, "gb10_endpoint": f"{report['endpoint']}/v1" if report["endpoint"] else ""}
-    return Outcome("Report", lines=lines, files={run.path: report}, mode=0o644, stats=stats)
+    return Outcome(
+        "Report",
+        lines=lines,
+        files={run.path: report},
+        mode=0o644,
+        stats={"gb10_report": report, "gb10_endpoint": f"{report['endpoint']}/v1" if report["endpoint"] else ""},
+    )

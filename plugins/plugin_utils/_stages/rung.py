@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which context length the climbs of the nodes stand for. This plugin util is PRIVATE to the collection."""
+"""The context length that the nodes' climbs confirm. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -35,11 +35,15 @@ def judge(answers: Answers, run: Run) -> Outcome:
         lines.append(f"Context: {found.context} tokens, the last good rung of the ladder {found.climb_id}; the profile's own is {own or 'left to the engine'}.")
     elif found.why_not:
         lines.append(f"Context: the profile's own, {own or 'left to the engine'}; what the ladder recorded is not used: {found.why_not}.")
-    returns = {
-        "context": found.context,
-        "climb_id": found.climb_id,
-        "why_not": found.why_not,
-        "image_ids": {node: now.image_id for node, (_climbs, now) in nodes.items()},
-        "on_record": any(any(one["profile_digest"] == digest for one in known) for known, _now in nodes.values()),
-    }
-    return Outcome(lines=lines, returns=returns)
+    return Outcome(
+        lines=lines,
+        returns=(
+            {
+                "context": found.context,
+                "climb_id": found.climb_id,
+                "why_not": found.why_not,
+                "image_ids": {node: now.image_id for node, (_climbs, now) in nodes.items()},
+                "on_record": any(any(one["profile_digest"] == digest for one in known) for known, _now in nodes.values()),
+            }
+        ),
+    )

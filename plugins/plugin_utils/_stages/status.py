@@ -47,9 +47,9 @@ def dead_nodes(answers: Answers) -> list[str]:
 
     With Ray the head alone is asked for an engine, and Ray watches its ranks.
     """
-    native = {node: answered(answer["container"]) and answer["container"]["executor"] == "native" for node, answer in answers.items()}
-    live = {node: native[node] and _live(answer) for node, answer in answers.items()}
-    return [node for node in answers if not live[node]] if any(live.values()) else []
+    native = [node for node, answer in answers.items() if answered(answer["container"]) and answer["container"]["executor"] == "native"]
+    live = [node for node in native if _live(answers[node])]
+    return [node for node in answers if node not in live] if live else []
 
 
 def health_of(answers: Answers) -> health.Health | None:
@@ -77,7 +77,7 @@ def endpoint(answers: Answers) -> str:
 
 
 def why_ended(answers: Answers) -> str:
-    """Return which node failed first, and why, by the log of an engine that ended by itself; empty when the log does not say."""
+    """Return which node failed first, and why, by the log of an engine that ended; empty when the log does not show it."""
     nodes = list(answers)
     info = answers[nodes[0]]["engine"]
     deaths, said = events.Deaths(), Diagnosis()
@@ -107,17 +107,12 @@ def _serving(answers: Answers) -> str:
     return f"engine: {url}{token}, {requests} running or waiting: {found.text}, {log}{again}"
 
 
-def _cache_text(one: dict[str, t.Any]) -> str:
-    """Return how much an engine's compiler left, and where."""
-    return f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}"
-
-
 def _start_text(found: dict[str, t.Any]) -> str:
-    """Return the newest start on record in a line, empty without one."""
+    """Return the newest recorded start in a line, empty without one."""
     if not found:
         return ""
     if found["error"]:
-        return f"starts on record: {found['error']}"
+        return f"recorded starts: {found['error']}"
     took, left = (found[word] / 1024 for word in ("took_mb", "left_mb"))
     return f"last proven start: {found['profile']} with {found['context']} tokens took {took:.1f} GiB and left {left:.1f}, {found['recorded_at'][:10]}"
 
@@ -131,11 +126,11 @@ def proof_of(answer: dict[str, t.Any]) -> tuple[str, str]:
     run_id, found = answer["engine"]["engine"]["run_id"], (answer["container"] or {}).get("last_proof") or {}
     again = "the tag proof of the bring-up asks it"
     if not answered(answer["container"]):
-        return "unknown", "whether it was proven is not known: its record was not read"
+        return "unknown", "whether it was proven is unknown: its record was not read"
     if found.get("error"):
-        return "unknown", f"whether it was proven is not known: {found['error']}"
+        return "unknown", f"whether it was proven is unknown: {found['error']}"
     if not found or found["run_id"] != run_id:
-        return "unproven", f"unproven: no proof of run {run_id} is on record; {again}"
+        return "unproven", f"unproven: there is no recorded proof of run {run_id}; {again}"
     if found["failed"]:
         return "unproven", f"unproven: it failed {', '.join(found['failed'])} at {found['recorded_at']}; {again} again"
     return "proven", f"proven: {found['recorded_at']}"
@@ -143,8 +138,9 @@ def proof_of(answer: dict[str, t.Any]) -> tuple[str, str]:
 
 def _copy_lines(copy: dict[str, t.Any]) -> list[str]:
     """Return what there is of a model's copy to another node, or from one."""
-    running = [f"gives a model out to other nodes: {', '.join(copy['running'])}; it ends by itself, or with the playbook teardown"] if copy["running"] else []
-    partial = [f"{size_text(size)} of a copy that did not end in {path}; the next one goes on with it" for path, size in copy["partial"].items()]
+    names = ", ".join(copy["running"])
+    running = [f"serves a model to other nodes: {names}; this ends with the copy, or with the playbook teardown"] if names else []
+    partial = [f"{size_text(size)} of an unfinished copy in {path}; the next copy continues it" for path, size in copy["partial"].items()]
     return [*running, *partial]
 
 
@@ -163,30 +159,28 @@ def node_lines(node: str, answers: Answers) -> list[str]:
         lines.append(f"rank {list(answers).index(node)} of executor native: {state}")
     else:
         lines.append(f"Ray {info.get('ray_version') or 'none'}, Python {info.get('python_version') or 'none'}")
-        if head:
-            lines.append(f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}")
+        lines += [f"Ray nodes: {', '.join(one['address'] for one in info.get('nodes') or []) or 'none'}"] if head else []
     if stopped := health.texts({node: engine["processes"]}, "stopped").get(node):
         lines.append(f"stopped by a signal or a debugger, so that the engine hangs: {'; '.join(stopped)}; kill -CONT PID lets it go on")
-    nodes = {other["address"]: name for name, other in answers.items()}
-    if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], nodes)):
+    if engine["fabric"] and (trouble := watches.fabric_trouble(node, engine["fabric"], {other["address"]: name for name, other in answers.items()})):
         lines.append(f"{trouble}. Remedy: {trouble.remedy}")
-    for one in info.get("open_directories") or []:
-        lines.append(f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}")
-    if info.get("caches"):
-        lines.append(f"compiled for its images: {', '.join(_cache_text(one) for one in info['caches'])}")
-    if kept := protect.text(info.get("protection") or {}):
-        lines.append(kept)
+    lines += [
+        f"{one['path']} can be entered by other accounts (mode {one['mode']}), and containers write there. Remedy: {one['remedy']}"
+        for one in info.get("open_directories") or []
+    ]
+    caches = [f"{size_text(one['size_bytes'])} in {one['path']}{'' if one['in_use'] else ' (not in use)'}" for one in info.get("caches") or []]
+    lines += [f"compiled for its images: {', '.join(caches)}"] if caches else []
+    lines += filter(None, [protect.text(info.get("protection") or {})])
     lines += units.lines(info.get("services") or {})
-    if started := _start_text(info.get("last_start") or {}):
-        lines.append(started)
+    lines += filter(None, [_start_text(info.get("last_start") or {})])
     lines += recorded.status_lines(info.get("ladder") or {})
     if answered(answer.get("copy")):
         lines += _copy_lines(answer["copy"])
     if answered(answer.get("image_copy")) and answer["image_copy"]["running"]:
-        lines.append(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; it ends by itself, or with the playbook teardown")
+        lines.append(f"serves an image to other nodes: {', '.join(answer['image_copy']['running'])}; this ends with the copy, or with the playbook teardown")
     if answered(answer.get("companions")):
-        beside = companions.lines(answer.get("declared") or [], answer["companions"]["companions"] or [], answer.get("mode") or "")
-        lines += [f"companion {line}" for line in beside]
+        seen = answer["companions"]["companions"] or []
+        lines += [f"companion {line}" for line in companions.lines(answer.get("declared") or [], seen, answer.get("mode") or "")]
     if head:
         lines += [*filter(None, [proof_of(answer)[1]]), _serving(answers)]
         if engine.get("routes"):

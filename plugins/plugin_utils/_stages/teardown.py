@@ -33,7 +33,8 @@ def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[st
     if errors:
         return [finding("teardown.seen", node, "unknown", f"{error['section']}: {error['error']}", remedy="look at the node") for error in errors]
     left = [container["name"] for container in info["containers"] if container["cluster"] == cluster]
-    found = [
+    held = "; ".join(f"port {listener['port']} is held by {holder(listener)}" for listener in info["listeners"])
+    return [
         finding(
             "teardown.containers",
             node,
@@ -42,37 +43,35 @@ def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[st
             measured=left,
             needed=[],
             remedy="run teardown.yml again" if left else "",
-        )
-    ]
-    for name in units_left:
-        found.append(finding("teardown.unit", node, "block", f"the unit {name} is left, or its files are.", measured=name, remedy="run teardown.yml again"))
-    held = "; ".join(f"port {listener['port']} is held by {holder(listener)}" for listener in info["listeners"])
-    found.append(
+        ),
+        *(
+            finding("teardown.unit", node, "block", f"the unit {name} is left, or its files are.", measured=name, remedy="run teardown.yml again")
+            for name in units_left
+        ),
         finding(
             "teardown.ports",
             node,
             "warn" if held else "pass",
-            f"{held}." if held else "nobody listens on its ports.",
-            remedy="it is not ours; stop it if it shall not be there" if held else "",
-        )
-    )
-    # Memory that is missing warns and stops nothing, so that it is unknown whether some is missing does so, too.
-    lowered = [{**one, "verdict": "warn"} if one["verdict"] == "unknown" else one for one in memory["findings"]]
-    return [*found, *table.on_node(lowered, node)]
+            f"{held}." if held else "its ports are free.",
+            remedy="stop it if it should not run: it is not part of this cluster" if held else "",
+        ),
+        # Missing memory only warns, so unknown memory does, too.
+        *table.on_node([{**one, "verdict": "warn"} if one["verdict"] == "unknown" else one for one in memory["findings"]], node),
+    ]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge that nothing is left. In check mode the engine still serves, and nobody looked at what would be left.
+    """Judge that nothing is left. In check mode the engine still serves, and what would remain is not checked.
 
     ``settings`` has ``lost``, the nodes that could not be reached, and ``keeps_unit``, whether units are meant to stay.
     """
-    told = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
-    services = {node: one.get("services") or {} for node, one in told.items()}
-    kept = protect.stays({node: one["protection"] for node, one in told.items()})
-    kept += units.stays(services)
-    kept += recorded.stays({node: one.get("ladder") or {} for node, one in told.items()})
-    kept += companions.stays({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
-    kept += mode.stays({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
+    containers = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
+    services = {node: one.get("services") or {} for node, one in containers.items()}
+    kept = protect.remaining({node: one["protection"] for node, one in containers.items()})
+    kept += units.remaining(services)
+    kept += recorded.remaining({node: one.get("ladder") or {} for node, one in containers.items()})
+    kept += companions.remaining({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
+    kept += mode.remaining({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
     away = reach.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)

@@ -15,6 +15,5 @@ def collection_version() -> str:
     """Return the version of this collection: of its manifest, or of a clone's description."""
     root = pathlib.Path(__file__).resolve().parents[3]
     manifest, galaxy = root / "MANIFEST.json", root / "galaxy.yml"
-    if manifest.is_file():
-        return yaml_load(manifest.read_text(encoding="utf-8"))["collection_info"]["version"]
-    return f"{yaml_load(galaxy.read_text(encoding='utf-8'))['version']} (a clone)"
+    about = yaml_load((manifest if manifest.is_file() else galaxy).read_text(encoding="utf-8"))
+    return about["collection_info"]["version"] if manifest.is_file() else f"{about['version']} (a clone)"

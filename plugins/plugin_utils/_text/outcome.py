@@ -16,7 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
-#: By node, what it answered under the words that a stage knows; None where nobody asked.
+#: By node, what it answered under the names that a stage reads; None where it was not asked.
 Answers = dict[str, dict[str, t.Any]]
 
 

@@ -5,7 +5,7 @@
 """Judging data read from YAML against a schema. This plugin util is PRIVATE to the collection.
 
 A schema is written like an Ansible argument spec (``type``, ``required``, ``default``, ``choices``, ``elements``, ``options``), with
-two more words: ``values`` describes each value of a mapping whose keys are free, and ``literal`` is a word that may stand in the
+two more words: ``values`` describes each value of a mapping whose keys are free, and ``literal`` is a word that may take the
 place of the whole value. Other than an argument spec it converts nothing (YAML has types), and every problem names its field by
 its whole path, what was found there and what was expected.
 """
@@ -61,11 +61,8 @@ def check(value: t.Any, spec: Spec, path: str = "") -> tuple[t.Any, list[Problem
         return value, [problem(path or "the file", f"found {found(value)}", expected(spec))]
     if "choices" in spec and kind != "list" and value not in spec["choices"]:
         return value, [problem(path, f"found {found(value)}", f"{expected(spec)}{near(value, spec['choices'])}")]
-    if kind == "list":
-        return _check_list(value, spec, path)
-    if kind == "dict":
-        return _check_dict(value, spec, path)
-    return value, []
+    checks = {"list": _check_list, "dict": _check_dict}
+    return checks[kind](value, spec, path) if kind in checks else (value, [])
 
 
 def _check_list(value: list[t.Any], spec: Spec, path: str) -> tuple[list[t.Any], list[Problem]]:
@@ -120,15 +117,14 @@ def found(value: t.Any) -> str:
 def near(word: t.Any, known: t.Iterable[t.Any], prefix: str = "") -> str:
     """`` (did you mean 'x'?)`` when a known word is close, or ``'x' or 'y'`` when two are equally close. A ``prefix`` that all have makes no two close."""
     typed = str(word).removeprefix(prefix)
-    words = dict.fromkeys(str(item).removeprefix(prefix) for item in known)
-    close = difflib.get_close_matches(typed, words, n=2, cutoff=_CLOSE if prefix else 0.6)
+    close = difflib.get_close_matches(typed, dict.fromkeys(str(item).removeprefix(prefix) for item in known), n=2, cutoff=_CLOSE if prefix else 0.6)
     ratios = [difflib.SequenceMatcher(a=one, b=typed).ratio() for one in close]
     names = " or ".join(f"'{prefix}{one}'" for one, ratio in zip(close, ratios, strict=True) if ratio == ratios[0])
     return f" (did you mean {names}?)" if close else ""
 
 
 def kind_of(value: t.Any) -> str:
-    """The name of a value's type, for people."""
+    """The name of a value's type in words."""
     names = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "a boolean", "list": "a list", "dict": "a mapping", "NoneType": "nothing"}
     return names.get(type(value).__name__, f"a {type(value).__name__}")
 

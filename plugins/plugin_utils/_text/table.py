@@ -16,7 +16,7 @@ Finding = dict[str, t.Any]
 ORDER = ("pass", "silenced", "warn", "unknown", "block")
 STOPPING = ("block", "unknown")
 
-#: Stands where a finding names its node: inputs, profiles and recipes lie on the controller.
+#: The node of findings about the controller: inputs, profiles and recipes are there.
 CONTROLLER = "controller"
 
 
@@ -36,7 +36,7 @@ def verdict(findings: t.Sequence[Finding], silenced: t.Container[str] = ()) -> s
 
 
 def tally(findings: t.Sequence[Finding], matrix: t.Mapping[str, t.Mapping[str, str]] | None = None) -> dict[str, int]:
-    """How many findings there are of each verdict; ``lowered`` counts those that a person let count for less.
+    """How many findings there are of each verdict; ``lowered`` counts those that the user lowered.
 
     With a ``matrix`` (rule to node to verdict) what passed is counted in it, and what was not judged.
     """
@@ -90,7 +90,7 @@ def _by_verdict(cells: t.Mapping[str, str]) -> str:
     return "; ".join(f"{verdict}: {', '.join(nodes)}" for verdict, nodes in by_verdict.items() if nodes)
 
 
-#: Longest list of nodes that stands in the column of nodes; a longer one stands below the message.
+#: Longest list of nodes in the column of nodes; a longer one is below the message.
 NODES_WIDTH = 24
 #: Width of the lines that name many nodes, below the messages.
 LINE_WIDTH = 100
@@ -114,7 +114,7 @@ def shared(findings: t.Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
 
 
 def render(findings: t.Iterable[Finding], every: t.Sequence[str] = ()) -> list[str]:
-    """Lines of a table, gravest first: verdict, id, nodes, message; the remedy on a line of its own below. ``every`` are all nodes, in their order."""
+    """Lines of a table, gravest first: verdict, id, nodes, message; the remedy on the next line. ``every`` are all nodes, in their order."""
     rows = []
     for found, nodes in shared(findings):
         names = ", ".join(sorted(nodes, key=list(every).index) if set(nodes) <= set(every) else nodes)
@@ -152,3 +152,9 @@ def packed(texts: t.Iterable[str], width: int = 156) -> list[str]:
         else:
             lines.append(text)
     return lines
+
+
+def aligned(rows: t.Sequence[t.Sequence[str]]) -> list[str]:
+    """Return rows as lines with columns of one width each; the last column is as wide as its text."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths)), row[-1]]) for row in rows]

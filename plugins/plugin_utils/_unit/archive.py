@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program of all units as one file, made of the collection on the controller. This plugin util is PRIVATE to the collection.
+"""The program of all units as one file, built from the collection on the controller. This plugin util is PRIVATE to the collection.
 
-The same sources give the same bytes, so that a node is known to have the program by its digest.
+The same sources produce the same bytes, so the digest shows whether a node has the current program.
 """
 
 from __future__ import annotations

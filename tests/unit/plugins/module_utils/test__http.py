@@ -112,7 +112,7 @@ def test_what_is_sent():
         (sends(b"HTTP/1.1 200 OK\r\n", b"X" * 70000), "no HTTP: LineTooLong", False),
     ],
 )
-def test_whoever_hangs_drips_or_speaks_another_language_has_no_status(handle, error, silent):
+def test_a_server_that_hangs_drips_or_uses_another_protocol_has_no_status(handle, error, silent):
     with server(handle) as url:
         answer = _http.ask(f"{url}/health", 0.3)
     assert (answer.status, answer.body, answer.silent) == (None, b"", silent) and answer.error.startswith(error)
@@ -141,7 +141,7 @@ def test_an_answer_shorter_than_it_says_is_not_complete():
     assert (answer.status, answer.body) == (200, b"ok") and answer.error.startswith("the answer was cut off")
 
 
-def test_nobody_listens():
+def test_no_listener():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = _http.base_url(*listener.getsockname())
     answer = _http.ask(url, 1)

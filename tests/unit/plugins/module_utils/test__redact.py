@@ -158,7 +158,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), SHAPES)
-def test_what_looks_like_a_secret_goes(text, expected):
+def test_what_looks_like_a_secret_is_removed(text, expected):
     assert redacted(text, {}) == expected
     assert redacted(expected, {}) == expected, "nothing more goes a second time"
 
@@ -325,7 +325,7 @@ def test_words_of_a_command_line_go_up_to_the_next_option():
         (["curl", "-u", "a:<secret api_key>", "--api-key", "x"], ["curl", "-u", "a:<secret api_key>", "--api-key", "<secret>"]),
     ],
 )
-def test_words_that_a_program_is_given_go(words, shown):
+def test_secrets_in_program_arguments_are_removed(words, shown):
     assert shown_argv(words, {"api_key": KEY}) == shown
     assert shown_argv(shown, {"api_key": KEY}) == shown
 

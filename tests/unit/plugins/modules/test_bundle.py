@@ -25,6 +25,7 @@ from copying_pair import COMMIT, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content, image_part, programs, wheel_part
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.modules import bundle
@@ -746,7 +747,7 @@ def test_packages_come_by_their_hashes(pair: Pair, monkeypatch: pytest.MonkeyPat
 
 
 def lock_of(pair: Pair) -> str:
-    return content.lock_path(str(pair.path / "state"), str(pair.bundle))
+    return copy_job.lock_path(str(pair.path / "state"), content.KIND, str(pair.bundle))
 
 
 def test_the_base_comes_under_its_name_only_where_the_image_is_known_to_stand_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

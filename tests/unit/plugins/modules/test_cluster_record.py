@@ -113,9 +113,9 @@ def test_the_last_proof_of_a_run_counts(tmp_path, monkeypatch):
     worse = prove(tmp_path, failed=["proof.fabric", "proof.env", "proof.fabric"])
     assert worse["record"] == {"run_id": "r1", "failed": ["proof.env", "proof.fabric"], "recorded_at": "T4"}
     assert worse["msg"] == "run r1 failed proof.env, proof.fabric"
-    assert proofs.last(str(tmp_path), "gb10") == {**worse["record"], "error": ""}
+    assert proofs.FILE.last(str(tmp_path), "gb10") == {**worse["record"], "error": ""}
     prove(tmp_path, run_id="r2")
-    assert [one["run_id"] for one in proofs.FILE.on_node(str(tmp_path))] == ["r1", "r2"] and proofs.last(str(tmp_path), "gb10")["run_id"] == "r2"
+    assert [one["run_id"] for one in proofs.FILE.on_node(str(tmp_path))] == ["r1", "r2"] and proofs.FILE.last(str(tmp_path), "gb10")["run_id"] == "r2"
 
 
 def test_check_mode_of_a_proof_writes_nothing(tmp_path):
@@ -128,10 +128,10 @@ def test_old_proofs_go_and_a_file_that_is_none_is_said(tmp_path):
     known = proofs.FILE.on_node(str(tmp_path))
     assert len(known) == proofs.KEEP and known[0]["run_id"] == "r1"
     (tmp_path / "gb10" / "proofs.json").write_text('{"schema": 1, "proofs": [{"run_id": 1}]}')
-    assert "proofs.json" in proofs.last(str(tmp_path), "gb10")["error"]
-    with pytest.raises(UnknownState, match="holds no proofs"):
+    assert "proofs.json" in proofs.FILE.last(str(tmp_path), "gb10")["error"]
+    with pytest.raises(UnknownState, match="is not a list of proofs"):
         prove(tmp_path)
-    assert proofs.last(str(tmp_path), "none") == {}
+    assert proofs.FILE.last(str(tmp_path), "none") == {}
 
 
 # --- climb --------------------------------------------------------------------------------------------------------------------

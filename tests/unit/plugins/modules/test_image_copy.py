@@ -22,7 +22,7 @@ from engine_tree import Engine, sha256, tar_of
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, files
-from ansible_collections.gb10.cluster.plugins.module_utils._image import image_loading, image_server
+from ansible_collections.gb10.cluster.plugins.module_utils._image import image_server, images
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import image_copy
@@ -151,7 +151,7 @@ def test_an_engine_that_does_not_push_exports(pair: Pair, capfd: pytest.CaptureF
     served = pair.serve()
     pair.one.pushes_not = "denied: by a policy"
     assert pair.copy(served)["layers_sent"] == 2 and pair.one.exported == 1
-    assert "4 blob(s) did not come with the push of " in capfd.readouterr().err
+    assert "4 blob(s) were not in the push of " in capfd.readouterr().err
     again = pair.serve()
     assert "; the engine does not push all of it, and exports that: " in again["msg"] and "denied: by a policy" in again["msg"]
     assert again["offer"] == served["offer"] and set(pair.one.tags) == {BASE, NODE}
@@ -184,7 +184,7 @@ def test_a_push_that_breaks_in_a_blob_breaks_the_copy(pair: Pair) -> None:
     pair.one.push = pushed  # type: ignore[method-assign]
     pair.two.forget(NODE, BASE)
     pair.one.pushed = lambda content: content[:-1] if content == large else content
-    with pytest.raises(ClusterError, match="broke off: the engine's push: .*in the middle of a blob"):
+    with pytest.raises(ClusterError, match="cannot export the image: the engine's push: .*in the middle of a blob"):
         pair.copy(served)
     assert not pair.two.tags and pair.one.exported == 1
 
@@ -282,7 +282,7 @@ def test_engines_that_keep_images_in_two_ways_have_no_id_in_common(pair: Pair) -
     ],
 )
 def test_names_are_those_of_containerd(name: str, full: str) -> None:
-    assert image_loading.full_name(name) == full
+    assert images.full_name(name) == full
 
 
 # -- who does not get it ---------------------------------------------------------------------------------------------
@@ -290,14 +290,14 @@ def test_names_are_those_of_containerd(name: str, full: str) -> None:
 
 def test_a_wrong_secret_gets_nothing(pair: Pair) -> None:
     served = pair.serve()
-    with pytest.raises(ClusterError, match="do not have the same one-time secret: it does not take the secret") as caught:
+    with pytest.raises(ClusterError, match="do not have the same one-time secret: it refused the secret") as caught:
         pair.copy(served, secret="0" * 48)
     assert caught.value.reason == "refused" and pair.two.loads == 0 and not pair.two.tags
 
 
 def test_another_address_is_not_even_listened_to(pair: Pair) -> None:
     served = pair.serve(clients=["127.0.0.7"])
-    with pytest.raises(ClusterError, match="knows this node by another address than 127.0.0.1") as caught:
+    with pytest.raises(ClusterError, match="expects another address than 127.0.0.1 for this node") as caught:
         pair.copy(served)
     assert caught.value.reason == "refused" and "gb10_fabric_address" in caught.value.remedy
     with pytest.raises(ClusterError, match="not an IP address"):
@@ -308,7 +308,7 @@ def test_nothing_but_the_offer_is_given(pair: Pair) -> None:
     pair.one.build("secret:1", BASE, {"etc/key": b"k"})
     served = pair.serve()
     served["offer"]["layers"].append(pair.one.images[pair.one.tags["secret:1"]]["RootFS"]["Layers"][-1])
-    with pytest.raises(ClusterError, match="broke off: it was asked for what it did not offer"):
+    with pytest.raises(ClusterError, match="cannot export the image: it was asked for blobs that it did not offer"):
         pair.copy(served)
 
 
@@ -399,7 +399,7 @@ def test_a_source_that_cannot_be_reached_is_a_reason_to_build(pair: Pair) -> Non
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"address": "192.0.2.1"}, "has not the fabric address"), ({"image": "r/vllm@sha256:cd"}, "named by its digest")],
+    [({"address": "192.0.2.1"}, "does not have the fabric address"), ({"image": "r/vllm@sha256:cd"}, "named by its digest")],
 )
 def test_a_node_that_cannot_give_says_why(pair: Pair, change: dict[str, t.Any], words: str) -> None:
     with pytest.raises(ClusterError, match=words):
@@ -411,7 +411,7 @@ def test_a_port_that_is_taken_is_named(pair: Pair) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", pair.port))
         taken.listen(1)
-        with pytest.raises(ClusterError, match=f"port {pair.port} of 127.0.0.1 is taken") as caught:
+        with pytest.raises(ClusterError, match=f"port {pair.port} of 127.0.0.1 is in use") as caught:
             pair.serve()
     assert "gb10_image_port" in caught.value.remedy and not pair.commands
 
@@ -427,7 +427,7 @@ def test_an_export_that_is_cut_leaves_nothing(pair: Pair, part: float) -> None:
     served = pair.serve()
     pair.one.pushes_not = "denied"
     pair.one.exports = lambda content: content[:int(part * len(content))]
-    with pytest.raises(ClusterError, match="broke off: .*; nothing of the image is kept"):
+    with pytest.raises(ClusterError, match="cannot export the image: .*; nothing of the image is kept"):
         pair.copy(served)
     assert not pair.two.tags and not pair.two.layers and pair.two.loads == 0
     pair.one.exports = bytes
@@ -471,14 +471,14 @@ def test_a_layer_that_was_changed_on_the_source_is_not_taken(pair: Pair, kind: s
 def test_an_image_that_was_not_unpacked_loses_its_name(pair: Pair) -> None:
     pair.two.unpacks = False
     served = pair.serve()
-    with pytest.raises(ClusterError, match="makes no container of it: .*failed to unpack: no space left"):
+    with pytest.raises(ClusterError, match="cannot create a container from it: .*failed to unpack: no space left"):
         pair.copy(served)
     assert pair.two.loads == 1 and NODE not in pair.two.tags
 
 
 def test_what_the_engine_refuses_is_said_in_its_words(pair: Pair) -> None:
     pair.two.refuses = "invalid diffID for layer 1"
-    with pytest.raises(ClusterError, match="did not take the image: invalid diffID") as caught:
+    with pytest.raises(ClusterError, match="refused the image: invalid diffID") as caught:
         pair.copy(pair.serve())
     assert caught.value.reason == "wrong digest"
 

@@ -22,7 +22,7 @@ import pytest
 from copying_pair import COMMIT, REPO, SECRET, Pair, blob, cache, tree
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
-from ansible_collections.gb10.cluster.plugins.module_utils._files import files
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job, files
 from ansible_collections.gb10.cluster.plugins.module_utils._model import block_client, blocks, copy_source, copy_stage, copy_target, copying
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 from ansible_collections.gb10.cluster.plugins.modules import model_copy
@@ -87,7 +87,7 @@ def test_a_connection_that_is_cut_goes_on_where_it_was(pair: Pair, share: float)
     wire = pair.serve()
     wire.plan = {"cut_after": int(7400 * share)}
     error = refused(pair, streams=1)
-    assert error.reason == "cut" and "it goes on with what is there" in error.remedy and REPO in str(error)
+    assert error.reason == "cut" and "it continues with the remaining blocks" in error.remedy and REPO in str(error)
     # Of before the cut nothing is sent again but the block that it broke.
     wire.plan, wire.carried = {}, 0
     result = pair.call(streams=1)
@@ -294,7 +294,7 @@ def test_a_users_directory_in_roots_cache_leads_nobody(theirs: Pair) -> None:
 def test_what_is_given_on_is_read_below_the_directory_that_was_opened(theirs: Pair) -> None:
     theirs.call()
     hub = theirs.path / "two/hub"
-    given = copy_target.Given(str(hub), theirs.listing())
+    given = copy_target.Forward(str(hub), theirs.listing())
     given.begin([])
     hub.rename(theirs.path / "two/gone")
     hub.symlink_to(theirs.path / "etc")
@@ -415,15 +415,15 @@ def test_a_file_that_appears_while_it_is_copied_is_not_replaced(pair: Pair, monk
 
 
 def test_the_disk_is_asked_before_the_first_byte(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_stage, "free_bytes", lambda _path: 7000)
+    monkeypatch.setattr(model_copy, "disk", lambda _path: {"free_bytes": 7000})
     error = refused(pair)
     assert error.reason == "disk full" and error.details["needed_bytes"] == 7102 and pair.wire.connections == 0
-    monkeypatch.setattr(copy_stage, "free_bytes", lambda _path: copying.GIB)
+    monkeypatch.setattr(model_copy, "disk", lambda _path: {"free_bytes": copy_job.GIB})
     assert refused(pair, disk_floor_gib=1, check=True).reason == "disk full"
 
 
 def test_a_copy_into_the_same_cache_is_waited_for(pair: Pair, tmp_path: Path) -> None:
-    path = copying.lock_path(str(tmp_path / "state"), str(tmp_path / "two/hub"))
+    path = copy_job.lock_path(str(tmp_path / "state"), copying.KIND, str(tmp_path / "two/hub"))
     os.makedirs(os.path.dirname(path))
     with open(files.open_lock(path), "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -473,12 +473,12 @@ def test_the_nodes_of_a_chain_give_each_other_what_they_have(pair: Pair, patient
     thread = threading.Thread(target=second)
     thread.start()
     # In one process both nodes have one port to name, so that the first one listens where its successor asks.
-    given = copy_target.Given(str(pair.path / "two/hub"), listing)
-    with copy_target.giving_on(given, "127.0.0.1", port, SECRET, ["127.0.0.1"], 4) as server:
+    given = copy_target.Forward(str(pair.path / "two/hub"), listing)
+    with copy_target.forwarding(given, "127.0.0.1", port, SECRET, ["127.0.0.1"], 4) as server:
         params = {"hf_home": str(pair.path / "two"), "listing": listing, "address": "127.0.0.1", "source": "127.0.0.1", "secret": SECRET, "streams": 4}
         found = model_copy.wanted(params)
         model_copy.act({**params, "port": pair.wire.port}, found, time.monotonic() + 20, lambda _text: None, given)
-        copy_target.see_off(server, time.monotonic() + 20, lambda _text: None)
+        copy_target.wait_for_clients(server, time.monotonic() + 20, lambda _text: None)
         assert server.all_done.is_set()
     thread.join(20)
     assert results["second"]["changed"] and tree(pair.path / "three/hub/models--org--tiny") == tree(pair.source) == tree(pair.target)
@@ -509,9 +509,9 @@ def test_a_node_of_a_chain_that_fails_ends_the_next_one(pair: Pair, patient: Non
             pair.call(port=port, cluster_name="c2", state_dir=str(pair.path / "state2"), hf_home=str(pair.path / "three"))
         failed.append(caught.value)
 
-    given = copy_target.Given(str(pair.path / "two/hub"), listing)
+    given = copy_target.Forward(str(pair.path / "two/hub"), listing)
     thread = threading.Thread(target=second)
-    with pytest.raises(ClusterError) as caught, copy_target.giving_on(given, "127.0.0.1", port, SECRET, ["127.0.0.1"], 4):
+    with pytest.raises(ClusterError) as caught, copy_target.forwarding(given, "127.0.0.1", port, SECRET, ["127.0.0.1"], 4):
         thread.start()
         params = {"hf_home": str(pair.path / "two"), "listing": listing, "address": "127.0.0.1", "source": "127.0.0.1", "secret": SECRET, "streams": 1}
         model_copy.act({**params, "port": wire.port}, model_copy.wanted(params), time.monotonic() + 20, lambda _text: None, given)
@@ -558,7 +558,7 @@ def test_a_port_that_is_taken_is_named(pair: Pair) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ClusterError) as caught:
-            copy_source.require_address("127.0.0.1", port)
+            transient.require_address("127.0.0.1", port, "gb10_copy_port")
     assert caught.value.reason == "port taken" and f":{port}" in caught.value.remedy
 
 

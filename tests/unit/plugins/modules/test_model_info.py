@@ -131,24 +131,6 @@ def test_what_is_complete_is_not_written_to_and_needs_no_owner(snapshot, tmp_pat
     assert call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path / "link"))["download_as"]["uid"] == 0
 
 
-def test_what_an_older_version_noted_is_noted_beside_it_in_full(snapshot, tmp_path):
-    asked = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
-    note = tmp_path / "state/model-code/models--org--name" / f"{COMMIT}.code.json"
-    older = note.with_name(f"{COMMIT}.json")
-    (snapshot / "modeling.py").write_text("x = 1")
-    call(**asked)
-    noted = json.dumps(json.loads(note.read_text())["files"])
-    older.write_text(noted)
-    note.unlink()
-    (snapshot / "processor_config.json").write_text('{"auto\\u005fmap": {}}')
-    assert call(**asked)["verdict"] == "pass"
-    assert sorted(json.loads(note.read_text())["files"]) == ["modeling.py", "processor_config.json"]
-    # A program of that version, still on the node, reads no other.
-    assert older.read_text() == noted
-    (snapshot / "modeling.py").write_text("x = 2")
-    assert any(f"remove {note} and {older}." in one["remedy"] for one in call(**asked)["findings"])
-
-
 def repository(name, purpose, **more):
     return {"name": name, "repo": f"org/{name}", "revision": COMMIT, "purpose": purpose, "files": [], "side_files": [], **more}
 

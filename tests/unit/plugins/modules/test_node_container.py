@@ -159,7 +159,7 @@ def test_a_taken_port_names_its_holder(play, monkeypatch):
 
 
 def test_ready_is_what_the_launcher_says(play):
-    with pytest.raises(WaitTimeout, match="the launcher in container gb10-gb10-head on .* said nothing within"):
+    with pytest.raises(WaitTimeout, match="the launcher in container gb10-gb10-head on .* did not report ready within"):
         play(Engine(container(unit()), log=""))
     assert play(Engine(container(unit()), log=""), wait=False)["changed"] is False
 
@@ -170,7 +170,7 @@ def test_an_image_without_python_is_named(play, monkeypatch):
     current = node_containers.existing(ended)
     monkeypatch.setattr(apply.Actor, "carry_out", lambda *_arguments: None)
     assert not current.running
-    with pytest.raises(ClusterError, match="image local/vllm:1 holds no program python3"):
+    with pytest.raises(ClusterError, match="image local/vllm:1 has no program python3"):
         play(engine)
 
 

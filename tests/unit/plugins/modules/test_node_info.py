@@ -382,7 +382,7 @@ def test_an_unprivileged_user_gets_what_it_may_see_and_the_rest_is_reported(tmp_
     params = {**defaults()[1], "nvidia_smi": "/nonexistent/nvidia-smi", "docker_socket": "/nonexistent.sock", "ports": [1], "model_roots": ["/root"]}
     result = as_nobody(lambda: node_info.work(types.SimpleNamespace(params=rooted(params), check_mode=False)), tmp_path / "result")
     unseen = {error["section"]: error for error in result["errors"]}
-    asked = [error for error in result["errors"] if "processes may not be asked" in error["error"]]
+    asked = [error for error in result["errors"] if "processes cannot be checked" in error["error"]]
     assert asked and asked[0]["section"] == "tenants" and "become" in asked[0]["remedy"]
     assert result["memory"]["total_mb"] > 0 and result["kernel"]["boot_id"] and result["interfaces"] and result["limits"]["earlyoom"]
     assert result["models"] == [] and "become" in unseen["models"]["remedy"]

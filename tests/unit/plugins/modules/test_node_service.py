@@ -190,7 +190,7 @@ def test_a_state_that_cannot_be_read_is_said_and_begun_again(node: Node):
         (node.folder / sweep_files.STATE).write_text("{", encoding="utf-8")
         assert sweep_files.sweep(sweep_files.unit_of(str(node.state), str(node.etc)))["error"]
         code, journal = node.sweep()
-        assert code == 0 and "what was told before is not known" in journal and kinds(hook) == ["alert", "alert"]
+        assert code == 0 and "earlier alerts are unknown" in journal and kinds(hook) == ["alert", "alert"]
         assert node.sweep()[0] == 0 and len(hook.came) == 2
 
 
@@ -274,7 +274,7 @@ def test_it_is_set_up_once_changed_tested_and_taken_away(node: Node):
         assert well and not said["changed"] and said["answers"] == {"webhook": ""} and kinds(hook) == ["test"], out
         hook.status = 418
         well, said, out = node.module(test=True, **given)
-        assert not well and "1 of 1 channel(s) did not take the test: webhook: status 418" in said["msg"] and "planted" not in out
+        assert not well and "the test was not delivered to 1 of 1 channel(s): webhook: status 418" in said["msg"] and "planted" not in out
         well, said, _out = node.module(check=True, test=True, **given)
         assert well and "a test would be sent" in said["msg"] and len(hook.came) == 2
 
@@ -296,13 +296,13 @@ def test_bad_options_are_refused_before_anything_is_written(node: Node):
         ({"minutes": 0}, "minutes is 0, expected 1 or more"),
         ({"minutes": 1441}, "minutes is 1441, expected at most 1440"),
         ({"channels": [{"type": "slack"}]}, "value of type must be one of"),
-        ({"channels": [{"type": "telegram"}]}, "channels[0] has no chat_id"),
-        ({"channels": [{"type": "webhook"}]}, "webhook is not there, which holds the url of a channel"),
+        ({"channels": [{"type": "telegram"}]}, "channels[0].chat_id: is missing"),
+        ({"channels": [{"type": "webhook"}]}, "webhook does not exist; it must contain the url of a channel"),
         ({"channels": [{"type": "telegram", "chat_id": "1", "api_url": "http://10.0.0.9"}]}, "channels[0].api_url: is http to a private address"),
         ({"channels": [{"type": "webhook", "name": "clear"}]}, "clear: is http to a private address"),
-        ({"test": True}, "test is true, and there are no channels"),
+        ({"test": True}, "test is true, but there are no channels"),
         ({"endpoints": [{"name": "a", "url": "ftp://x"}]}, "gb10_sweep_endpoints[0].url"),
-        ({"sshd_ports": {"spark-2": 70000}}, "sshd_ports.spark-2 is 70000"),
+        ({"sshd_ports": {"spark-2": 70000}}, "sshd_ports.spark-2: is 70000"),
     ]
     for options, message in bad:
         well, said, out = node.module(**options)
@@ -310,7 +310,7 @@ def test_bad_options_are_refused_before_anything_is_written(node: Node):
     # A power cut can leave one.
     node.secret("webhook", "")
     well, said, out = node.module(channels=[{"type": "webhook"}])
-    assert not well and "webhook is empty, which holds the url of a channel" in said["msg"], out
+    assert not well and "webhook is empty; it must contain the url of a channel" in said["msg"], out
     assert not node.folder.exists() and list(node.units.iterdir()) == []
 
 
@@ -344,7 +344,7 @@ FOUND = {
     ("more", "line"),
     [
         ({}, "sweep: active; last 2026-11-24T06:00:00Z: all is well; no alert yet"),
-        ({"active": False, "last_sweep": ""}, "sweep: not active; none was done yet; no alert yet"),
+        ({"active": False, "last_sweep": ""}, "sweep: not active; no sweep yet; no alert yet"),
         (
             {"problems": [{"id": "memory", "text": "1 GiB"}], "last_alert": "2026-11-24T06:00:00Z gb10 on spark-1: 1 problem", "failed": True},
             "sweep: active; last 2026-11-24T06:00:00Z: memory: 1 GiB; the last one failed, see journalctl -u gb10-sweep; "
@@ -353,9 +353,9 @@ FOUND = {
         ({"quiet": "mode off, switching"}, "sweep: active; last 2026-11-24T06:00:00Z: silent, mode off, switching; no alert yet"),
         (
             {"undelivered": {"ops": "status 500"}, "failed": True},
-            "sweep: active; last 2026-11-24T06:00:00Z: all is well; ops did not take the last message: status 500; no alert yet",
+            "sweep: active; last 2026-11-24T06:00:00Z: all is well; the last message to ops was not delivered: status 500; no alert yet",
         ),
-        ({"error": "state.json cannot be read", "active": None}, "sweep: state not known; state.json cannot be read; no alert yet"),
+        ({"error": "state.json cannot be read", "active": None}, "sweep: state unknown; state.json cannot be read; no alert yet"),
         ({"installed": False}, ""),
     ],
 )
@@ -364,4 +364,5 @@ def test_one_line_for_status(more: dict[str, t.Any], line: str):
 
 
 def test_a_teardown_says_where_it_stays():
-    assert units.stays({"spark-1": {"sweep": FOUND}, "spark-2": {}})[0].startswith("The sweep stays on spark-1; ") and units.stays({"spark-2": {}}) == []
+    assert units.remaining({"spark-1": {"sweep": FOUND}, "spark-2": {}})[0].startswith("The sweep stays on spark-1; ")
+    assert units.remaining({"spark-2": {}}) == []

@@ -382,7 +382,7 @@ def test_a_container_with_labels_of_its_image_alone_is_left_alone_and_named(node
     module, warned = Module(state=state, image=None, node_address=None), []
     module.warn = warned.append
     assert not ray_cluster.work(module)["changed"]
-    assert warned == ["Container copy (of image mine:1) has the labels of this cluster from its image alone: it is not ours, and left alone."]
+    assert warned == ["Container copy (of image mine:1) has the labels of this cluster from its image alone: it is foreign and left alone."]
 
 
 @pytest.mark.parametrize("state", ["stopped", "absent"])
@@ -434,7 +434,7 @@ def test_no_head_is_reported_at_once(node, monkeypatch):
 
 def test_a_strangers_container_keeps_its_name(node):
     node(Engine([container(OTHER_ID, "gb10-gb10-head")]))
-    with pytest.raises(ClusterError, match="a container that is not ours has the name of ours: container gb10-gb10-head"):
+    with pytest.raises(ClusterError, match="a foreign container has the name of this node's container: container gb10-gb10-head"):
         ray_cluster.work(Module())
 
 
@@ -746,13 +746,13 @@ def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, 
 def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
     node(Engine([container(labels=labels)]))
     result = ray_cluster.work(Module(**places(tmp_path), wait=False))
-    assert result["reason"] == "container of this collection has labels that do not say how it was created"
+    assert result["reason"] == "container of this collection has labels without its fields"
     assert sdk.calls == [("stop", OWN_ID, 120), ("remove", OWN_ID), *ANEW]
 
 
 def test_a_container_with_broken_labels_that_holds_work_is_not(node, sdk, tmp_path):
     node(Engine([container(labels={"io.gb10.owner": "gb10.cluster"})], titles=["VLLM::Worker_TP0"]))
-    with pytest.raises(ClusterError, match="labels that do not say.*VLLM::Worker_TP0"):
+    with pytest.raises(ClusterError, match="labels without its fields.*VLLM::Worker_TP0"):
         ray_cluster.work(Module(**places(tmp_path)))
     assert sdk.calls == []
 
@@ -948,7 +948,7 @@ def test_the_log_of_a_container_is_written_through_no_link(node, sdk, tmp_path, 
     actions = ray_cluster.work(Module(**places(tmp_path), state="absent"))["actions"]
     assert {path.read_text() for path in outside.iterdir()} == {"not yours"} and len(list(outside.iterdir())) == 2
     if planted == "the directory":
-        assert actions[-1] == f"left the log of gb10-gb10-head out: {folder} was tampered with: a link stands where a directory belongs"
+        assert actions[-1] == f"left the log of gb10-gb10-head out: {folder} was tampered with: a link is in the place of a directory"
     else:
         assert (folder / name).read_bytes() == sdk.log and not (folder / name).is_symlink()
 
@@ -1114,7 +1114,7 @@ def test_over_what_was_planted_no_container_is_made_and_the_message_says_what_to
 @pytest.mark.parametrize("there", [True, False])
 def test_a_teardown_removes_it_and_the_next_container_is_made(node, sdk, tmp_path, planted_note, there):
     node(Engine([running(**places(tmp_path))] if there else []))
-    action = f"remove {planted_note} (a link stands where a file belongs)"
+    action = f"remove {planted_note} (a link is in the place of a file)"
     predicted = ray_cluster.work(Module(check_mode=True, **places(tmp_path), state="absent"))
     assert predicted["changed"] and predicted["actions"][-1] == action and planted_note.is_symlink()
     done = ray_cluster.work(Module(**places(tmp_path), state="absent"))

@@ -420,7 +420,7 @@ def test_a_broken_note_of_a_live_engine_is_unknown(node):
     node.note(SAME)
     (node.run / "run.json").write_text("{")
     api = Api(status={**LIVE, "unreadable": "run.json cannot be read"}, stop=STOPPED)
-    with pytest.raises(UnknownState, match="run.json is no JSON") as caught:
+    with pytest.raises(UnknownState, match="run.json is not JSON") as caught:
         node.work(api)
     assert "teardown" in caught.value.remedy and "gb10_allow_restart=true -e gb10_interrupt_requests=true" in caught.value.remedy
     node.requests = None
@@ -451,7 +451,7 @@ def test_over_what_was_planted_nothing_is_started_or_stopped(node, tmp_path, che
     node.note(SAME)
     (node.run / "run.lock").symlink_to("run.lock")
     api = Api(status={"live": True, "remaining": []}, stop=STOPPED)
-    with pytest.raises(ClusterError, match=r"run\.lock was tampered with: a link stands where a file belongs; by what was root in a container") as caught:
+    with pytest.raises(ClusterError, match=r"run\.lock was tampered with: a link is in the place of a file; by root in a container") as caught:
         node.work(api, check_mode, allow_restart=True, arguments={"max_model_len": 1})
     assert "playbook teardown" in caught.value.remedy and "run 20260101T000000Z-0001" in str(caught.value)
     assert [name for name, _args, _timeout in api.called] == ["status"] and node.started == []
@@ -509,7 +509,7 @@ def test_a_launcher_that_lies_ends_no_engine(node, monkeypatch):
     monkeypatch.setattr(engine_state, "host_pid", lambda _run, _run_dir, _proc: 48121)
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: Requests(0, "idle"))
     api = Api(stop=STOPPED)
-    with pytest.raises(UnknownState, match="the launcher says that the engine ended, but its process 48121 lives") as caught:
+    with pytest.raises(UnknownState, match="the launcher reports that the engine ended, but its process 48121 still runs") as caught:
         node.work(api, state="stopped")
     assert caught.value.reason == "tampered" and not api.stopped
     assert "teardown with -e gb10_interrupt_requests=true" in caught.value.remedy

@@ -18,7 +18,7 @@ def test_values_have_one_spelling(value, text):
 
 
 @pytest.mark.parametrize("value", [None, ["planted"], {"a": "planted"}])
-def test_what_has_no_one_spelling_is_refused_and_not_shown(value):
+def test_a_value_with_several_spellings_is_refused_and_not_shown(value):
     with pytest.raises(ClusterError, match="env X is of type") as caught:
         env_text("X", value)
     assert "planted" not in str(caught.value) and "Quote" in caught.value.remedy

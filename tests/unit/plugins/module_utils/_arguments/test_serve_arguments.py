@@ -63,7 +63,7 @@ def test_reserved_arguments_are_refused_with_a_remedy(name):
 
 
 @pytest.mark.parametrize(("name", "value"), [("config", "/opt/x.yml"), ("grpc", True), ("grpc-port", 0)])
-def test_what_nobody_could_judge_is_no_argument(name, value):
+def test_unchecked_arguments_are_refused(name, value):
     with pytest.raises(ClusterError, match=f"serve argument {name} ") as caught:
         serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {name: value})
     assert caught.value.remedy
@@ -78,7 +78,7 @@ def test_a_list_brings_no_other_argument(word):
     assert serve_arguments.option("sizes", [-1, "-1", "-.5"]) == ["--sizes", "-1", "-1", "-.5"]
 
 
-def test_a_model_is_no_option():
+def test_a_model_is_not_an_option():
     with pytest.raises(ClusterError, match="the model's name begins with a dash"):
         serve_arguments.serve_argv(["vllm", "serve"], "--grpc-port=9000", "a", 1, {})
 
@@ -107,13 +107,13 @@ def test_the_other_ranks_have_no_api():
     assert argv == ["vllm", "serve", "m", *meeting, "--dtype", "bfloat16", "--served-model-name", "m"]
 
 
-def test_one_node_meets_nobody():
+def test_one_node_has_no_meeting_address():
     alone = serve_arguments.Place(0, 1, "", 29501)
     assert serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {}, alone) == serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {})
 
 
 @pytest.mark.parametrize("name", ["nnodes", "node_rank", "master-addr", "master_port", "headless"])
-def test_the_place_of_a_rank_is_no_argument(name):
+def test_the_place_of_a_rank_is_not_an_argument(name):
     with pytest.raises(ClusterError, match="is not accepted among the arguments") as caught:
         serve_arguments.serve_argv(["vllm", "serve"], "m", "a", 1, {name: 1}, HEAD)
     assert "option" in caught.value.remedy

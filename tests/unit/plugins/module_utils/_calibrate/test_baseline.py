@@ -134,7 +134,7 @@ def own_memory(node):
         (engine, "an engine runs: VLLM::EngineCore"),
         (no_docker, "it is unknown whether"),
         (computing, "ollama"),
-        (own_memory, "memory of its own"),
+        (own_memory, "the GPU has its own memory"),
     ],
 )
 @pytest.mark.parametrize("check_mode", [False, True])

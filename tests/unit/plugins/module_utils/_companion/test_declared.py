@@ -36,7 +36,7 @@ def test_what_is_right(one):
         (of_image(image="ollama/ollama:latest"), ".image", "docker image inspect"),
         (of_image(image="ollama/ollama@sha256:12"), ".image", "64 digits"),
         ({**OLLAMA, "unit": "ollama"}, ".unit", "ollama.service"),
-        ({**OLLAMA, "unit": "gb10-guard.service"}, ".unit", "a service of yours"),
+        ({**OLLAMA, "unit": "gb10-guard.service"}, ".unit", "your service"),
         ({**OLLAMA, "env": {"A": "b"}}, ".env", "systemctl edit"),
         ({**OLLAMA, "modes": ["pair"]}, ".modes", "cluster, singles, off"),
         ({**OLLAMA, "modes": []}, ".modes", "cluster, singles, off"),

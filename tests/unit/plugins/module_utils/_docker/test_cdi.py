@@ -81,7 +81,7 @@ def test_devices_of_all_directories(tmp_path):
     assert "broken.yml" in error["error"] and error["remedy"] == f"Write it again: sudo nvidia-ctk cdi generate --output={run}/broken.yml"
 
 
-def test_what_stands_in_a_specification_s_place_is_not_waited_for(tmp_path):
+def test_a_pipe_in_a_specifications_place_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "nvidia.yaml")
     with pytest.raises(UnknownState, match="nvidia.yaml is not a file"):
         cdi.specs([str(tmp_path)], "/etc")

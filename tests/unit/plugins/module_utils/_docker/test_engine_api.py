@@ -111,7 +111,7 @@ def dripping() -> t.Iterator[t.Callable[[str, bytes], None]]:
     ("newest", "oldest", "expected"),
     [("1.41", "1.12", "1.41"), ("1.47", "1.24", "1.41"), ("1.52", "1.44", "1.44"), ("1.100", "1.50", "1.50")],
 )
-def test_the_version_is_one_that_both_speak(newest, oldest, expected):
+def test_the_version_is_supported_by_both(newest, oldest, expected):
     assert engine_api.negotiated_version({"ApiVersion": newest, "MinAPIVersion": oldest}) == expected
 
 
@@ -135,7 +135,7 @@ def test_frames_keep_the_order_and_a_cut_end():
 
 
 @pytest.mark.parametrize("raw", [b"plain text of a terminal", b"\x01\x00\x00", b"\x07\x00\x00\x00\x00\x00\x00\x01x"])
-def test_output_that_is_no_stream_is_unknown(raw):
+def test_output_that_is_not_a_stream_is_unknown(raw):
     with pytest.raises(UnknownState):
         engine_api.demultiplex(raw)
 
@@ -156,12 +156,12 @@ def test_an_engine_that_gave_up_our_oldest_version_is_spoken_to_in_its_own(tmp_p
     assert [request.partition("?")[0] for request in seen] == ["GET /version", "GET /v1.44/containers/json"]
 
 
-def test_a_version_given_up_meanwhile_keeps_the_engines_words_and_says_what_to_do(tmp_path):
+def test_a_version_no_longer_supported_has_the_engines_message_and_a_remedy(tmp_path):
     with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/info": TOO_OLD}) as (api, _seen):
         with pytest.raises(ClusterError, match="client version 1.41 is too old. Minimum supported API version is 1.44") as caught:
             api.get("/info")
     assert caught.value.details["status"] == 400
-    assert "run this again" in caught.value.remedy
+    assert "Run this again" in caught.value.remedy
 
 
 def test_an_image_that_is_absent_is_none(tmp_path):
@@ -176,7 +176,7 @@ def test_a_container_that_is_absent_is_not_found(tmp_path):
             api.inspect("x")
 
 
-def test_an_answer_that_is_no_json_is_unknown(tmp_path):
+def test_invalid_json_is_unknown(tmp_path):
     with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/info": (200, b"<html>")}) as (api, _seen):
         with pytest.raises(UnknownState) as caught:
             api.get("/info")
@@ -191,7 +191,7 @@ def test_an_engine_that_hangs_is_unknown(tmp_path):
 
 
 @pytest.mark.parametrize("sent", [b"HTTP/1.0 200 OK\r\n", b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n"])
-def test_an_engine_that_drips_is_given_up(tmp_path, sent, dripping):
+def test_a_dripping_engine_times_out(tmp_path, sent, dripping):
     path = str(tmp_path / "docker.sock")
     dripping(path, sent)
     with pytest.raises(UnknownState, match="did not answer GET /version within 0.3 s"):
@@ -230,7 +230,7 @@ def test_the_log_that_is_kept_has_a_limit(tmp_path, monkeypatch):
 
 
 def test_no_engine_names_the_remedy(tmp_path):
-    with pytest.raises(ClusterError, match="no Docker engine answers") as caught:
+    with pytest.raises(ClusterError, match="no Docker engine listens") as caught:
         EngineApi(str(tmp_path / "none.sock")).get("/info")
     assert "systemctl start docker" in caught.value.remedy
 
@@ -266,7 +266,7 @@ def test_top_of_a_stopped_container_is_empty(tmp_path):
         assert api.top("c") == []
 
 
-def test_an_archive_is_read_no_further_than_its_limit(tmp_path):
+def test_an_archive_is_read_up_to_its_limit(tmp_path):
     content = bytes(1_000_000)
     with engine(tmp_path, {"GET /version": ok(VERSION), "GET /v1.41/containers/c/archive": (200, content)}) as (api, seen):
         assert api.archive("c", "/tmp/ray", 2_000_000) == content
@@ -309,7 +309,7 @@ def test_a_missing_sdk_names_the_package(monkeypatch):
 @pytest.mark.parametrize(
     ("message", "remedy"),
     [
-        ("Error while fetching server API version: Not supported URL scheme http+docker", "does not fit the installed requests"),
+        ("Error while fetching server API version: Not supported URL scheme http+docker", "incompatible with the installed requests"),
         ("('Connection aborted.', PermissionError(13, 'Permission denied'))", "become"),
         ("('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))", "systemctl start docker"),
     ],
@@ -343,7 +343,7 @@ def test_an_sdk_too_old_for_the_engine_is_named_with_what_is_needed(tmp_path):
         with contextlib.closing(docker.APIClient(f"unix://{api.socket_path}", version="1.41")) as client:
             with pytest.raises(ClusterError, match="listing: client version 1.41 is too old") as caught, sdk.sdk_errors("listing"):
                 client.containers()
-    assert f"Docker SDK {docker.__version__} spoke API 1.41, its engine wants 1.44 or newer" in caught.value.remedy
+    assert f"Docker SDK {docker.__version__} uses API 1.41, and its engine requires 1.44 or newer" in caught.value.remedy
     assert "python3-docker" in caught.value.remedy
     assert caught.value.details["status"] == 400
 
@@ -380,7 +380,7 @@ KEPT = node_labels(BASE, "1:kept")
         ({**KEPT, "io.gb10.role": "probe"}, COMMITTED, KEPT, True),
     ],
 )
-def test_labels_that_only_the_image_gives_make_no_container_ours(tmp_path, labels, image_id, image, ours):
+def test_inherited_labels_do_not_make_a_container_the_collections(tmp_path, labels, image_id, image, ours):
     entry = {"Id": "c", "Names": ["/copy"], "Image": "mine:1", "ImageID": image_id, "Labels": labels, "State": "exited"}
     details = {"Id": "c", "Name": "/copy", "Image": image_id, "Config": {"Labels": labels}}
     found = (404, b'{"message":"No such image"}') if image is None else ok({"Id": image_id, "Config": {"Labels": image}})
@@ -412,7 +412,7 @@ def test_only_doubt_costs_a_question(tmp_path):
     assert not any("/images/" in request for request in seen)
 
 
-def test_a_lookalike_does_not_stand_beside_ours(tmp_path):
+def test_a_lookalike_is_not_listed(tmp_path):
     """Two of one role are refused; one that is not ours is none of them."""
     own = {"Id": "a", "Names": ["/gb10-gb10-head"], "ImageID": BASE, "Labels": KEPT, "State": "running"}
     copy = {"Id": "c", "Names": ["/copy"], "ImageID": COMMITTED, "Labels": KEPT, "State": "exited"}

@@ -40,7 +40,7 @@ def details(host=None, env=()):
     return {"HostConfig": {"NetworkMode": "default", "Runtime": "runc", "DeviceRequests": None, "Devices": [], **(host or {})}, "Config": {"Env": list(env)}}
 
 
-def test_what_the_engine_says():
+def test_facts_of_the_engine():
     found = survey.engine(VERSION, INFO)
     assert set(found) == set(survey.NO_ENGINE)
     assert found["default_runtime"] == "runc" and found["cdi_dirs"] == ["/etc/cdi", "/var/run/cdi"] and found["live_restore"] is False
@@ -74,7 +74,7 @@ def test_an_engine_that_answers_rubbish_is_unknown(info):
     ],
 )
 def test_ways_to_a_gpu(runtimes, devices, hook, ways):
-    assert survey.nvidia_ways(runtimes, devices, hook) == ways
+    assert survey.nvidia_access(runtimes, devices, hook) == ways
 
 
 def test_the_hook_is_looked_for_where_the_daemon_would(tmp_path):
@@ -179,7 +179,7 @@ def test_an_engine_that_hangs_is_not_asked_again():
     assert asked == ["a"] and len(errors) == 1
 
 
-def test_one_refusal_does_not_keep_the_others_from_being_asked():
+def test_after_a_refusal_the_other_containers_are_inspected():
     def inspect(container_id):
         if container_id == "a":
             raise ClusterError("the Docker engine refused")
@@ -192,7 +192,7 @@ def test_one_refusal_does_not_keep_the_others_from_being_asked():
 @pytest.mark.parametrize(
     "answer", [None, [], {}, {"HostConfig": None, "Config": {}}, {"HostConfig": {"DeviceRequests": [3]}, "Config": {}}, {"HostConfig": {}}]
 )
-def test_a_container_described_in_another_shape_is_unknown_and_still_told(answer):
+def test_a_container_described_in_another_form_is_unknown_and_still_listed(answer):
     found, errors = foreign([entry("a")], lambda _id: answer)
     assert [(container["name"], container["gpu"]) for container in found] == [("a", None)]
     assert len(errors) == (0 if answer is None else 1)
@@ -227,7 +227,7 @@ def test_names_of_containers():
         ("quiet_turing", {"io.gb10.role": "probe"}, (None, "probe")),
     ],
 )
-def test_whose_a_container_is_says_its_label_or_else_its_name(name, labels, told):
+def test_a_containers_cluster_and_role_are_in_its_labels_or_its_name(name, labels, told):
     (found,) = survey.ours([entry(name, Labels={"io.gb10.owner": "gb10.cluster", **labels})])
     assert (found["cluster"], found["role"]) == told
 

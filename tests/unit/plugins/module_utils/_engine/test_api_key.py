@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, engine_state, health, interruption, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import ApiKey, KeyForElsewhere, Withheld
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 
 KEY = "planted-k3y"
 HOST, INSIDE, USERS = "pid:[1]", "pid:[77]", "user:[5]"
@@ -84,7 +84,7 @@ def refused(key, port, address="127.0.0.1"):
     return str(caught.value)
 
 
-def test_the_engines_container_gets_it_and_nobody_reads_it_otherwise(proc):
+def test_only_the_engines_container_gets_the_key(proc):
     with process() as (pid, port):
         # The engine's own process is another one of its container.
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
@@ -119,7 +119,7 @@ def test_a_stranger_does_not_get_it_wherever_it_listens(proc, address):
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
         proc.add(pid, HOST)
         said = refused(key, port, "::1" if ":" in address else "127.0.0.1")
-    assert f"thief --port [2J {pid} (pid {pid}) listens at http://" in said and said.isprintable() and "not of the engine's container" in said
+    assert f"thief --port [2J {pid} (pid {pid}) listens at http://" in said and said.isprintable() and "not in the engine's container" in said
 
 
 @pytest.mark.parametrize("other", ["127.0.0.1", "0.0.0.0"])
@@ -131,7 +131,7 @@ def test_who_listens_beside_the_engine_could_take_the_connection(proc, other):
             assert f"(pid {thief})" in refused(key, port)
 
 
-def test_a_socket_that_somebody_else_holds_as_well_is_not_the_engines_alone(proc):
+def test_a_socket_shared_with_another_process_is_refused(proc):
     with process() as (pid, port):
         key = ApiKey(KEY, proc.add(pid), str(proc.root))
         assert sent(key, port)
@@ -146,12 +146,12 @@ def test_where_the_owner_may_not_be_seen_it_is_not_sent(proc, monkeypatch):
         proc.add(pid, sees=False)
         assert "may not be seen" in refused(key, port)
         (proc.root / "net").unlink()
-        assert "is not known" in refused(key, port)
+        assert "is unknown" in refused(key, port)
         (proc.root / "net").mkdir()
         (proc.root / "net/tcp").write_text("sl\n  0: rubbish\n")
-        assert "is not known" in refused(key, port)
+        assert "is unknown" in refused(key, port)
         (proc.root / "net/tcp").write_text("sl\n")
-        assert "nobody on this node" in refused(key, port), "another machine, or another network"
+        assert "no visible program on this node" in refused(key, port), "another machine, or another network"
 
         def denied(_path):
             raise PermissionError(13, "Permission denied")
@@ -160,11 +160,11 @@ def test_where_the_owner_may_not_be_seen_it_is_not_sent(proc, monkeypatch):
         assert "Permission denied" in refused(key, port)
 
 
-def test_an_engine_that_is_gone_or_in_no_container_has_nobody_to_send_it_to(proc):
+def test_the_key_is_withheld_without_an_engine_in_a_container(proc):
     with process() as (pid, port):
         proc.add(pid, HOST)
         for engine in (None, 4_000_000):
-            assert "does not live in a container" in refused(ApiKey(KEY, engine, str(proc.root)), port)
+            assert "does not run in a container" in refused(ApiKey(KEY, engine, str(proc.root)), port)
         assert "no namespace of processes of its own" in refused(ApiKey(KEY, pid, str(proc.root)), port)
 
 
@@ -176,7 +176,7 @@ def test_what_an_account_made_to_look_like_a_container_does_not_get_it(proc):
         assert "a namespace of users of its own" in refused(ApiKey(KEY, pid, str(proc.root)), port)
 
 
-def test_without_a_key_nobody_is_looked_at(proc):
+def test_without_a_key_no_process_is_read(proc):
     with process() as (_pid, port):
         key = ApiKey("", None, str(proc.root))
         assert not key and sent(key, port) == {} and key.why_withheld(f"http://127.0.0.1:{port}", 5) == ""
@@ -246,14 +246,14 @@ def engine(thief, tmp_path):
     return {"pid": os.getpid(), "api_address": "127.0.0.1", "api_port": thief.port, "run_id": "r1", "argv": [], "log_path": "/nowhere"}
 
 
-def test_no_question_gives_it_to_who_took_the_port(thief, engine, tmp_path):
+def test_no_request_sends_the_key_to_a_foreign_listener(thief, engine, tmp_path):
     path, url = str(tmp_path / "gb10/api_key"), f"http://127.0.0.1:{thief.port}"
     key = api_key.of(engine, path)
     requests = interruption.requests_of(engine, 5, path)
     assert requests.count is None and "the API's key was not sent" in requests.unknown
     assert token_probe.progress_of(url, key, 5) is None and engine_state.engine_version(url, 5, key) == ""
     config = {"secrets_dir": str(tmp_path), "state_dir": str(tmp_path), "token_s": 5, "roots": {"proc_root": "/proc", "sysfs_root": "/sys"}}
-    for asked in (token_probe.ask(url, None, key, 5, 5), seeing.ask(config, "gb10", engine)):
+    for asked in (token_probe.ask(url, None, key, 5, 5), checks.ask(config, "gb10", engine)):
         judged = health.verdict(health.Probe(asked.api, bool(asked.completion), **asked.progress), {})
         assert judged.state == health.UNKNOWN and "it was not asked for a token: the API's key was not sent" in judged.text
     with pytest.raises(Withheld):

@@ -71,7 +71,7 @@ def test_two_looks_show_how_much_of_a_core_each_used():
     assert [one["cpu_percent"] for one in after] == [50.0, None, None]
 
 
-def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
+def test_a_live_engine_of_any_cluster_is_found_by_its_state(tmp_path):
     proc, state = tmp_path / "proc", tmp_path / "state"
     process(proc, 4711, ["renamed"], "4711 (x) S 1 " + "0 " * 17 + "555 " + "0 " * 30)
     # What its container mounts at /opt/gb10/run is the cluster's own directory of notes.
@@ -85,7 +85,7 @@ def test_a_live_engine_of_any_cluster_of_ours_is_found_by_its_state(tmp_path):
     assert at_work.serving(str(state), str(proc)) == ["the engine of cluster a (run 20260101T000000Z-000a, pid 4711)"]
 
 
-def test_a_state_file_that_is_no_json_is_unknown(tmp_path):
+def test_a_state_file_that_is_not_json_is_unknown(tmp_path):
     (tmp_path / "a/run").mkdir(parents=True)
     (tmp_path / "a/run/run.json").write_text("{")
     process(tmp_path / "proc", 1, ["init"])
@@ -117,7 +117,7 @@ def child(proc, pid, parent, argv):
     process(proc, pid, argv, f"{pid} (x) S {parent} " + "0 " * 40)
 
 
-def test_what_somebody_else_started_is_not_the_noted_engines(tmp_path):
+def test_a_foreign_engine_is_not_the_recorded_one(tmp_path):
     child(tmp_path, 10, 1, ["/usr/bin/python3", "/opt/venv/bin/vllm", "serve", "m"])
     child(tmp_path, 11, 10, ["VLLM::EngineCore"])
     child(tmp_path, 20, 1, ["ray::RayWorkerProc.run"])

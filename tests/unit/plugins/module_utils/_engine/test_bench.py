@@ -49,7 +49,7 @@ def test_requests_that_were_not_answered_fail() -> None:
         bench.figures({**result(), "completed": 3}, CASE)
 
 
-def test_the_client_is_told_lengths_and_a_seed_of_this_run() -> None:
+def test_the_client_gets_lengths_and_a_seed_of_this_run() -> None:
     words = bench.arguments(CASE, ENGINE)
     assert words[words.index("--seed") + 1] == "77" and words[words.index("--random-input-len") + 1] == "256" and "--ignore-eos" in words
     assert "--trust-remote-code" not in words and "--trust-remote-code" in bench.arguments(CASE, {**ENGINE, "trust_remote_code": True})

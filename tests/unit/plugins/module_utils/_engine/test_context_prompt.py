@@ -58,7 +58,7 @@ def test_the_answer_gets_no_more_than_the_context_leaves(engine):
         (lambda body: Reply("amber-1", finish_reason="length"), "warn", "cut off"),
     ],
 )
-def test_what_comes_back_wrong_is_said(engine, reply, verdict, said):
+def test_a_wrong_answer_is_reported(engine, reply, verdict, said):
     result = engine.ask(reply if callable(reply) else lambda body: reply)
     assert result["verdict"] == verdict and said in result["findings"][0]["message"]
 
@@ -79,7 +79,7 @@ def test_an_engine_that_does_not_count_is_unknown(engine):
             long_prompt.count(asked, "some words")
 
 
-def test_no_engine_is_no_answer(engine):
+def test_no_engine_is_not_an_answer(engine):
     engine.state["live"] = False
     assert engine.ask()["verdict"] == "block"
 

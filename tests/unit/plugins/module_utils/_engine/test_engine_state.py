@@ -90,7 +90,7 @@ def test_a_live_engine_has_the_hosts_pid(node):
 
 
 @pytest.mark.parametrize("now", [0.0, 1700000042.0, 4000000000.0])
-def test_how_long_an_engine_lives_is_no_matter_of_the_wall_clock(node, monkeypatch, now):
+def test_the_age_of_an_engine_ignores_the_wall_clock(node, monkeypatch, now):
     paths, proc, run = node
     note(run, "run", RUN)
     fake_process(proc, 48121, 57)
@@ -166,7 +166,7 @@ def test_a_stop_counts_for_the_runs_that_it_names(node, run_ids, by):
     assert engine_state.engine_state(paths, str(proc))["stopped_by"] == by
 
 
-def test_a_stop_that_the_container_notes_is_not_one_of_ours(node):
+def test_a_stop_recorded_by_the_container_is_ignored(node):
     paths, proc, run = node
     note(run, "run", RUN)
     note(run, "stop", {"run_ids": [RUN["run_id"]], "by": "user ada with vllm_serve", "at": 1.0})
@@ -174,7 +174,7 @@ def test_a_stop_that_the_container_notes_is_not_one_of_ours(node):
     assert (state["stopped_by"], state["stopped_at"]) == ("", None)
 
 
-def test_which_run_was_ordered_is_the_hosts_to_say(node):
+def test_the_hosts_order_decides_which_run_was_ordered(node):
     paths, proc, run = node
     assert engine_state.engine_state(paths, str(proc))["ordered"] == RUN["run_id"]
     note(run, "run", {**RUN, "run_id": "20260101T000000Z-ffff"})
@@ -205,7 +205,7 @@ def test_what_was_started_is_what_the_host_ordered(node):
     assert state["log_path"] == f"{paths.log}/engine/{RUN['run_id']}.log"
 
 
-def test_an_order_of_another_run_says_nothing_of_this_one(node):
+def test_an_order_of_another_run_is_ignored(node):
     paths, proc, run = node
     note(run, "run", {**RUN, "run_id": "20260101T000000Z-0002"})
     assert engine_state.engine_state(paths, str(proc))["api_address"] == ""
@@ -228,7 +228,7 @@ def test_a_forged_note_is_unknown_and_never_live(node, forged):
 
 
 @pytest.mark.parametrize("forged", [{"ended_at": 10**400}, {"code": "0"}, {"signal": -1}, {"seconds": float("inf")}, {"error": ["x"]}])
-def test_a_forged_end_tells_nothing(node, forged):
+def test_a_forged_end_is_ignored(node, forged):
     paths, proc, run = node
     note(run, "run", RUN)
     note(run, "exit", {"run_id": RUN["run_id"], "code": 0, "signal": None, "ended_at": 1.0, "error": "", "seconds": 1.0, **forged})
@@ -328,12 +328,12 @@ def test_a_broken_note_is_unknown_with_its_content(node):
 def test_a_note_that_is_not_that_of_a_run_is_unknown(node, content):
     paths, proc, run = node
     (run / "run.json").write_text(content)
-    with pytest.raises(UnknownState, match="no JSON, or not that of the launcher"):
+    with pytest.raises(UnknownState, match="not JSON, or not that of the launcher"):
         engine_state.engine_state(paths, str(proc))
 
 
 @pytest.mark.parametrize("name", ["exit", "stop"])
-def test_a_broken_note_that_only_tells_more_tells_nothing(node, name):
+def test_a_broken_additional_record_is_ignored(node, name):
     paths, proc, run = node
     note(run, "run", RUN)
     fake_process(proc, 48121, 57)
@@ -370,7 +370,7 @@ def test_a_line_without_end_is_cut_instead_of_stopping_the_reading(tmp_path):
     assert (lines, offset) == (["x" * 40], 40)
 
 
-def test_a_cut_log_gives_the_rest_of_its_predecessor_first(tmp_path):
+def test_after_a_cut_the_rest_of_the_old_log_comes_first(tmp_path):
     path = tmp_path / "log"
     (tmp_path / "log.1").write_bytes(b"read\nnot yet read\n")
     path.write_bytes(b"new\n")
@@ -446,7 +446,7 @@ def test_metric(name, value):
     assert api_probe.metric(METRICS, name) == value
 
 
-def test_a_metric_that_is_no_number_is_unknown():
+def test_a_metric_that_is_not_a_number_is_unknown():
     with pytest.raises(UnknownState):
         api_probe.metric("a b\n", "a")
 
@@ -526,7 +526,7 @@ def test_without_a_key_none_is_sent(api):
 @pytest.mark.parametrize(
     "body", [b"", b"data: [DONE]\n\n", event(0) + b"data: [DONE]\n\n", b'data: {"error": {"message": "engine dead"}}\n\n', b": ping\n\n"]
 )
-def test_an_answer_without_a_token_is_no_proof(api, body):
+def test_an_answer_without_a_token_proves_nothing(api, body):
     api.plan = (200, body)
     assert engine_state.first_token(api.url, "tiny", None, 5) is None
 
@@ -566,7 +566,7 @@ def test_small_questions(api):
     assert engine_state.engine_version(api.url, 5) == "0.32.0"
 
 
-def test_nobody_answers():
+def test_no_answer():
     url = "http://127.0.0.1:9"
     assert engine_state.asked_health(url, 1) == "refused"
     assert engine_state.engine_version(url, 1) == ""

@@ -42,12 +42,12 @@ WAITED = Probe("answers", False, False, 15.0)
         # Even a token says nothing of what was stopped right after it.
         (Probe("answers", True), {**BOTH, "spark-2": [rank(8, "stopped")]}, "halted", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
         (WAITED, {**BOTH, "spark-2": [rank(8, "ended")]}, "dead", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
-        (WAITED, {**BOTH, "spark-2": []}, "dead", {"spark-2": ["no rank lives there"]}),
+        (WAITED, {**BOTH, "spark-2": []}, "dead", {"spark-2": ["no rank runs there"]}),
         # One process for all: there is no rank anywhere to miss.
         (WAITED, {"spark-1": [CORE]}, "unknown", {}),
         (Probe("starting", False), {**BOTH, "spark-2": []}, "starting", {}),
         (Probe("refused", False), BOTH, "dead", {}),
-        (Probe("says dead", False), {**BOTH, "spark-1": [CORE]}, "dead", {"spark-1": ["no rank lives there"]}),
+        (Probe("says dead", False), {**BOTH, "spark-1": [CORE]}, "dead", {"spark-1": ["no rank runs there"]}),
         (Probe("silent", False), BOTH, "unknown", {}),
         # The rank that holds the others up.
         (
@@ -98,7 +98,7 @@ def test_work_is_tokens_or_a_prompt_that_is_being_read(after, grew):
     assert health.grew(FLAT, after) is grew
 
 
-def test_what_an_earlier_look_did_not_know_of_the_fabric_is_no_growth():
+def test_missing_fabric_figures_of_an_earlier_probe_are_not_growth():
     assert health.grew(FLAT._replace(fabric=None), FLAT) is False
 
 

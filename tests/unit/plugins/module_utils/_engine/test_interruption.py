@@ -168,7 +168,7 @@ def test_an_api_that_hangs_is_unknown(served):
     assert answer.count is None and "no answer within 0.2 s" in answer.unknown
 
 
-def test_an_api_that_nobody_listens_for_is_unknown():
+def test_an_api_without_a_listener_is_unknown():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     answer = ask(port)

@@ -70,7 +70,7 @@ MISBEHAVIOURS = {
     "another topic": ("coherence", on("sky", Reply("A bicycle has two wheels and a frame. " + "It is ridden by many people in towns. " * 2)), "something else"),
     "an empty answer": ("coherence", on("sky", Reply("")), "0 words"),
     "thinking in the answer": ("reasoning_split", on("weeks", Reply("<think>7 days</think> 21")), "<think>"),
-    "no thinking": ("reasoning_split", on("weeks", Reply("21")), "no thinking"),
+    "no thinking": ("reasoning_split", on("weeks", Reply("21")), "no separate thinking"),
     "garbage in the thinking": ("reasoning_split", on("weeks", Reply("21", reasoning="day and " * 60)), "in the thinking"),
     "a call that stays text": ("tool_call", on("tools", Reply('<tool_call>{"name": "get_weather"}</tool_call>')), "stayed text"),
     "no call": ("tool_call", on("tools", Reply("It is sunny in Paris.")), "no tool was called"),
@@ -186,5 +186,5 @@ SOUND_TEXTS = [
 
 
 @pytest.mark.parametrize("text", SOUND_TEXTS)
-def test_rulers_tables_and_pauses_are_no_garbage(text):
+def test_rulers_tables_and_pauses_are_not_garbage(text):
     assert questions.damage(text) == ""

@@ -154,7 +154,7 @@ def test_an_engine_that_names_no_model_may_use_any(tree: stack_tree.Tree) -> Non
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_the_last_run_of_ours_is_known_by_its_order(tree: stack_tree.Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
+def test_the_last_run_is_known_by_its_order(tree: stack_tree.Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
     state = tmp_path / "state"
     for cluster in ("a", "b"):
         (state / cluster / "run").mkdir(parents=True)

@@ -120,7 +120,7 @@ def test_nor_is_a_node_where_nothing_ran_yet(tmp_path):
 
 @pytest.mark.parametrize("number", range(len(planted.NOTES) + 3))
 @pytest.mark.parametrize("plant", KINDS)
-def test_each_is_named_with_whoever_did_it_and_the_way_out(node, plant, number):
+def test_each_entry_is_named_with_its_container_and_remedy(node, plant, number):
     path = every_path(node)[number]
     put(path, plant, outside(node))
     with pytest.raises(Tampered, match=f"{path} was tampered with: ") as caught:
@@ -164,7 +164,7 @@ def test_where_the_host_keeps_logs_is_cleared_and_keeps_no_start_away(node):
 
 def test_a_file_where_a_directory_belongs_is_called_one(node):
     put(pathlib.Path(node.run, "config"), lambda path, _target: path.write_text(""), None)
-    with pytest.raises(Tampered, match="a file stands where a directory belongs"):
+    with pytest.raises(Tampered, match="a file is in the place of a directory"):
         planted.check(node)
 
 
@@ -172,7 +172,7 @@ def test_a_file_where_a_directory_belongs_is_called_one(node):
 def test_a_directory_that_was_replaced_is_one_of_them(node, path, what):
     place = pathlib.Path(getattr(node, what), path)
     put(place, link, outside(node).parent)
-    with pytest.raises(Tampered, match=f"{place} was tampered with: a link stands where a directory belongs"):
+    with pytest.raises(Tampered, match=f"{place} was tampered with: a link is in the place of a directory"):
         planted.check(node)
     planted.clear(node)
     assert not place.is_symlink() and outside(node).read_text() == SECRET and planted.found(node) == []
@@ -188,7 +188,7 @@ def test_a_note_without_an_end_is_one_of_them(node):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"run_id": "../../root/x", "pid": 1}', "{}"])
-def test_a_forged_note_keeps_no_start_away_that_has_consent_and_goes_with_a_teardown(node, text):
+def test_a_forged_record_yields_to_consent_and_to_a_teardown(node, text):
     pathlib.Path(node.run, "run.json").write_text(text)
     planted.check(node)
     assert [(plant.path, "not that of the launcher" in plant.what) for plant in planted.found(node)] == [("run.json", True)]
@@ -196,7 +196,7 @@ def test_a_forged_note_keeps_no_start_away_that_has_consent_and_goes_with_a_tear
     assert os.listdir(node.run) == [] and planted.found(node) == []
 
 
-def test_a_setuid_program_goes_with_the_rest(node):
+def test_a_setuid_program_is_removed_too(node):
     pathlib.Path(node.engine_log, "program").write_text("")
     os.chmod(pathlib.Path(node.engine_log, "program"), 0o4755)
     os.chmod(pathlib.Path(node.cache, IMAGE, "triton/ab/kernel.so"), 0o6755)
@@ -205,7 +205,7 @@ def test_a_setuid_program_goes_with_the_rest(node):
     assert not os.path.exists(f"{node.engine_log}/program") and not os.path.exists(f"{node.cache}/{IMAGE}")
 
 
-def test_of_a_container_of_an_older_version_no_image_is_known(node):
+def test_the_image_of_an_older_container_is_unknown(node):
     os.unlink(f"{node.launch}/container.json")
     os.unlink(f"{node.launch}/engine.json")
     put(pathlib.Path(node.run, "exit.json"), link, outside(node))

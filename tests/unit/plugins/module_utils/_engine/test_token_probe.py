@@ -95,7 +95,7 @@ def test_metrics_that_want_the_key_get_it(api, key, grew):
     assert token_probe.ask(api.url, "m", key, 5, 5).progress["grew"] is grew
 
 
-def test_an_engine_that_says_itself_that_it_is_dead(api):
+def test_an_engine_that_reports_its_own_death(api):
     api.health = 503
     assert token_probe.ask(api.url, "m", None, 5, 5).api == "says dead"
 
@@ -216,7 +216,7 @@ def test_what_a_node_sends_counts_for_an_engine_of_several_ranks_alone(argv, roo
 
 
 @pytest.mark.parametrize("count", ["1000\n", "N/A (no PMA)\n", None])
-def test_a_fabric_that_cannot_be_read_says_nothing(tmp_path, count):
+def test_an_unreadable_fabric_is_unknown(tmp_path, count):
     counters = tmp_path / "class/infiniband/rocep1s0f0/ports/1/counters"
     counters.mkdir(parents=True)
     if count:

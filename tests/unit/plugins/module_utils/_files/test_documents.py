@@ -16,7 +16,7 @@ KEYS = {"name": str, "number": int}
 DOCUMENT = documents.Document("thing", "the record of a thing", 1, lambda content: documents.lacking(content, KEYS), "Remove {path}.")
 
 
-def test_what_was_written_is_read_and_everybody_may_read_it(tmp_path):
+def test_a_written_document_is_readable_for_all_users(tmp_path):
     path = str(tmp_path / "thing.json")
     assert DOCUMENT.read(path) is None and DOCUMENT.read(f"{path}/below") is None
     mask = os.umask(0o077)
@@ -38,7 +38,7 @@ def test_what_was_written_is_read_and_everybody_may_read_it(tmp_path):
         ('{"schema": 1}', "name, number: missing, or of another type"),
     ],
 )
-def test_another_content_is_unknown_and_says_what_to_do(tmp_path, text, why):
+def test_another_content_is_unknown_with_a_remedy(tmp_path, text, why):
     path = tmp_path / "thing.json"
     path.write_text(text)
     with pytest.raises(UnknownState, match=why) as caught:

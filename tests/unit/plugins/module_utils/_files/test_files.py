@@ -47,7 +47,7 @@ def test_texts_and_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "--1", "0x10", "١٢", "1 2", "9" * 21, "²"])
-def test_what_is_no_number_is_unknown(text):
+def test_text_that_is_not_a_number_is_unknown(text):
     with pytest.raises(UnknownState) as caught:
         files.number(text, "/sys/x")
     assert "/sys/x" in str(caught.value) and caught.value.details["raw"] == text

@@ -53,7 +53,7 @@ def refused(path):
     return caught.value
 
 
-def test_the_owner_is_whose_the_directory_is_or_the_nearest_above(place):
+def test_the_owner_is_that_of_the_directory_or_the_nearest_above(place):
     directory(place / "home/.cache")
     for path in ("home", "home/.cache", "home/.cache/huggingface", "home/new/and/deeper"):
         assert owners.owner_of(str(place / path)) == (ONE, ONE)
@@ -69,7 +69,7 @@ def test_a_users_link_within_their_own_and_a_link_of_roots_are_followed(place):
 
 @pytest.mark.parametrize("path", ["home/cache", "home/cache/hub", "home/cache/../etc/hub"])
 @pytest.mark.parametrize("target", ["etc", "theirs"])
-def test_a_users_link_to_what_is_not_theirs_is_refused_and_nothing_there_is_to_be_given_away(place, target, path):
+def test_a_users_link_to_a_foreign_directory_is_refused_without_a_chown_of_the_target(place, target, path):
     link(place / "home/cache", f"../{target}")
     error = refused(place / path)
     assert f"{place}/home/cache belongs to user {ONE}" in str(error) and "chown" not in error.remedy
@@ -84,7 +84,7 @@ def test_a_link_that_leads_nowhere_is_refused_at_every_level(place):
     assert "circle" in refused(place / "home/round").remedy
 
 
-def test_what_root_left_in_a_users_directory_is_named_with_the_line_that_mends_it(place):
+def test_roots_directory_below_a_users_is_named_with_the_command_that_fixes_it(place):
     directory(place / "home/hub", 0)
     link(place / "home/cache", place / "home")
     for path in ("home/hub/new", "home/cache/hub"):
@@ -92,7 +92,7 @@ def test_what_root_left_in_a_users_directory_is_named_with_the_line_that_mends_i
         assert error.remedy == f"sudo chown -R --reference={place}/home {place}/home/hub"
 
 
-def test_root_is_led_by_nobody_who_may_write_on_the_way(place):
+def test_root_follows_no_path_that_other_users_can_change(place):
     (place / "etc").chmod(0o777)
     (place / "etc/cache").mkdir()
     assert f"sudo chmod go-w {place}/etc" in refused(place / "etc/cache").remedy
@@ -117,12 +117,12 @@ def test_one_owner_of_all_that_is_written_to(place):
     assert caught.value.remedy == f"sudo chown -R --reference={place}/etc {place}/etc/hub"
 
 
-def test_nobody_gets_a_group_by_a_directory(place):
+def test_a_directory_gives_no_user_a_group(place):
     os.chown(place / "home", 65534, 0)
     assert owners.owner_of(str(place / "home")).gid == 65534
 
 
-def test_who_acts_as_a_user_can_do_no_more(place):
+def test_acting_as_a_user_gives_no_further_rights(place):
     with owners.acting_as(owners.owner_of(str(place / "home"))):
         assert (os.geteuid(), os.getegid(), os.getgroups()) == (ONE, ONE, [ONE])
         (place / "home/made").touch()
@@ -208,7 +208,7 @@ def test_nothing_that_reads_a_model_reads_it_for_a_user_who_may_not(place, read)
 
 
 @pytest.mark.parametrize("by", ["a link to their own", "a file of their own", "their own directory"])
-def test_what_is_put_in_the_place_of_a_link_after_it_was_opened_lets_nobody_read(place, monkeypatch, by):
+def test_a_link_replaced_after_opening_is_refused(place, monkeypatch, by):
     (place / "etc/secret").write_bytes(SECRET)
     (place / "etc/secret").chmod(0o600)
     directory(place / "home/own")
@@ -237,7 +237,7 @@ def test_what_is_put_in_the_place_of_a_link_after_it_was_opened_lets_nobody_read
         untrusted.content(str(place / "home/model"), 100)
 
 
-def test_a_user_who_gets_another_file_than_root_has_opened_lets_nobody_read(place, monkeypatch):
+def test_a_user_with_another_file_than_root_opened_is_refused(place, monkeypatch):
     """It is replaced between the look at the links and the attempt to open it as that user."""
     (place / "etc/secret").write_bytes(SECRET)
     (place / "etc/secret").chmod(0o600)
@@ -255,7 +255,7 @@ def test_a_user_who_gets_another_file_than_root_has_opened_lets_nobody_read(plac
         untrusted.content(str(place / "home/model"), 100)
 
 
-def test_a_directory_that_is_held_is_the_one_that_was_opened(place):
+def test_a_held_directory_is_the_opened_one(place):
     directory(place / "home/hub")
     (place / "home/hub/own").touch()
     with owners.held(str(place / "home/hub")) as top:

@@ -56,7 +56,7 @@ def of_an_older_version(tmp_path):
     ],
     ids=["container", "memory", "records"],
 )
-def test_whoever_makes_a_clusters_directory_makes_it_closed(tmp_path, open_umask, write):
+def test_every_writer_creates_a_clusters_directory_closed(tmp_path, open_umask, write):
     write(str(tmp_path / "state" / "gb10" / "memory.json"))
     assert mode_of(tmp_path / "state" / "gb10") == 0o700
     assert mode_of(tmp_path / "state") == 0o755
@@ -97,12 +97,12 @@ def test_who_may_enter(tmp_path, mode, opened):
         assert private.is_open(str(tmp_path))
 
 
-def test_one_that_is_not_there_is_not_open(tmp_path):
+def test_an_absent_directory_is_not_open(tmp_path):
     assert not private.is_open(str(tmp_path / "none"))
 
 
 @as_root
-def test_a_directory_of_somebody_elses_is_refused_with_what_to_type(tmp_path):
+def test_a_foreign_directory_is_refused_with_a_remedy(tmp_path):
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
     os.chown(folder, NOBODY, -1)
@@ -113,7 +113,7 @@ def test_a_directory_of_somebody_elses_is_refused_with_what_to_type(tmp_path):
 
 @as_root
 @pytest.mark.parametrize(("mode", "owner", "refused"), [(0o755, NOBODY, True), (0o777, 0, True), (0o1777, 0, False), (0o775, 0, False)])
-def test_a_directory_whose_place_somebody_else_could_take_is_refused(tmp_path, mode, owner, refused):
+def test_a_directory_that_another_account_could_replace_is_refused(tmp_path, mode, owner, refused):
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, owner, -1)
@@ -138,12 +138,12 @@ def test_the_place_that_a_link_leads_to_counts_as_well(tmp_path):
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o755)
     (tmp_path / "gb10").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ClusterError, match="is not a directory of its own"):
+    with pytest.raises(ClusterError, match="is not a directory"):
         private.ensure(str(tmp_path / "gb10"))
     assert mode_of(tmp_path / "elsewhere") == 0o755
 
 
-def test_the_open_directories_of_a_node_are_named_with_what_to_type(tmp_path):
+def test_the_open_directories_of_a_node_are_named_with_the_command(tmp_path):
     folder, _planted = of_an_older_version(tmp_path)
     (tmp_path / "state" / "closed" / "cache").mkdir(parents=True)
     (tmp_path / "state" / "closed").chmod(0o700)
@@ -157,7 +157,7 @@ def test_the_open_directories_of_a_node_are_named_with_what_to_type(tmp_path):
 
 
 @as_root
-def test_what_somebody_else_owns_is_given_to_root_first(tmp_path):
+def test_a_foreign_directory_is_given_to_root_first(tmp_path):
     folder, _planted = of_an_older_version(tmp_path)
     os.chown(folder, NOBODY, -1)
     assert private.opened(str(tmp_path / "state"))[0]["remedy"] == f"chown root:root {folder} && chmod 0700 {folder}"

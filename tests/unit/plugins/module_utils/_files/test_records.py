@@ -60,7 +60,7 @@ def renames(path: Path) -> bool:
     return False
 
 
-def test_who_renames_a_secret_or_a_record_uses_the_one_function():
+def test_secrets_and_records_are_renamed_by_one_function():
     plugins = ROOT / "plugins"
     assert {str(path.relative_to(plugins)) for path in plugins.rglob("*.py") if renames(path)} == set(OTHERS)
 
@@ -117,7 +117,7 @@ def test_a_link_has_its_name_on_the_disk(tmp_path, recording):
 
 
 @pytest.mark.parametrize(("mode", "umask", "is_mode"), [(0o600, 0, 0o600), (0o644, 0o077, 0o644), (None, 0o027, 0o640)])
-def test_the_mode_is_the_one_that_is_asked_for(tmp_path, mode, umask, is_mode):
+def test_the_mode_is_the_requested_one(tmp_path, mode, umask, is_mode):
     before = os.umask(umask)
     try:
         files.write_whole(str(tmp_path / "a"), b"x", mode)
@@ -126,7 +126,7 @@ def test_the_mode_is_the_one_that_is_asked_for(tmp_path, mode, umask, is_mode):
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == is_mode
 
 
-def test_what_is_there_stays_where_it_is_not_to_be_replaced(tmp_path):
+def test_an_existing_file_stays_without_replace(tmp_path):
     (tmp_path / "a").write_text("theirs")
     with pytest.raises(FileExistsError) as caught:
         files.write_whole(str(tmp_path / "a"), b"x", replace=False)
@@ -136,11 +136,11 @@ def test_what_is_there_stays_where_it_is_not_to_be_replaced(tmp_path):
 GONE = 4194305  # above the kernel's highest process number
 
 
-def test_what_a_killed_writer_left_blocks_nothing_and_goes(tmp_path):
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     others = ["b.1-2.new", f"a.{os.getpid()}-5.new", "a.new", "a.bak.4194305-1.new", "a"]
     for name in (f"a.{GONE}-17.new", "a.gb10-new", *others):
         (tmp_path / name).write_text("half")
-    files.write_text(str(tmp_path / "a"), "whole")
+    files.write_whole(str(tmp_path / "a"), b"whole")
     # Another writer that lives is at work, and what has another name is somebody else's.
     assert sorted(os.listdir(tmp_path)) == sorted(others) and (tmp_path / "a").read_text() == "whole"
 
@@ -169,7 +169,7 @@ def bundle_list(place: str, word: str) -> None:
 def sent_program(place: str, word: str) -> None:
     sent = os.path.join(os.path.dirname(place), "sent")
     Path(sent).write_text(word)
-    install.bring_program({"program_file": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"))
+    install.write_program({"program_file": sent, "program_digest": install.digest(sent)}, os.path.join(place, "unit.pyz"), 0o600)
 
 
 def secret(place: str, word: str) -> None:

@@ -126,7 +126,7 @@ def test_older_drivers_use_other_names():
     assert gpu["throttle"] == ["sw_power_cap"] and gpu["power_w"] == 12.5 and gpu["sm_clock_mhz"] is None
 
 
-def test_no_reason_told_is_not_the_same_as_no_reason_active():
+def test_no_reported_reason_differs_from_no_active_reason():
     assert driver_xml.parse_gpus(small())[0]["throttle"] is None
 
 
@@ -179,7 +179,7 @@ BOMB = '<?xml version="1.0"?><!DOCTYPE nvidia_smi_log [<!ENTITY a "ha"><!ENTITY 
         "</nvidia_smi_log><nvidia_smi_log>",
     ],
 )
-def test_what_is_no_whole_answer_is_unknown(text):
+def test_an_incomplete_answer_is_unknown(text):
     with pytest.raises(UnknownState):
         driver_xml.parse_gpus(text, Noted())
 
@@ -228,7 +228,7 @@ def test_the_whole_answer_is_asked_once(tool):
 
 
 @pytest.mark.parametrize("rc", [0, 6])
-def test_a_tool_that_knows_no_gpu_is_an_answer_for_who_asks_what_is_there(tool, rc):
+def test_a_node_without_a_gpu_has_an_empty_list(tool, rc):
     asked = tool(q=ToolResult(rc, recorded("recorded_h200_no_devices.txt"), ""))
     assert driver_xml.gpus_or_none("nvidia-smi", 5) == [] and asked.asked == ["q"]
     with pytest.raises(UnknownState, match="No devices were found") as caught:
@@ -265,7 +265,7 @@ def test_a_tool_that_is_missing_or_hangs_is_not_asked_again(tool, reason):
     assert asked.asked == ["q"]
 
 
-def test_no_readable_answer_at_all_is_unknown_and_tells_both(tool):
+def test_two_unreadable_answers_are_unknown_and_both_shown(tool):
     tool(q=ToolResult(9, "NVIDIA-SMI has failed", ""), query_gpu="rubbish\n")
     with pytest.raises(UnknownState, match="status 9: NVIDIA-SMI has failed; and in short: .*rubbish") as caught:
         driver_xml.gpus("nvidia-smi", 5)

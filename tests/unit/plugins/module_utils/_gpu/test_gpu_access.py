@@ -115,7 +115,7 @@ def test_devices_that_nothing_announces_are_not_waited_for(monkeypatch, refresh,
 @pytest.mark.parametrize(
     ("before", "why"), [(True, "the container before had its GPU by CDI"), (False, "nvidia-cdi-refresh.service writes them at boot")], ids=["before", "unit"]
 )
-def test_devices_that_never_come_are_no_reason_to_ask_in_another_way(monkeypatch, before, why):
+def test_missing_devices_do_not_change_the_request(monkeypatch, before, why):
     with pytest.raises(WaitTimeout) as caught:
         gpu_access.await_cdi_devices(Booting(monkeypatch), [0], before)
     assert str(caught.value) == f"after 120 s the Docker engine still has no nvidia.com/gpu=0 among its devices, and {why}"
@@ -193,7 +193,7 @@ def test_an_older_engine_is_asked_for_its_driver():
         ("Failed to initialize NVML: Driver Not Loaded", "no GPU that works", "nvidia-smi"),
         ("CUDA error 100: no CUDA-capable device is detected", "no GPU that works", "dmesg"),
         ("CUDA error 803: system has unsupported display driver / cuda driver combination", "of two versions", "Reboot"),
-        ("CUDA error 804: forward compatibility was attempted on non supported HW", "this GPU does not take", "image.base"),
+        ("CUDA error 804: forward compatibility was attempted on non supported HW", "does not support this GPU", "image.base"),
         ("libnvidia-ml.so.1: cannot open shared object file: No such file or directory", "none of the driver's libraries", "sudo nvidia-ctk cdi generate"),
     ],
 )
@@ -240,8 +240,8 @@ def test_an_engine_that_hangs_is_unknown():
         answered(more=1),
     ],
 )
-def test_what_is_no_answer_is_unknown(stdout):
-    with pytest.raises(UnknownState, match="does not say whether it reaches the GPU"):
+def test_another_answer_is_unknown(stdout):
+    with pytest.raises(UnknownState, match="does not report whether it reaches the GPU"):
         gpu_access.prove(proving(stdout), IMAGE, [], "all", 7)
 
 

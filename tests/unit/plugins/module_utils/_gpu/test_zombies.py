@@ -77,7 +77,7 @@ def test_one_process_counts_once_on_a_gpu_and_adds_up_over_gpus():
     assert zombies.sum_mib(two) is None and zombies.sum_mib(two[:1]) == 150 and zombies.sum_mib([]) == 0
 
 
-def test_processes_that_the_driver_does_not_tell_are_unknown():
+def test_processes_that_the_driver_does_not_list_are_unknown():
     with pytest.raises(UnknownState, match="GPU 0"):
         zombies.listed([{"index": 0, "processes": None}])
 
@@ -195,7 +195,7 @@ def test_a_number_with_another_process_is_left_alone(abandoned):
     assert read_stat(pid).state not in "ZX"
 
 
-def test_a_real_child_of_a_living_script_is_no_orphan_and_a_real_zombie_is_defunct():
+def test_a_child_of_a_living_script_is_not_an_orphan_and_a_zombie_is_defunct():
     child = subprocess.Popen([sys.executable, "-c", TITLED, "VLLM::EngineCore", "gentle", "x" * 40], stdout=subprocess.PIPE)
     try:
         child.stdout.readline()
@@ -209,7 +209,7 @@ def test_a_real_child_of_a_living_script_is_no_orphan_and_a_real_zombie_is_defun
         child.stdout.close()
 
 
-def test_a_signal_only_goes_where_the_numbers_are_ours(tmp_path):
+def test_a_signal_needs_the_modules_own_pid_namespace(tmp_path):
     assert zombies.own_processes("/proc")
     assert not zombies.own_processes(str(tmp_path))
     (tmp_path / "self").symlink_to("1")

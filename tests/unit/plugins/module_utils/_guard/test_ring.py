@@ -41,19 +41,19 @@ def test_what_was_written_is_read_by_boot_and_window(tmp_path: Path) -> None:
     assert [one["t"] for one in records] == [NOW + 17, NOW + 18, NOW + 19, NOW + 20] and torn == 0
 
 
-def test_no_ring_has_no_boots_and_one_that_may_not_be_read_is_no_empty_one(tmp_path: Path) -> None:
+def test_a_missing_ring_has_no_boots_and_an_unreadable_one_is_an_error(tmp_path: Path) -> None:
     assert ring.segments(str(tmp_path / "none")) == [] and ring.boots(str(tmp_path / "none")) == []
     (tmp_path / "file").write_text("", encoding="ascii")
     with pytest.raises(NotADirectoryError):
         ring.boots(str(tmp_path / "file"))
 
 
-def test_lines_that_are_no_records_are_counted_and_passed_over() -> None:
+def test_invalid_lines_are_counted_and_skipped() -> None:
     lines = [b'{"t":1,"a":2}', b"", b"  ", b"[1]", b'"t"', b'{"a":1}', b'{"t":"1"}', b"[" * 100000, b'{"t":2.5}', b'{"t":']
     assert ring.parse(b"\n".join(lines)) == ([{"t": 1, "a": 2}, {"t": 2.5}], 6)
 
 
-def test_a_large_segment_is_told_by_its_first_and_its_last_lines(tmp_path: Path) -> None:
+def test_a_large_segment_is_read_by_its_first_and_last_lines(tmp_path: Path) -> None:
     writer = ring.Writer(str(tmp_path), HEAD)
     records = [{**sample(NOW + second), "text": "x" * 1000} for second in range(200)]
     writer.write([*records, {"e": "stop", "t": NOW + 200}], NOW)
@@ -66,7 +66,7 @@ def test_a_large_segment_is_told_by_its_first_and_its_last_lines(tmp_path: Path)
     assert ring.boots(str(tmp_path))[0].last == NOW and not ring.boots(str(tmp_path))[0].stopped
 
 
-def test_no_more_of_a_segment_is_read_than_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_is_read_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segment(tmp_path, 1, ring.dumps({"t": NOW, "boot": "b1"}) + ring.dumps(sample(NOW)) * 100)
     whole = ring.boots(str(tmp_path))[0]
     monkeypatch.setattr(ring, "READ_LIMIT", 200)
@@ -92,7 +92,7 @@ def test_a_boot_that_went_on_after_a_stop_was_not_stopped(tmp_path: Path) -> Non
     assert not boot.stopped and (boot.first, boot.last) == (NOW, NOW + 10)
 
 
-def test_the_newest_boots_are_told(tmp_path: Path) -> None:
+def test_the_newest_boots_are_returned(tmp_path: Path) -> None:
     for number in range(9):
         written(tmp_path, 1, f"b{number}", NOW + 100 * number)
     assert [one.boot_id for one in ring.boots(str(tmp_path))] == [f"b{number}" for number in range(3, 9)]
@@ -177,7 +177,7 @@ def test_the_oldest_go_until_another_whole_one_fits_and_the_newest_stays(tmp_pat
     assert names(tmp_path) == [f"ring-{number:010}.jsonl" for number in (5, 6)], "however large the newest is, it is what was just recorded"
 
 
-def test_no_more_segments_are_kept_than_said(tmp_path: Path) -> None:
+def test_the_number_of_segments_is_limited(tmp_path: Path) -> None:
     """A guard that ends at once is started every five seconds, and begins one each time."""
     for start in range(9):
         ring.Writer(str(tmp_path), HEAD, count=4).write([sample(NOW + start)], NOW + start)
@@ -270,7 +270,7 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(tmp_path: Path) -> Non
     assert aim.read_text(encoding="ascii") == "mine" and names(tmp_path / "ring")[-1] == "ring-0000000002.jsonl"
 
 
-def test_what_refuses_to_be_written_leaves_no_torn_segment_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_closes_the_torn_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after a torn line begins a segment of its own; one whose first line is torn goes."""
     def full(*_given: object) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -331,7 +331,7 @@ class Full(ring.Writer):
         super().write(records, now)
 
 
-def test_a_full_disk_is_told_once_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_full_disk_is_logged_once_and_nothing_is_lost(tmp_path: Path) -> None:
     said: list[str] = []
     writer = Full(str(tmp_path), HEAD)
     disk = recorder.Disk(writer, str(tmp_path / "said.json"), said.append)
@@ -380,10 +380,10 @@ def test_no_secret_reaches_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not torn and records[1]["pids"] == [7] and records[2] == sample and records[3]["k"] == [["oom", "killed: Bearer <secret>"]]
 
 
-def test_what_was_done_or_would_have_been_is_kept_for_whoever_asks(tmp_path: Path) -> None:
+def test_the_last_action_is_kept_for_readers(tmp_path: Path) -> None:
     said = tmp_path / "said.json"
     disk = recorder.Disk(ring.Writer(str(tmp_path / "ring"), HEAD), str(said), lambda text: None)
-    disk.put({"e": "ranks", "t": NOW, "text": "came rank"})
+    disk.put({"e": "ranks", "t": NOW, "text": "started rank"})
     disk.flush()
     assert not said.exists()
     for second, event in enumerate(("act", "would", "level")):

@@ -28,16 +28,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
         ("\x00<<<simulated rubbish>>>, x, y, z, w", {"sm": None, "w": None, "c": None, "u": None, "why": None}),
     ],
 )
-def test_a_line_of_the_driver_is_read_and_what_it_does_not_say_is_unknown(line: str, found: dict[str, object] | None) -> None:
+def test_a_line_of_the_driver_is_parsed_and_missing_values_are_unknown(line: str, found: dict[str, object] | None) -> None:
     assert sources.parse_gpu(line) == found
 
 
-def test_an_older_driver_is_asked_less() -> None:
-    assert sources.parse_gpu("2398, 13.52, 49, 0", sources.GPU_FIELDS_OLD) == {"sm": 2398, "w": 13.52, "c": 49, "u": 0}
-    assert sources.parse_gpu("a, b, c, d", sources.GPU_FIELDS_OLD) is None
-
-
-def test_new_lines_of_a_log_are_told_once(tmp_path: Path) -> None:
+def test_new_lines_of_a_log_are_returned_once(tmp_path: Path) -> None:
     log = tmp_path / "kernel.log"
     log.write_text("5,0,0,-;Linux version 6.14 (lab)\n4,1,10,-;NVRM: Xid (PCI:000f:01:00): 13, old\n", encoding="utf-8")
     kernel = sources.Kernel(str(log), "/proc")
@@ -101,7 +96,7 @@ def test_the_level_of_our_ranks_is_that_of_their_clusters_note(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("cluster", ["", "..", ".", "../gb10", "/gb10", ".hidden"])
-def test_a_label_is_no_path(tmp_path: Path, cluster: str) -> None:
+def test_a_label_is_not_used_as_a_path(tmp_path: Path, cluster: str) -> None:
     noted(tmp_path)
     assert Holders(tmp_path, YOUNG._replace(cluster=cluster)).level().mb is None
 
@@ -118,12 +113,12 @@ def test_a_label_is_no_path(tmp_path: Path, cluster: str) -> None:
         {"level_why": None},
     ],
 )
-def test_a_note_of_another_start_or_form_says_nothing(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_a_note_of_another_start_or_form_is_ignored(tmp_path: Path, wrong: dict[str, object]) -> None:
     noted(tmp_path, **wrong)
     assert Holders(tmp_path, YOUNG).level().mb is None
 
 
-def test_an_older_versions_note_says_nothing(tmp_path: Path) -> None:
+def test_an_older_versions_note_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "gb10").mkdir()
     (tmp_path / "gb10/memory.json").write_text(json.dumps({"available_mb": 118800, "boot_id": "b1", "noted_at": 1.0}), encoding="utf-8")
     assert Holders(tmp_path, YOUNG).level() == (None, "an older version of this collection noted the start")
@@ -146,7 +141,7 @@ def test_a_note_is_for_the_ranks_that_come_first_after_it_until_they_are_gone(tm
     assert ranks.level().mb == 6000
 
 
-def test_whose_a_container_is_docker_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_names_the_owner_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [{"Id": "c", "Labels": {"io.gb10.cluster": "gb10"}}, {"Id": "d", "Labels": None}, {"Id": 7}]
     process = types.SimpleNamespace
     parts = {
@@ -160,7 +155,7 @@ def test_whose_a_container_is_docker_says(tmp_path: Path, monkeypatch: pytest.Mo
     assert [(one.pid, one.ours, one.cluster) for one in ranks.found] == [(1, True, "gb10"), (2, True, ""), (3, False, ""), (4, False, "")]
 
 
-def test_only_holders_of_ours_are_signalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_our_holders_are_signaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"]) as ours, subprocess.Popen(["sleep", "60"]) as foreign, subprocess.Popen(["sleep", "60"]) as front:
         try:
             ticks = {one.pid: sources.process_table.read_stat(one.pid).start_ticks for one in (ours, foreign, front)}
@@ -202,7 +197,7 @@ class Scripted(trend.Watch):
         return self.order
 
 
-def test_what_a_guard_says_names_the_level_or_why_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guards_message_names_the_level_or_why_it_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = {"proc_root": "/proc", "sysfs_root": "/sys", "meminfo": None, "kernel_log": str(tmp_path / "none"), "nvidia_smi": str(tmp_path / "none")}
     said: list[str] = []
     guard = recorder.Guard(json.loads(unit_text.config(str(tmp_path / "guard"), "loading", 3600, [], roots)), said.append)
@@ -212,21 +207,21 @@ def test_what_a_guard_says_names_the_level_or_why_there_is_none(tmp_path: Path, 
     guard.slow.phase, guard.slow.level = trend.LOADING, note.Level(None, "there is no plan")
     watch.order = trend.Order(trend.WOULD, 7 << 20, -(1 << 20))
     guard.sample()
-    assert watch.fed == (trend.LOADING, None) and "nothing is done: no level is known, there is no plan" in said[-1]
+    assert watch.fed == (trend.LOADING, None) and "no action: the level is unknown, there is no plan" in said[-1]
     guard.slow.level = note.Level(8192, "the plan")
     guard.sample()
-    assert watch.fed == (trend.LOADING, 8 << 20) and said[-1].endswith("nothing is done: gb10_guard_act is loading")
+    assert watch.fed == (trend.LOADING, 8 << 20) and said[-1].endswith("no action: gb10_guard_act is loading")
     watch.order, watch.under = trend.Order(trend.TERM, 7 << 20, -(1 << 20)), 8 << 20
     guard.sample()
     assert said[-1].endswith("(loading), below the expected 8.0 GiB; SIGTERM to pids [15]")
     guard.slow.phase, watch.order = trend.NONE, trend.Order(trend.WOULD, 7 << 20, -(1 << 20))
     guard.sample()
-    assert said[-1].endswith("nothing is done: no rank of this collection is there")
+    assert said[-1].endswith("no action: no rank of this collection runs")
     guard.disk.flush()
     assert json.loads((tmp_path / "guard/said.json").read_text(encoding="utf-8"))["text"] == said[-1]
 
 
-def test_the_ring_says_up_to_where_a_start_goes_as_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ring_records_the_expected_level_of_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put: list[dict[str, object]] = []
     ranks = Holders(tmp_path, YOUNG)
     nothing = types.SimpleNamespace(now=lambda: None, tend=lambda: None)
@@ -238,7 +233,7 @@ def test_the_ring_says_up_to_where_a_start_goes_as_expected(tmp_path: Path, monk
     slow.once()
     told = [one["text"] for one in put if one["e"] == "level"]
     assert told == [
-        "our ranks are loading: nothing is done while no level is known (an older version of this collection noted the start)",
+        "our ranks are loading: the guard does not act without a level (an older version of this collection noted the start)",
         "our ranks are loading: a collapse counts below 6.8 GiB (the plan)",
     ]
     assert slow.level.mb == 7000

@@ -34,14 +34,14 @@ def test_a_ring_without_samples_knows_nothing():
     assert (found["samples"], found["curve"], found["lowest_mb"], found["lowest_after_s"]) == (0, [], None, None)
 
 
-def test_lines_and_acts_are_told_once():
+def test_lines_and_acts_are_returned_once():
     records = [
         sample(100, 60, k=[["xid", "NVRM: Xid 43"]]),
         sample(101, 60, k=[["xid", "NVRM: Xid 43"], ["oom", "Out of memory"]]),
         {"t": 101.5, "e": "act", "text": "SIGTERM to pids [1]"},
-        {"t": 101.6, "e": "would", "text": "nothing is done"},
+        {"t": 101.6, "e": "would", "text": "no action"},
         {"t": 101.7, "e": "ranks", "text": "came"},
     ]
     found = span.summary(records, 100.0, 102.0, 100)
     assert found["kernel"] == [["xid", "NVRM: Xid 43"], ["oom", "Out of memory"]]
-    assert found["acts"] == ["SIGTERM to pids [1]", "nothing is done"]
+    assert found["acts"] == ["SIGTERM to pids [1]", "no action"]

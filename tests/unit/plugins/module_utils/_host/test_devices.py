@@ -23,7 +23,7 @@ def test_a_node_a_filled_directory_an_empty_one_and_nothing(tmp_path):
     assert not devices.has_device("/dev/infiniband/uverbs0/x", str(tmp_path))
 
 
-def test_a_missing_permission_is_no_answer(tmp_path, monkeypatch):
+def test_a_missing_permission_is_not_an_answer(tmp_path, monkeypatch):
     def denied(_path):
         raise PermissionError(13, "Permission denied")
 

@@ -14,7 +14,7 @@ def test_nearest_existing(tmp_path):
     assert disk.nearest_existing("/") == "/"
 
 
-def test_a_path_that_is_not_there_yet_has_the_space_of_what_holds_it(tmp_path):
+def test_a_missing_path_has_the_space_of_its_parent(tmp_path):
     found = disk.disk(str(tmp_path / "models/hub"))
     assert found["measured_at"] == str(tmp_path)
     assert 0 <= found["free_bytes"] <= found["total_bytes"]

@@ -174,7 +174,7 @@ def test_the_kernel_of_the_next_boot(tmp_path, grub, expected):
     assert kernel.next_boot(roots["boot_root"], roots["modules_root"]) == {"release": expected, "has_nvidia_driver": expected == RELEASE}
 
 
-def test_a_grub_file_that_may_not_be_read_is_noted_and_the_newest_kernel_told(tmp_path, monkeypatch):
+def test_an_unreadable_grub_file_is_noted_and_the_newest_kernel_returned(tmp_path, monkeypatch):
     roots = tree(tmp_path, **{"boot/vmlinuz-6.99.0-rc1.old": "", "boot/vmlinuz": "", "boot/vmlinuz-6.9.0-2000-nvidia": ""})
     real = kernel.optional_text
 

@@ -113,7 +113,7 @@ def test_lines_of_the_journal(line, expected):
     assert kernel_log.parse_line(line) == expected
 
 
-def test_the_journal_tells_when_the_kernel_spoke_and_not_when_it_was_read():
+def test_journal_times_are_those_of_the_kernel():
     (event,) = kernel_log.parse_log(journal(XID, _SOURCE_MONOTONIC_TIMESTAMP="60000000"), BOOT - 3600).events()
     assert event["time"] == "2026-11-20T23:01:00Z"
     (event,) = kernel_log.parse_log(journal(XID), None).events()
@@ -271,7 +271,7 @@ def test_the_kernels_buffer(buffer, proc, monkeypatch):
     assert found["source"] == path and found["since_boot"] and not found["truncated"] and len(found["events"]) == 9
 
 
-def test_a_buffer_that_was_overwritten_gives_way_to_the_journal(buffer, proc, monkeypatch):
+def test_the_journal_replaces_an_overwritten_buffer(buffer, proc, monkeypatch):
     later = [record for record in records(KMSG) if int(record.split(",")[1]) >= 2100]
     asked = []
 
@@ -309,13 +309,13 @@ def test_a_user_who_may_read_neither_is_reported(tmp_path, proc, monkeypatch, an
     assert "become" in caught.value.remedy
 
 
-def test_an_empty_buffer_is_no_healthy_one(buffer, proc, monkeypatch):
+def test_an_empty_buffer_is_unknown(buffer, proc, monkeypatch):
     monkeypatch.setattr(kernel_log, "run_tool", no_journal)
     with pytest.raises(UnknownState, match="holds no message"):
         kernel_log.kernel_log("auto", proc, kmsg=buffer([]))
 
 
-def test_a_fifo_nobody_writes_to_does_not_hang(tmp_path, proc, monkeypatch):
+def test_a_fifo_without_a_writer_does_not_hang(tmp_path, proc, monkeypatch):
     monkeypatch.setattr(kernel_log, "run_tool", no_journal)
     os.mkfifo(tmp_path / "kmsg")
     with pytest.raises(UnknownState):

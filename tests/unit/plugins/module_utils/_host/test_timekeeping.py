@@ -95,7 +95,7 @@ def test_chrony_is_asked_itself(tmp_path, monkeypatch):
     }
 
 
-def test_what_chrony_does_not_tell_is_noted_and_the_kernels_word_stays(tmp_path, monkeypatch):
+def test_a_failed_chrony_is_noted_and_the_kernels_answer_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(timekeeping, "run_tool", lambda argv, timeout: ToolResult(1, "506 Cannot talk to daemon", ""))
     noted = []
 
@@ -116,7 +116,7 @@ def test_what_chrony_does_not_tell_is_noted_and_the_kernels_word_stays(tmp_path,
     assert found["synchronized"] is None
 
 
-def test_without_systemd_the_processes_tell(tmp_path):
+def test_without_systemd_the_processes_are_searched(tmp_path):
     roots = tree(tmp_path, **{"proc/12/comm": "python3\n", "proc/13/comm": "ntpd\n", "proc/self/comm": "chronyd\n"})
     assert timekeeping.daemon(**roots) == "ntpd"
 
@@ -134,7 +134,7 @@ def test_a_process_may_vanish_while_it_is_read(tmp_path, monkeypatch):
     assert timekeeping.daemon(**roots) == "chrony"
 
 
-def test_nobody_keeps_the_time(tmp_path):
+def test_no_daemon_keeps_the_time(tmp_path):
     assert timekeeping.daemon(**tree(tmp_path)) is None
     assert timekeeping.daemon(**tree(tmp_path, **{unit("ssh.service"): "1\n"})) is None
 

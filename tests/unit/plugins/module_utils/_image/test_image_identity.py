@@ -43,6 +43,6 @@ def test_an_image_knows_its_base(labels: dict[str, str], base_id: str | None, co
         ("classic", {}, ["1", "2"], False),
     ],
 )  # fmt: skip
-def test_an_image_stands_on_its_base_in_either_store(store: str, labels: dict[str, str], layers: list[str], stands: bool) -> None:
+def test_an_image_is_built_on_its_base_in_either_store(store: str, labels: dict[str, str], layers: list[str], stands: bool) -> None:
     image: dict[str, t.Any] = {"Config": {"Labels": {f"io.gb10.{name}": value for name, value in labels.items()}}, "RootFS": {"Layers": layers}}
     assert image_identity.stands_on(image, {"Id": "b", "RootFS": {"Layers": ["1"]}}, store) is stands

@@ -58,7 +58,7 @@ def test_of_an_index_every_manifest_comes(engine: Engine) -> None:
         assert push(engine, wanted)[0] == {one: engine.blobs[one] for one in wanted}
 
 
-def test_the_name_goes_where_the_push_fails(engine: Engine) -> None:
+def test_the_name_is_removed_after_a_failed_push(engine: Engine) -> None:
     engine.pushes_not = "denied: pushes are not allowed"
     assert push(engine, [WANTED]) == ({}, '{"error": "denied: pushes are not allowed"}')
     engine.push = lambda *_given: 1 / 0  # type: ignore[assignment]
@@ -107,7 +107,7 @@ def layers_of(engine: Engine) -> list[str]:
     return engine.images[engine.tags["node:1"]]["RootFS"]["Layers"]
 
 
-def test_a_classic_layer_is_known_by_what_it_unpacks_to(classic: Engine) -> None:
+def test_a_classic_layer_is_identified_by_its_unpacked_content(classic: Engine) -> None:
     below, own = layers_of(classic)
     classic.pulled = {below}
     image_id = classic.tags["node:1"]
@@ -117,7 +117,7 @@ def test_a_classic_layer_is_known_by_what_it_unpacks_to(classic: Engine) -> None
     assert set(classic.tags) == {"base:1", "node:1"} and classic.exported == 0
 
 
-def test_a_small_classic_layer_that_nobody_wants_is_dropped(classic: Engine) -> None:
+def test_an_unwanted_small_classic_layer_is_dropped(classic: Engine) -> None:
     own = layers_of(classic)[1]
     assert push(classic, [own])[0] == {own: classic.blobs[own]} and len(classic.sent) == 2
 
@@ -125,7 +125,7 @@ def test_a_small_classic_layer_that_nobody_wants_is_dropped(classic: Engine) -> 
 def test_a_push_that_compresses_too_much_ends(classic: Engine) -> None:
     own = layers_of(classic)[1]
     words = image_server.push(classic.socket, classic.tags["node:1"], [own], lambda *_given: None, 5, 100_000).words
-    assert words == "it knows the compressed form of too few layers" and set(classic.tags) == {"base:1", "node:1"}
+    assert words == "it knows the compressed digests of too few layers" and set(classic.tags) == {"base:1", "node:1"}
 
 
 def test_a_layer_that_an_earlier_copy_pushed_comes_by_its_compressed_form(classic: Engine) -> None:
@@ -143,7 +143,7 @@ def test_a_spoiled_classic_layer_is_not_taken(classic: Engine, spoiled: t.Callab
     classic.pulled, own = {layers_of(classic)[0]}, layers_of(classic)[1]
     classic.pushed = spoiled
     found, _words = push(classic, [own])
-    assert found == {} and "broke off" in capsys.readouterr().err
+    assert found == {} and "is incomplete" in capsys.readouterr().err
 
 
 # -- who else pushes -------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ UPLOAD = "/v2/REPOSITORY/blobs/uploads/1?digest="
         ("GET", f"/v2/REPOSITORY/blobs/{sha256(b'')}", None, 404),
     ],
 )
-def test_nothing_but_what_is_wanted_is_taken(registry: image_registry.Registry, method: str, path: str, body: t.Any, status: int) -> None:
+def test_only_wanted_blobs_are_accepted(registry: image_registry.Registry, method: str, path: str, body: t.Any, status: int) -> None:
     assert asked(registry, method, path, body) == status
     assert registry.found == {} and registry.wanted == {WANTED} and registry.error is None  # type: ignore[attr-defined]
     assert registry.server_address[0] == "127.0.0.1"

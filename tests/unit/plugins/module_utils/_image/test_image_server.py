@@ -35,7 +35,7 @@ def blobs(engine: Engine, wanted: t.Collection[str], *images: str) -> dict[str, 
 
 
 @pytest.mark.parametrize("api", ["1.41", "1.44"])
-def test_every_layer_is_found_by_its_digest(engine: Engine, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_layer_is_sent_by_its_digest(engine: Engine, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.api = api
     engine.build("base:1", None, *({f"etc/{number}": bytes([number]) * 700} for number in range(7)))
     engine.build("node:1", "base:1", {"opt/ray": b"r" * 5000}, {"opt/last": b""})

@@ -51,7 +51,7 @@ def test_an_answer_that_lacks_something_is_unknown(answer):
         ("vllm@sha256:cd", "vllm"),
     ],
 )
-def test_a_repository_is_what_stands_before_tag_and_digest(reference, name):
+def test_a_repository_precedes_tag_and_digest(reference, name):
     assert images.repository(reference) == name
 
 

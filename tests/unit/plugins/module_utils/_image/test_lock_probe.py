@@ -24,14 +24,14 @@ def distributions(*pairs):
     return lambda: [types.SimpleNamespace(metadata={"Name": name}, version=version) for name, version in pairs]
 
 
-def test_every_package_stays_but_the_one_that_is_asked_for(monkeypatch):
+def test_every_package_is_pinned_but_the_requested_one(monkeypatch):
     installed = distributions(("Foo.Bar", "1+cpu"), ("ray", "2.51.0"), (None, "0"), ("aiohttp", "3.14.1"))
     monkeypatch.setattr(lock_probe.importlib.metadata, "distributions", installed)
     assert lock_probe.constraints(["Ray==2.60.0"]) == "aiohttp==3.14.1\nfoo-bar==1+cpu\n"
     assert lock_probe.constraints(["ray[default]>=2"]) == "aiohttp==3.14.1\nfoo-bar==1+cpu\n"
 
 
-def test_of_two_distributions_with_one_name_the_one_that_is_imported_stays(monkeypatch, tmp_path):
+def test_of_two_distributions_with_one_name_the_imported_one_is_pinned(monkeypatch, tmp_path):
     for place, version in (("first", "25.0"), ("behind", "24.0")):
         info = tmp_path / place / f"packaging-{version}.dist-info"
         info.mkdir(parents=True)
@@ -90,14 +90,14 @@ def base(tmp_path_factory):
     return run
 
 
-def test_what_pip_would_add_is_locked_and_nothing_is_installed(base):
+def test_additions_of_pip_are_locked_and_not_installed(base):
     answer = base("spread==1.0")
     assert answer == {"lock": [f"{name.replace('-', '==')} --hash=sha256:{base.hashes[name]}" for name in ("pack-1.2", "spread-1.0")], "error": ""}
     listed = subprocess.run([base.python, "-m", "pip", "freeze", "--all"], capture_output=True, text=True, timeout=60, check=True).stdout
     assert "spread" not in listed and "pack==" not in listed
 
 
-def test_pip_takes_the_lock_as_the_recipe_gives_it_and_nothing_else(base, tmp_path):
+def test_pip_accepts_only_the_lock_of_the_recipe(base, tmp_path):
     path = tmp_path / "layer.lock"
     options = ["--dry-run", "--no-index", "--find-links", str(base.wheels), "--no-deps", "--only-binary=:all:", "--require-hashes", "--requirement", str(path)]
     path.write_text("\n".join(base("spread==1.0")["lock"]) + "\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
-from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling
+from ansible_collections.gb10.cluster.plugins.module_utils._image import images, pulling
 
 GIB = 1 << 30
 
@@ -53,13 +53,13 @@ def test_two_images_have_two_notes():
         ("toomanyrequests: You have reached your pull rate limit", "raises the limit"),
         ("manifest for r.lan/x:1 not found: manifest unknown: manifest unknown", "Correct image.base"),
         ("dial tcp 127.0.0.1:5999: connect: connection refused", "curl -I https://r.lan/v2/"),
-        ("x509: certificate signed by unknown authority", "what it trusts"),
+        ("x509: certificate signed by unknown authority", "trusted certificates"),
         ("unexpected EOF", "Run again"),
-        ("write /var/lib/docker/tmp/x: no space left on device", "Make room"),
+        ("write /var/lib/docker/tmp/x: no space left on device", "Free space"),
         ("of its own", "journalctl -u docker"),
     ],
 )
-def test_what_a_registry_says_has_a_remedy(words, remedy):
+def test_messages_of_a_registry_have_remedies(words, remedy):
     assert remedy in pulling.remedy_of(words, "r.lan/users/x:1")
 
 
@@ -68,4 +68,4 @@ def test_what_a_registry_says_has_a_remedy(words, remedy):
     [("vllm/vllm-openai:1", "docker.io"), ("ubuntu", "docker.io"), ("localhost:5000/x:1", "localhost:5000"), ("nvcr.io/nvidia/vllm@sha256:d", "nvcr.io")],
 )
 def test_the_registry_of_an_image(image, registry):
-    assert pulling.registry_of(image) == registry
+    assert images.registry_of(image) == registry

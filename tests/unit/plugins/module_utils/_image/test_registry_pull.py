@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.action import image_copy as action
 from ansible_collections.gb10.cluster.plugins.module_utils._docker.engine_api import NotFound
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._image import pulling, registry_pull
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress import node_job
 
@@ -68,8 +69,8 @@ def test_check_mode_predicts(call):
     assert result["changed"] and result["image_id"] is None and engine.names == {}
 
 
-def test_how_far_it_is_stands_in_a_file_only_while_it_pulls(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry_pull, "NOTE_SECONDS", 0.0)
+def test_the_progress_file_exists_only_during_the_pull(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(copy_job, "NOTE_SECONDS", 0.0)
     path = tmp_path / "state" / pulling.note_path("", BY_DIGEST)
     seen = []
 
@@ -91,7 +92,7 @@ def test_a_failure_and_a_pull_without_end_leave_no_note(call, tmp_path):
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_an_image_that_no_registry_has_names_what_to_try(call):
+def test_an_image_without_a_registry_has_a_remedy(call):
     class Empty(Engine):
         def pull(self, image):
             yield from ()
@@ -134,7 +135,7 @@ def controller(monkeypatch):
     return make
 
 
-def test_lines_say_how_far_it_is_until_the_job_has_its_result(controller):
+def test_lines_show_the_progress_until_the_jobs_result(controller):
     result, asked, shown = controller([*[{"finished": 0}] * 5, {"finished": 1, "changed": True, "msg": "pulled", "ansible_job_id": "j1", "stdout": ""}])
     assert result == {"changed": True, "msg": "pulled"}
     assert shown == ["spark-1: pulling 1.0 of 2.0 GiB downloaded, 00:05"]
@@ -142,7 +143,7 @@ def test_lines_say_how_far_it_is_until_the_job_has_its_result(controller):
     assert [mode for _name, mode, _async in asked[1:]] == [*["status"] * 5, "", "status", "cleanup"]
 
 
-def test_a_job_that_never_ends_is_given_up(controller):
+def test_a_job_without_an_end_is_aborted(controller):
     result, _asked, _shown = controller([{"finished": 0}] * 100, timeout=20)
     assert result["failed"] and result["msg"] == "pulling did not end within 80 s"
 

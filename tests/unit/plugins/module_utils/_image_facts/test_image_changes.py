@@ -39,7 +39,7 @@ def call(engine: Engine, **params: t.Any) -> dict[str, t.Any]:
     return image_changes.work(types.SimpleNamespace(params={**given, **params}, check_mode=False))
 
 
-def test_what_only_adds_passes(engine: Engine) -> None:
+def test_additions_pass(engine: Engine) -> None:
     engine.build("node:1", "base:1", {f"{SITE}/ray/a.py": b"r", "tmp/gb10/layer.lock": b"l"}, {"tmp/.wh.gb10": b"", f"{SITE}/ray-2.dist-info/METADATA": b"m"})
     result = call(engine)
     assert (result["how"], result["layers"], result["added"], result["changed_paths"]) == ("files", 2, 3, [])
@@ -59,14 +59,14 @@ def test_what_only_adds_passes(engine: Engine) -> None:
         (f"{SITE}/vllm", b"a file where a directory was", f"/{SITE}/vllm"),
     ],
 )
-def test_what_changes_the_base_is_named(engine: Engine, name: str, content: bytes, path: str) -> None:
+def test_changes_of_the_base_are_named(engine: Engine, name: str, content: bytes, path: str) -> None:
     engine.build("node:1", "base:1", {f"{SITE}/ray/a.py": b"r", name: content})
     with pytest.raises(ClusterError) as caught:
         call(engine)
     assert caught.value.details["changed_paths"] == [path] and path in str(caught.value) and "mod of the profile" in caught.value.remedy
 
 
-def test_what_a_mod_declares_may_change(engine: Engine) -> None:
+def test_packages_of_a_mod_may_change(engine: Engine) -> None:
     engine.build("node:1", "base:1", {f"{SITE}/vllm/envs.py": b"A=2"})
     assert call(engine, allowed=["vllm"])["changed_paths"] == [f"/{SITE}/vllm/envs.py"]
     engine.build("node:1", "base:1", {f"{SITE}/vllm/envs.py": b"A=2", "etc/vllm": b"new", "etc/passwd": b"x"})
@@ -80,7 +80,7 @@ def test_another_mode_is_a_change(engine: Engine) -> None:
         call(engine)
 
 
-def test_what_the_base_removed_is_not_there(engine: Engine) -> None:
+def test_files_that_the_base_removed_are_absent(engine: Engine) -> None:
     engine.build("base:1", None, {"etc/gone": b"was there", "etc/folder/a": b"a"}, {"etc/.wh.gone": b"", "etc/.wh.folder": b""})
     engine.build("node:1", "base:1", {"etc/gone": b"new", "etc/folder": b"a file now"})
     assert call(engine)["added"] == 2
@@ -144,13 +144,13 @@ def test_of_layers_that_cannot_be_unpacked_the_packages_are_compared(engine: Eng
     answers["node:1"] = ExecResult(0, json.dumps({**has["base:1"], "ray": "4"}), "")
     assert (call(engine)["how"], call(engine)["added"]) == ("packages", 1)
     answers["base:1"] = ExecResult(127, "", "no python3")
-    with pytest.raises(UnknownState, match="does not say its packages"):
+    with pytest.raises(UnknownState, match="does not report its packages"):
         call(engine)
 
 
 def test_an_image_of_another_base_is_refused(engine: Engine) -> None:
     engine.build("node:1", None, {"a": b"a"})
-    with pytest.raises(ClusterError, match="does not lie on base:1"):
+    with pytest.raises(ClusterError, match="was not built on base:1"):
         call(engine)
     with pytest.raises(ClusterError, match="no image other:1"):
         call(engine, image="other:1")

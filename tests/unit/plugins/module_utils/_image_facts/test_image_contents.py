@@ -129,7 +129,7 @@ def test_an_engine_that_does_not_answer_is_asked_again_next_time(call, takes, wh
     assert not call(answering())["from_cache"]
 
 
-def test_the_image_says_which_variables_it_sets(call):
+def test_the_contract_has_the_images_variables(call):
     image = {**IMAGE, "Config": {"Env": ["VLLM_VERSION=0.20.1+nv", "PATH=/bin"]}}
     assert call(Engine(image, ANSWER))["contract"]["image_env"] == ["PATH", "VLLM_VERSION"]
 
@@ -160,7 +160,7 @@ def spoil(path, how):
 @pytest.mark.parametrize(
     "how", ["link", "writable", "directory", "pipe", "endless", "deep", {"engine": {}}, {"engine": 7}, {"versions": []}, {"entrypoint": {"argv": "x"}}], ids=str
 )
-def test_a_note_that_somebody_else_could_have_written_is_not_used(call, tmp_path, how):
+def test_a_cache_that_another_account_could_write_is_not_used(call, tmp_path, how):
     call(answering())
     path = tmp_path / "image-contracts" / "abc.json"
     assert image_contract.read_cache(str(path)) == KNOWN
@@ -190,7 +190,7 @@ def test_labels_tell_the_base(call):
 
 
 @pytest.mark.parametrize(("label", "lock"), [('["ray==2.60.0 --hash=sha256:e2"]', ["ray==2.60.0 --hash=sha256:e2"]), ("{", []), ("7", [])])
-def test_labels_tell_what_pip_added(call, label, lock):
+def test_labels_have_the_packages_that_pip_added(call, label, lock):
     image = {**IMAGE, "Config": {"Labels": {"io.gb10.base": "sha256:base", "io.gb10.lock": label}}}
     assert call(Engine(image, MARK + json.dumps(CONTRACT)))["base"]["lock"] == lock
 
@@ -215,14 +215,14 @@ def test_the_base_is_looked_up_and_not_asked(call, image, base, found):
     assert {run["image"] for run in engine.runs} <= {"sha256:abc"}
 
 
-def test_an_image_that_its_labels_say_was_built_on_the_base_is_on_it(call):
+def test_labels_prove_that_an_image_was_built_on_the_base(call):
     image = {**IMAGE, "Config": {"Labels": {"io.gb10.base": "sha256:base"}}}
     assert call(Engine(image, MARK + json.dumps(CONTRACT)), base_image="base:1")["on_base"] is True
 
 
 @pytest.mark.parametrize("stdout", ["", "banner only\n", MARK + "{", MARK + "[]", MARK + '{"python": "3"}'])
 def test_an_image_that_does_not_answer_is_unknown_with_its_words(call, stdout):
-    with pytest.raises(UnknownState, match="does not report what it holds") as caught:
+    with pytest.raises(UnknownState, match="does not report its packages") as caught:
         call(Engine(IMAGE, stdout))
     assert caught.value.details["raw"] == stdout
 
@@ -269,14 +269,14 @@ class Wrapped(Engine):
         (Wrapped(["/srv/server"], False, UnknownState("no answer in time")), "unknown", ["/srv/server", "python3", "python3"]),
     ],
 )
-def test_what_an_entrypoint_does_is_tried(call, engine, kind, tried):
+def test_an_entrypoint_is_tested(call, engine, kind, tried):
     result = call(engine)
     assert result["contract"]["entrypoint"] == {"argv": engine.entrypoint, "kind": kind}
     assert [run["argv"][0] for run in engine.runs] == tried
     assert result["contract"]["python"] == "3.12.3"
 
 
-def test_a_wrapper_stands_before_the_program_of_a_node_container(tmp_path):
+def test_a_wrapper_precedes_the_program_of_a_node_container(tmp_path):
     engine = Wrapped(WRAPPER)
     assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) == WRAPPER
     assert image_contract.wrapper_of(Engine(IMAGE), IMAGE, "e:1", str(tmp_path), 60) == []
@@ -285,7 +285,7 @@ def test_a_wrapper_stands_before_the_program_of_a_node_container(tmp_path):
     assert image_contract.wrapper_of(program, program.answer, "e:1", str(tmp_path / "program"), 60) == []
 
 
-def test_what_the_stage_image_learned_is_not_asked_again(call, tmp_path):
+def test_a_cached_contract_is_not_read_again(call, tmp_path):
     engine = Wrapped(WRAPPER)
     call(engine)
     assert image_contract.wrapper_of(engine, engine.answer, "e:1", str(tmp_path), 60) == WRAPPER and len(engine.runs) == 2
@@ -336,12 +336,12 @@ def test_a_gpu_that_was_not_reached_is_asked_for_again(call, proofs):
 
 
 @pytest.mark.parametrize("gpus", ["none", []])
-def test_a_container_that_asks_for_no_gpu_proves_none(call, proofs, gpus):
+def test_a_container_without_gpu_request_proves_none(call, proofs, gpus):
     assert call(answering(), gpus=gpus)["gpu"] is None and not proofs.asked
     assert call(Engine(), gpus="all")["gpu"] is None and not proofs.asked
 
 
-def test_check_mode_says_what_is_known_and_starts_none(call, proofs):
+def test_check_mode_returns_known_facts_and_starts_no_container(call, proofs):
     assert call(answering(), gpus="all", check_mode=True)["gpu"] is None and not proofs.asked
     call(answering(), gpus="all")
     assert call(answering(), gpus="all", check_mode=True)["gpu"] == REACHED and len(proofs.asked) == 1

@@ -80,7 +80,7 @@ def test_without_a_bundle_nothing_is_mounted(call):
     assert engine.runs[0][2]["mounts"] == [] and engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": ""}
 
 
-def test_a_constraint_of_the_user_s_own_holds(call):
+def test_the_users_own_constraint_applies(call):
     _result, engine = call(answered([]), pip_env={"PIP_CONSTRAINT": "/c.txt"})
     assert engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": "/c.txt"}
 
@@ -91,13 +91,13 @@ def test_with_packages_of_a_bundle_no_index_is_asked(call):
     assert [(one["Source"], one["Target"], one["ReadOnly"]) for one in engine.runs[0][2]["mounts"]] == [("/var/lib/gb10/wheels", "/run/gb10/wheels", True)]
     with pytest.raises(ClusterError) as caught:
         call(answered(None, "No matching distribution found"), wheels="/var/lib/gb10/wheels")
-    assert caught.value.remedy.startswith("/var/lib/gb10/wheels lacks")
+    assert caught.value.remedy.endswith("/var/lib/gb10/wheels lacks the packages.")
 
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("ERROR: ResolutionImpossible: for help visit", "choose another image.base"),
+        ("ERROR: ResolutionImpossible: for help visit", "Choose another image.base"),
         ("no such option: --report", "older than 22.2"),
         ("ERROR: No matching distribution found for ray==2.60.0", "gb10_build_ca_file"),
     ],
@@ -116,7 +116,7 @@ def test_an_image_that_does_not_answer_is_unknown(call, stdout):
         call(stdout)
 
 
-def test_an_older_ray_takes_the_place_of_one_that_the_image_keeps_out(call):
+def test_an_older_ray_replaces_one_that_conflicts_with_the_image(call):
     older = ["ray==2.52.1 --hash=sha256:e1"]
     result, engine = call(answered(older, CONFLICT), requirements=["ray==2.60.0", "spread==1.0"], ray_allowed="!=2.57.0")
     assert (result["lock"], result["why"]) == (older, WHY) and result["msg"].endswith(f"to e:1: {WHY}")
@@ -128,15 +128,15 @@ def test_without_a_version_of_ray_there_is_one_attempt(call):
     assert json.loads(engine.runs[0][1][3]) == [["spread==1.0", "ray>=2.55"]]
 
 
-def test_what_no_ray_fits_is_refused_by_names(call):
+def test_an_image_without_a_compatible_ray_is_refused_with_names(call):
     second = CONFLICT.replace("ray==2.60.0", "ray").replace("2.60.0", "2.55.0")
     with pytest.raises(ClusterError) as caught:
         call(answered(None, CONFLICT, second), ray_allowed=">=2.55")
     assert str(caught.value) == f"ray==2.60.0 or ray>=2.52,<2.60.0,>=2.55 cannot be added to e:1: {WHY}"
-    assert "choose another image.base" in caught.value.remedy and caught.value.details["raw"] == second
+    assert "Choose another image.base" in caught.value.remedy and caught.value.details["raw"] == second
 
 
-def test_an_index_that_ends_the_second_attempt_is_told_of(call):
+def test_an_index_that_ends_the_second_attempt_is_reported(call):
     with pytest.raises(ClusterError, match=f"cannot be added to e:1: {WHY}; ERROR: connection refused") as caught:
         call(answered(None, CONFLICT, "ERROR: connection\nrefused"))
     assert "gb10_build_ca_file" in caught.value.remedy
@@ -144,4 +144,4 @@ def test_an_index_that_ends_the_second_attempt_is_told_of(call):
 
 def test_a_package_is_named_once(call):
     twice = CONFLICT.replace("    The user", "    aiohttp 3.14.1 depends on attrs>=20; extra == 'x'\n    ray 2.60.0 depends on packaging>=24.2\n    The user")
-    assert image_layer.in_the_way(twice) == "ray 2.60.0 depends on packaging>=24.2, aiohttp 3.14.1 depends on attrs>=20, and the image has packaging 23.2"
+    assert image_layer.conflict_of(twice) == "ray 2.60.0 depends on packaging>=24.2, aiohttp 3.14.1 depends on attrs>=20, and the image has packaging 23.2"

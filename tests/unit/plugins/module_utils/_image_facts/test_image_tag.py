@@ -36,8 +36,8 @@ def test_the_reference_names_the_digest_and_no_tag(call):
     assert (result["digest"], result["reference"]) == (DIGEST, f"nvcr.io/nvidia/vllm@{DIGEST}")
 
 
-def test_a_registry_that_refuses_names_what_to_try(call):
-    with pytest.raises(ClusterError, match="the registry does not say what nvcr.io/nvidia/vllm:26.05-py3 is: denied") as caught:
+def test_a_refusal_of_the_registry_has_a_remedy(call):
+    with pytest.raises(ClusterError, match="the registry does not report the digest of nvcr.io/nvidia/vllm:26.05-py3: denied") as caught:
         call(ClusterError("denied: login required"))
     assert "docker login" in caught.value.remedy and "image.base" in caught.value.remedy
 

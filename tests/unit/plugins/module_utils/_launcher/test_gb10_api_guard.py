@@ -85,7 +85,7 @@ def test_a_web_socket_without_the_key_is_closed_before_it_is_open(monkeypatch):
     assert asked(monkeypatch, "/v1/realtime", kind="websocket", authorization=f"Bearer {KEY}")[0] == ["websocket"]
 
 
-def test_what_is_no_request_passes(monkeypatch):
+def test_lifespan_events_pass(monkeypatch):
     assert asked(monkeypatch, kind="lifespan")[0] == ["lifespan"]
 
 

@@ -220,7 +220,7 @@ def stranger():
 
 
 @pytest.mark.parametrize(("key", "value"), [("start_ticks", 1), ("container_start", 1), ("boot_id", "11111111-2222-3333-4444-555555555555")])
-def test_a_reused_pid_is_not_ours(lab, stranger, key, value):
+def test_a_reused_pid_is_not_the_engine(lab, stranger, key, value):
     note = {"pid": stranger.pid, "start_ticks": stranger.start_ticks, "container_start": _launcher.container_start(), "boot_id": _launcher.boot_id()}
     note.update(lab.spec(SLEEPER))
     assert _launcher.engine(note).pid == _launcher.ours(note, note)[0].pid == stranger.pid
@@ -344,7 +344,7 @@ def test_only_the_last_logs_are_kept(tmp_path, keep, left):
     assert (tmp_path / "r4.log.1").exists()
 
 
-def test_a_name_with_parentheses_is_no_puzzle(tmp_path):
+def test_a_name_with_parentheses_is_read(tmp_path):
     (tmp_path / "42").mkdir()
     (tmp_path / "42" / "stat").write_text("42 (a) b (c)) S 1 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1")
     assert _launcher.process(42, str(tmp_path)) == (42, "S", 40, 987654)
@@ -380,7 +380,7 @@ def test_a_start_that_was_overtaken_starts_nothing(lab):
 # -- stop during start, start during stop ----------------------------------------------------------------------------
 
 
-def test_a_stop_before_the_launcher_is_there_holds(lab):
+def test_a_stop_before_the_launcher_starts_is_kept(lab):
     run_id = lab.spec(SLEEPER)["run_id"]
     _rc, status, _err = lab.call("status")
     assert (status["starting"], status["launcher"]) == (run_id, None)
@@ -530,7 +530,7 @@ def test_an_engine_whose_description_is_broken_or_gone_can_be_stopped(lab, half)
     assert (rc, answer["run_id"], answer["signals"], answer["remaining"]) == (0, note["run_id"], ["SIGTERM"], [])
 
 
-def test_an_engine_of_which_no_file_tells_is_stopped_with_its_children(lab):
+def test_an_engine_without_a_record_is_stopped_with_its_children(lab):
     (lab.root / "launch").mkdir()
     lab.spec_path = lab.root / "launch" / "engine.json"
     note = lab.run(FAMILY)
@@ -597,7 +597,7 @@ def test_an_engine_that_cannot_be_noted_is_ended(lab, monkeypatch):
     assert lab.left() == []
 
 
-def test_an_end_that_cannot_be_noted_stands_in_the_log(lab, monkeypatch):
+def test_an_end_that_cannot_be_recorded_is_in_the_log(lab, monkeypatch):
     spec = lab.spec([sys.executable, "-c", "raise SystemExit(7)"])
     _launcher.write_json(_launcher.in_run_dir(spec, _launcher.EXIT_FILE), {"run_id": "another"})
     whole = _launcher.write_json
@@ -817,7 +817,7 @@ def test_a_forged_note_does_not_end_what_lives(lab):
     assert stopped["was_live"] and stopped["remaining"] == [] and _launcher.process(os.getpid())
 
 
-def test_a_lock_that_cannot_be_taken_is_said(lab):
+def test_a_lock_that_cannot_be_taken_is_reported(lab):
     spec = lab.spec(SLEEPER)
     os.symlink("/etc/hostname", os.path.join(spec["run_dir"], "run.lock"))
     assert _launcher.run(spec) == _launcher.EXIT_CANNOT_START

@@ -29,7 +29,7 @@ def imported(path):
 
 
 @pytest.mark.parametrize("name", ["MARK", "HOLDS", "RUN_KEYS"])
-def test_host_and_launcher_say_the_same(name):
+def test_host_and_launcher_agree(name):
     assert getattr(launcher, name) == getattr(protocol, name)
 
 

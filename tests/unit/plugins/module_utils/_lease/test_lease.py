@@ -97,22 +97,22 @@ ENDING = ["disable --quiet gb10-engine-gb10.service", "stop gb10-engine-gb10.ser
 BACK = ["enable --quiet gb10-engine-spark-1.service", "start gb10-engine-spark-1.service", "disable --quiet gb10-lease.service"]
 
 
-def test_a_lease_that_nobody_renews_ends_with_its_memory_and_the_mode_before(node):
+def test_a_lease_that_is_not_renewed_ends_and_the_former_mode_returns(node):
     lease(node)
     found = Node(node)
     cluster_locks.write(keeper.lock_path(found.state), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
     assert found.keeper.look() and found.asked == ENDING + BACK
     after = found.record()
     assert (after["mode"], after["phase"], after["clusters"], after["reason"]) == ("singles", "settled", ONE, "")
-    assert [one["text"] for one in after["events"]][-2:] == ["the lease ends: nobody renewed it for 350 s", "back to singles, the lease for judge.sh is over"]
+    assert [one["text"] for one in after["events"]][-2:] == ["the lease ends: it was not renewed for 350 s", "back to singles, the lease for judge.sh is over"]
     over = record.read(found.state)
-    assert over["state"] == "ended" and "nobody renewed it for 350 s; back to singles" in over["reason"]
+    assert over["state"] == "ended" and "it was not renewed for 350 s; back to singles" in over["reason"]
     # The next run is not held up by the lock of one that is gone.
     assert cluster_locks.read(keeper.lock_path(found.state)) is None
     assert found.keeper.look() and len(found.asked) == len(ENDING + BACK)
 
 
-def test_a_lease_that_is_renewed_is_left_alone(node):
+def test_a_renewed_lease_does_not_end(node):
     lease(node, renewed_s=800.0)
     found = Node(node)
     assert not found.keeper.look() and found.asked == [] and found.record()["phase"] == "leased"
@@ -132,7 +132,7 @@ def test_a_reboot_ends_a_lease_at_once(node):
     found = Node(node)
     assert found.keeper.look() and found.asked == ENDING + BACK
     assert (found.record()["mode"], found.record()["phase"]) == ("singles", "settled")
-    assert "the node was rebooted, and what is there for a lease does not come back; back to singles" in record.read(found.state)["reason"]
+    assert "the node was rebooted, and a lease's engines do not restart; back to singles" in record.read(found.state)["reason"]
 
 
 @pytest.mark.parametrize("consent", [False, True])
@@ -144,7 +144,7 @@ def test_after_an_unclean_shutdown_nothing_starts_before_a_person_looked(node, m
     assert found.keeper.look() and found.asked == (ENDING + BACK if consent else [*ENDING, BACK[-1]])
     after = found.record()
     assert (after["mode"], after["phase"]) == ("singles", "settled" if consent else "failed")
-    assert consent or ("the node did not shut down cleanly" in after["reason"] and "the playbook mode goes on from here" in after["reason"])
+    assert consent or ("the node did not shut down cleanly" in after["reason"] and "run the playbook mode to continue" in after["reason"])
     # The next start of this boot is a person's, who has looked.
     noted = units_record.read(units.of_engine(str(node / "state"), "gb10").folder)
     assert consent or (noted["state"], noted["boot_id"] != "earlier") == ("refused", True)
@@ -173,7 +173,7 @@ def test_what_fails_is_on_record_and_the_next_run_goes_on(node, fails, asked):
     found = Node(node, fails=[fails])
     assert found.keeper.look() and found.asked == asked
     after = found.record()
-    assert (after["mode"], after["phase"]) == ("singles", "failed") and "it would not; the playbook mode goes on from here" in after["reason"]
+    assert (after["mode"], after["phase"]) == ("singles", "failed") and "it would not; run the playbook mode to continue" in after["reason"]
     assert modes.former(after)["mode"] == "singles"
 
 
@@ -198,7 +198,7 @@ def test_a_mode_that_was_never_declared_is_not_declared_after_the_lease(node):
 def test_a_worker_waits_until_the_head_is_gone(node, monkeypatch):
     lease(node, awaits={"address": "192.0.2.1", "port": 6379, "seconds": 60})
     answers = [True, True, False]
-    monkeypatch.setattr(keeper, "listens", lambda address, port: answers.pop(0))
+    monkeypatch.setattr(keeper.listeners, "answers", lambda *_given: "" if answers.pop(0) else "refused")
     monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.01)
     found = Node(node)
     assert found.keeper.look() and answers == [] and found.asked == ENDING + BACK
@@ -216,7 +216,7 @@ def test_what_somebody_took_down_already_is_not_stopped_again(node):
 
 def test_a_lease_is_lost_when_nobody_renews_it_and_by_a_reboot(node):
     made = lease(node)
-    assert record.why_lost(made, BOOT, 1000.0) == "nobody renewed it for 350 s" and not record.why_lost(made, BOOT, 950.0)
+    assert record.why_lost(made, BOOT, 1000.0) == "it was not renewed for 350 s" and not record.why_lost(made, BOOT, 950.0)
     assert "the node was rebooted" in record.why_lost(made, "another", 1.0) and record.summary(made, "another")["left_seconds"] == 0
 
 
@@ -274,13 +274,13 @@ def test_when_the_caller_is_gone_on_the_way_back_the_node_starts_what_was_there_
     assert cluster_locks.read(keeper.lock_path(found.state)) is None and record.read(found.state)["state"] == "ended"
 
 
-def test_a_caller_on_its_way_back_has_its_time(node):
+def test_a_returning_caller_keeps_its_time(node):
     returning(node, lost_seconds=3600)
     assert not Node(node).keeper.look()
 
 
 @pytest.mark.parametrize("text", [cluster_locks.dump(HOLDER, keeper.utc_now()), "{"])
-def test_what_a_run_brings_back_is_left_to_it(node, capsys, text):
+def test_a_cluster_that_a_run_restores_is_not_started(node, capsys, text):
     """The caller lives, for all that is known here, or its lock waits for a person."""
     returning(node)
     found = Node(node)
@@ -289,7 +289,7 @@ def test_what_a_run_brings_back_is_left_to_it(node, capsys, text):
         stream.write(text)
     assert not found.keeper.look() and not found.keeper.look() and found.asked == [] and record.read(found.state)["state"] == "live"
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1 and said[0].startswith("spark-1 is left alone" if text == "{" else "a run works on spark-1: ada@workbench, process 4711")
+    assert len(said) == 1 and said[0].startswith("spark-1 is not started" if text == "{" else "a run works on spark-1: ada@workbench, process 4711")
     os.unlink(path)
     assert found.keeper.look() and found.asked == BACK
 

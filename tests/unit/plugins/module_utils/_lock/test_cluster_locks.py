@@ -159,8 +159,7 @@ def test_release_takes_only_what_is_its_own():
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
-def test_who_can_only_open_the_directory_keeps_nobody_out(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(cluster_locks, "FORMER_SECONDS", 0.05)
+def test_a_lock_on_the_directory_itself_blocks_no_run(tmp_path, kind):
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX if kind == "exclusive" else fcntl.LOCK_SH)
     done = []
@@ -169,29 +168,6 @@ def test_who_can_only_open_the_directory_keeps_nobody_out(tmp_path, monkeypatch,
         done.append(True)
     os.close(descriptor)
     assert done and os.listdir(tmp_path) == []
-
-
-def test_a_program_of_an_earlier_version_is_kept_out_and_waited_for(tmp_path, monkeypatch):
-    """It locks the directory itself, for a moment."""
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    looks = []
-
-    def clock(timeout, sleep):
-        assert (timeout, sleep) == (cluster_locks.FORMER_SECONDS, cluster_locks.LOOK_SECONDS) == (3.0, 0.1)
-        for elapsed in (0.0, 0.1, 0.2):
-            looks.append(elapsed)
-            if elapsed == 0.1:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            yield elapsed
-
-    monkeypatch.setattr(cluster_locks, "clock", clock)
-    with cluster_locks.exclusive(str(tmp_path)):
-        assert looks == [0.0, 0.1]
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(descriptor)
 
 
 def test_two_runs_do_not_decide_at_the_same_moment(tmp_path):
@@ -208,7 +184,7 @@ def test_two_runs_do_not_decide_at_the_same_moment(tmp_path):
         pass
 
 
-def test_what_happens_within_is_told_as_it_is(tmp_path):
+def test_an_error_inside_is_raised_unchanged(tmp_path):
     with pytest.raises(BlockingIOError), cluster_locks.exclusive(str(tmp_path)):
         raise BlockingIOError
     with cluster_locks.exclusive(str(tmp_path)):

@@ -97,7 +97,7 @@ def test_a_process_that_cannot_be_seen_lives(me, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(lock_holder, "_is_number_free", lambda pid: True)
-    monkeypatch.setattr(lock_holder, "_stat_fields", denied)
+    monkeypatch.setattr(lock_holder, "read_stat", denied)
     assert why_ended(me, tmp_path / "proc") == ""
 
 

@@ -108,7 +108,7 @@ def test_each_doubt_makes_it_a_suspicion(now, says):
         ({"gpu_mib": None}, "does not report"),
     ],
 )
-def test_what_is_not_judged_says_why(more, says):
+def test_a_leak_that_is_not_judged_has_a_reason(more, says):
     state, reasons = judged(40, **more)
     assert state == "not judged" and says in reasons[0]
 
@@ -142,7 +142,7 @@ def test_a_leak_is_proven_under_no_doubt_and_never_without_unified_memory(meminf
     ("samples", "tells"),
     [([5], "one sample"), ([100, 355], "settled"), ([100, 356], "rising"), ([500, 100], "falling"), ([1, 9000, 9001], "settled"), ([], "one sample")],
 )
-def test_what_samples_tell(samples, tells):
+def test_how_samples_move(samples, tells):
     assert accounting.movement(samples, 256) == tells
 
 

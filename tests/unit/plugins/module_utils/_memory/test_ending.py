@@ -19,7 +19,7 @@ def start(lowest_gib=20, steady_gib=22, before_gib=110, **changes):
 
 
 def test_a_start_like_the_last_one_ends_a_gib_lower_at_most():
-    assert ending.of_starts([start()], "sha256:1", "s", NOW) == (19 * GIB, "the start of 2026-11-20 on record took 90.0 GiB, less 1")
+    assert ending.of_starts([start()], "sha256:1", "s", NOW) == (19 * GIB, "the start of 2026-11-20 took 90.0 GiB, less 1")
     assert ending.of_starts([start(25, 22)], "sha256:1", "s", NOW).mb == 21 * GIB
 
 
@@ -41,7 +41,7 @@ def test_the_lower_of_what_was_seen_and_what_would_be_left_counts(known, availab
 @pytest.mark.parametrize(
     "changes", [{"image_id": "sha256:2"}, {"start_digest": "other"}, {"start_digest": ""}, {"start_digest": None}]
 )
-def test_another_image_or_specification_says_nothing(changes):
+def test_starts_of_another_image_or_specification_are_ignored(changes):
     assert ending.of_starts([start(**changes)], "sha256:1", "s", NOW) is None
     assert ending.of_starts([start(**changes), start()], "sha256:1", "s", NOW).mb == 19 * GIB
 
@@ -87,7 +87,7 @@ def test_what_others_have_yet_to_take_comes_off():
 
 def test_without_its_facts_there_is_no_level():
     assert ending.of_plan(asked(lacks=["num_key_value_heads"]), 121 * GIB, NOW) == (
-        None, "no such start is on record, and there is no memory plan without num_key_value_heads",
+        None, "no such start is recorded, and there is no memory plan without num_key_value_heads",
     )  # fmt: skip
 
 

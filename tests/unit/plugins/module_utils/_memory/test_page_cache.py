@@ -66,7 +66,7 @@ def test_a_child_that_cannot_die_is_left_behind(monkeypatch):
     os.waitpid(left[0], 0)
 
 
-def test_a_child_that_dies_is_no_pass():
+def test_a_child_that_dies_does_not_pass():
     with pytest.raises(UnknownState, match="ended without an answer"):
         page_cache.bounded("asking", lambda: os.kill(os.getpid(), signal.SIGKILL), 30)
 
@@ -156,7 +156,7 @@ def test_links_to_directories_are_followed_at_the_top_alone(hub, tmp_path_factor
     assert look(top / "linked")["files"] == 2
 
 
-def test_what_is_absent_or_no_file_is_no_error(hub):
+def test_a_missing_path_or_a_directory_is_not_an_error(hub):
     os.mkfifo(hub / "pipe")
     survey = look(hub, hub / "none")
     assert survey["files"] == 2 and survey["absent"] == [str(hub / "none")] and survey["special"] == 1
@@ -204,7 +204,7 @@ def test_limits_end_a_survey_and_say_so(hub):
     assert look(hub, seconds=-1)["ended_by"] == "time"
 
 
-def test_pages_are_counted_written_and_given_back(on_disk):
+def test_pages_are_counted_written_and_released(on_disk):
     blob = on_disk / "blobs/b10b"
     blob.write_bytes(b"v" * SIZE)
     with held(blob):
@@ -217,7 +217,7 @@ def test_pages_are_counted_written_and_given_back(on_disk):
     assert blob.read_bytes() == b"v" * SIZE, "nothing is lost"
 
 
-def test_an_older_kernel_tells_the_same_without_dirty_pages(on_disk, monkeypatch):
+def test_an_older_kernel_reports_the_same_without_dirty_pages(on_disk, monkeypatch):
     with held(on_disk / "blobs/b10b"):
         today = look(on_disk / "blobs")
         monkeypatch.setattr(page_cache, "cachestat", lambda libc, descriptor: None)
@@ -236,7 +236,7 @@ def test_files_whose_pages_belong_to_another_file_are_counted_too(on_disk, monke
     assert look(on_disk)["cached"] == 0
 
 
-def test_what_the_kernel_does_not_tell_is_unmeasured(hub, monkeypatch):
+def test_what_the_kernel_does_not_report_is_unmeasured(hub, monkeypatch):
     monkeypatch.setattr(page_cache, "cachestat", lambda libc, descriptor: None)
     monkeypatch.setattr(page_cache.os, "geteuid", lambda: 65534)
     monkeypatch.setattr(page_cache.os, "access", lambda path, mode: False)

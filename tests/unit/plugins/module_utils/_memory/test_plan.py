@@ -80,7 +80,7 @@ def test_minimax_in_fp8_is_refused_on_two_nodes_because_its_weights_leave_nothin
     assert found["nodes"][0]["one_sequence_gib"] == pytest.approx(11.625)
 
 
-def test_a_refusal_says_what_would_go():
+def test_a_refusal_names_what_would_be_lost():
     serve = use(MINIMAX_FP8, kv_cache_dtype="fp8", max_model_len=196608, gpu_memory_utilization=0.8)
     found = plan.plan(MINIMAX_FP8, serve, pair())
     assert found["verdict"] == plan.NO and {"change": "nodes", "to": 4} in [{name: one[name] for name in ("change", "to")} for one in found["would_fit"]]
@@ -93,7 +93,7 @@ def test_the_cache_of_nemotron_grows_by_one_gib_a_node_from_512k_to_1m():
     assert (sizes[1] - sizes[0]) / components.GIB == 1.0
 
 
-def test_a_request_takes_what_the_engine_said():
+def test_a_request_uses_the_engines_devices():
     """The log of one start: 36.25 GiB hold 27.81 sequences of 131072 tokens, with MTP of three tokens."""
     facts = {**NEMOTRON, "draft_layers": 1}
     one = use(facts, 1, kv_cache_dtype="fp8", max_model_len=131072, speculative_config={"method": "mtp", "num_speculative_tokens": 3})

@@ -124,7 +124,7 @@ def test_what_is_asked_for_wins_over_arguments():
     assert (whole.unsized_draft, whole.draft_gib) == (False, 0.0)
 
 
-def test_shares_and_sequences_that_nobody_says_are_the_engines():
+def test_missing_shares_and_sequences_are_left_to_the_engine():
     assert (DEFAULT.share, DEFAULT.sequences, DEFAULT.left_to_engine) == (0.92, 1024, True)
     said = DEFAULT._replace(utilization=0.5, seqs=3)
     assert (said.share, said.sequences, said.left_to_engine) == (0.5, 3, False)
@@ -329,7 +329,7 @@ def test_a_cache_in_bytes_is_what_it_says():
     assert sheet(found)["unprofiled"] == (3.0, 3.0, "serving", True) and one["pool_gib"] == 8.0
     assert one["serving"]["used_gib"] == round(9.5 + inner + 8, 2) and one["serving"]["within_gib"] == round(within, 2)
     assert found["reasons"] == [
-        "a: kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: wants a recorded start of this image, profile and driver"
+        "a: kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: it takes a recorded start of this image, profile and driver"
     ]
     kv, state = 2 * 8 * 8 * 128 * 2 * 8192 / GIB * 1.05, 2**26 / GIB * 1.05
     wanted = kv + 4 * state + 0.1 * (kv + state)
@@ -373,7 +373,7 @@ def test_a_record_takes_the_place_of_the_plan_where_it_is_more():
     assert one["loading"]["used_gib"] == round(11.69 + 2 + 70, 2)
     parts = {part["id"]: part for part in one["components"]}
     assert parts["recorded"]["gib"] == round(11.69 + 2 + 80 - used, 3) and parts["recorded"]["when"] == ["serving"]
-    assert parts["recorded_peak"]["when"] == ["loading"] and parts["recorded_peak"]["arithmetic"] == "a start on record took 70.00"
+    assert parts["recorded_peak"]["when"] == ["loading"] and parts["recorded_peak"]["arithmetic"] == "a recorded start took 70.00"
     (near,) = planned(on=on._replace(took=66.5), **serve)["nodes"]
     assert near["serving"]["within_gib"] == round(used + within - (11.69 + 2 + 66.5), 2) > 1
     # Nothing was measured before that start: an idle system is taken.
@@ -400,8 +400,8 @@ def share_that_leaves(worst, on):
     ("worst", "verdict", "borne", "said"),
     [
         (8.02, plan.FITS, plan.FITS, ""),
-        (7.98, plan.TIGHT, plan.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
-        (0.02, plan.TIGHT, plan.FITS, "GiB stay available while it serves, 8 are wanted until a start is on record"),
+        (7.98, plan.TIGHT, plan.FITS, "GiB stay available while it serves, expected 8 until a start is recorded"),
+        (0.02, plan.TIGHT, plan.FITS, "GiB stay available while it serves, expected 8 until a start is recorded"),
         (-0.02, plan.NO, plan.TIGHT, "GiB would be in use while it serves"),
         (-7.05, plan.NO, plan.TIGHT, "GiB would be in use while it serves"),
         (-7.1, plan.NO, plan.NO, "GiB would be in use while it serves"),
@@ -472,7 +472,7 @@ def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_
     assert ends == [None, round(118.1 * 102 / 121.69, 2), round(125.4 * 102 / 121.69, 2), None]
 
 
-def test_a_share_that_is_left_to_the_engine_is_no_plan():
+def test_a_share_left_to_the_engine_does_not_fit():
     small = {**DENSE, "checkpoint_gb": 8}
     text = "a: gpu_memory_utilization is left to the engine, and its 0.5 is made for memory that the system does not share"
     plain = use(small, **FOUND)._replace(default_share=0.5)
@@ -497,7 +497,7 @@ def test_a_cache_that_is_too_small_is_refused_and_one_that_may_be_is_doubted():
     assert less["verdict"] == plan.NO and less["reasons"][0] == refused.format("70")
 
 
-def test_what_is_said_of_states_and_of_sequences_that_nobody_asked_for():
+def test_messages_about_states_and_unrequested_sequences():
     shared = {"max_model_len": 1024, "gpu_memory_utilization": 0.45}
     asked = planned(HYBRID, **shared, max_num_seqs=400)
     state = 2**26 / GIB * 1.05
@@ -649,7 +649,7 @@ def test_a_report_without_something_counts_for_nothing_with_it(field, more):
     assert plan.reported(less._replace(**{field: more}), 32.0, node(), with_it) == "somebody"
 
 
-def test_a_report_of_a_cache_in_bytes_counts_for_one_that_is_no_larger():
+def test_a_report_of_a_cache_in_bytes_counts_for_an_equal_or_smaller_one():
     reports = [recipe.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "nobody"), recipe.Report(PINNED, 32.0, TOTAL, 0.0, "somebody")]
     for changes, who in (({}, "somebody"), ({"kv_bytes": 4 * GIB + 1}, ""), ({"kv_bytes": GIB}, "somebody"), ({"kv_bytes": None, "utilization": 0.1}, "")):
         assert plan.reported(PINNED._replace(**changes), 32.0, node(), reports) == who, changes
@@ -699,10 +699,10 @@ def test_advice_to_the_letter():
     assert drafted == [
         "experts: a step reads about 2.1 GB of weights, so 1 node(s) make at most 84 to 89 steps/s for one user, each of up to 4 tokens with the drafter "
         "(180 to 192 GB/s of a Spark's memory; spark-training-gotchas)",
-        "it does not go on one node, so there is no choice between one model over the nodes and a replica on each",
+        "it does not fit one node, so there is no choice between one model over the nodes and a replica on each",
     ]
     slow = plan.advice({**DENSE, "checkpoint_gb": 100.0}, use(), None)[0]
     assert "1 node(s) make at most 2 tokens/s for one user" in slow
     unknown = plan.advice({"num_experts": 4}, use(), plan.FITS)
-    assert len(unknown) == 1 and unknown[0].startswith("it also goes on one node: over two nodes one user gets more")
+    assert len(unknown) == 1 and unknown[0].startswith("it also fits one node: over two nodes one user gets more")
     assert plan.advice({"num_experts": 4}, use(), plan.TIGHT) == unknown and plan.advice({"num_experts": 4}, use(), None) == []

@@ -55,12 +55,12 @@ def port(tmp_path: Path) -> t.Iterator[int]:
 
 
 def connect(port: int, secret: str = SECRET) -> block_client.Connection:
-    found = block_client.Connection(block_client.Way("127.0.0.1", "127.0.0.1", port, secret), threading.Event())
+    found = block_client.Connection(block_client.Route("127.0.0.1", "127.0.0.1", port, secret), threading.Event())
     found.introduce()
     return found
 
 
-def test_the_program_needs_nothing_of_the_collection_and_gives_out_what_was_listed(port: int, tmp_path: Path) -> None:
+def test_the_program_runs_alone_and_serves_the_listed_files(port: int, tmp_path: Path) -> None:
     connection = connect(port)
     with open(tmp_path / "copy", "w+b") as copy:
         connection.fetch(0, copy.fileno(), 256, 1000)
@@ -70,7 +70,7 @@ def test_the_program_needs_nothing_of_the_collection_and_gives_out_what_was_list
 
 
 @pytest.mark.parametrize("length", [blocks.STEP - 1, blocks.STEP + 10, blocks.STEP + block_client.WAKE_BYTES + 1, blocks.BLOCK])
-def test_no_end_of_a_block_is_waited_for_in_vain(tmp_path: Path, length: int) -> None:
+def test_the_end_of_a_block_arrives_without_a_wait(tmp_path: Path, length: int) -> None:
     """Where fewer bytes are left than wake a connection, the kernel would not."""
     (tmp_path / "big").write_bytes(os.urandom(length))
     status = (tmp_path / "big").stat()
@@ -87,13 +87,13 @@ def test_no_end_of_a_block_is_waited_for_in_vain(tmp_path: Path, length: int) ->
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_it_follows_no_link_and_leaves_its_root_for_nothing(port: int, tmp_path: Path, number: int) -> None:
+def test_it_follows_no_link_and_stays_in_its_root(port: int, tmp_path: Path, number: int) -> None:
     with open(tmp_path / "copy", "w+b") as copy, pytest.raises(block_client.Trouble) as caught:
         connect(port).fetch(number, copy.fileno(), 0, 5)
     assert caught.value.reason in ("source changed", "permission") and (tmp_path / "copy").read_bytes() == b""
 
 
-def test_it_says_nothing_without_the_secret(port: int) -> None:
+def test_it_does_not_answer_without_the_secret(port: int) -> None:
     with pytest.raises(block_client.Trouble) as caught:
         connect(port, "wrong")
     assert caught.value.reason == "refused"
@@ -119,7 +119,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("number", [8, blocks.UNPROVEN + 50])
-def test_who_proves_nothing_keeps_nobody_out(serving: int, number: int) -> None:
+def test_connections_without_a_proof_do_not_block_others(serving: int, number: int) -> None:
     others = [socket.create_connection(("127.0.0.1", serving)) for _number in range(number)]
     for _round in range(3):
         connections = [connect(serving) for _number in range(2)]
@@ -158,7 +158,7 @@ def test_a_proof_has_its_time_whatever_drips(serving: int, monkeypatch: pytest.M
         assert time.monotonic() - began < 5
 
 
-def test_a_client_that_proved_it_is_told_when_there_is_no_place(serving: int) -> None:
+def test_a_proven_client_is_refused_when_there_are_too_many(serving: int) -> None:
     connections = [connect(serving) for _number in range(2)]
     with pytest.raises(block_client.Trouble) as caught:
         connect(serving)

@@ -78,7 +78,7 @@ def test_a_list_that_leads_out_of_the_repository_is_refused(path: str) -> None:
             copying.entries_of(copying.rows([row]))
 
 
-def test_a_node_that_has_it_as_plain_files_lacks_no_blob(base: Path, tmp_path: Path) -> None:
+def test_plain_files_in_the_place_of_links_need_no_blobs(base: Path, tmp_path: Path) -> None:
     target = tmp_path / "two"
     entries = list(listed(base).values())
     for entry in entries:
@@ -99,7 +99,7 @@ def test_all_nodes_number_the_files_of_a_list_alike(base: Path) -> None:
     assert all(path.startswith(("blobs/", "snapshots/")) for _repo, path in numbers)
 
 
-def test_what_has_arrived_counts_in_this_boot_and_for_the_same_file() -> None:
+def test_blocks_count_in_this_boot_and_for_the_same_file() -> None:
     entry, other = Entry("blobs/a", "file", 9, 5), Entry("blobs/b", "file", 9, 5)
     text = copying.progress_header("boot") + copying.progress_line(entry, 0) + copying.progress_line(other._replace(mtime=6), 0)
     assert copying.progress(text + "blobs/a\t9\t5\t41", "boot", [entry, other]) == {"blobs/a": {0}, "blobs/b": set()}
@@ -108,11 +108,11 @@ def test_what_has_arrived_counts_in_this_boot_and_for_the_same_file() -> None:
 
 def test_how_far_it_is() -> None:
     rate = copy_job.Rate()
-    assert rate.text(0.0, 0, 4 * copying.GIB) == "0.0 of 4.0 GiB"
-    assert rate.text(2.0, copying.GIB, 4 * copying.GIB) == "1.0 of 4.0 GiB, 537 MB/s, 0:06 min left"
+    assert rate.text(0.0, 0, 4 * copy_job.GIB) == "0.0 of 4.0 GiB"
+    assert rate.text(2.0, copy_job.GIB, 4 * copy_job.GIB) == "1.0 of 4.0 GiB, 537 MB/s, 0:06 min left"
 
 
-def test_one_lock_for_a_cache_however_it_is_named(tmp_path: Path) -> None:
+def test_a_cache_has_one_lock_for_all_its_names(tmp_path: Path) -> None:
     os.makedirs(tmp_path / "hub")
     (tmp_path / "link").symlink_to("hub")
-    assert copying.lock_path("/s", str(tmp_path / "link")) == copying.lock_path("/s", str(tmp_path / "hub"))
+    assert copy_job.lock_path("/s", "model-copy", str(tmp_path / "link")) == copy_job.lock_path("/s", "model-copy", str(tmp_path / "hub"))

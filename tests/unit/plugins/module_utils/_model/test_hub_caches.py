@@ -74,7 +74,7 @@ def test_the_hub_itself_may_be_the_root_and_counts_once(tmp_path):
     assert len(found) == 1 and errors == []
 
 
-def test_a_root_that_is_not_there_holds_nothing(tmp_path):
+def test_an_absent_root_has_no_models(tmp_path):
     (tmp_path / "file").write_text("x")
     assert look(tmp_path / "absent", tmp_path, tmp_path / "file") == ([], [])
 
@@ -100,7 +100,7 @@ def test_parts_without_their_index(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x-Q4_K_M.gguf", "pytorch_model.bin", "adapter_model.safetensors"])
-def test_what_is_no_checkpoint_in_safetensors_cannot_be_judged(tmp_path, name):
+def test_other_formats_than_safetensors_are_not_judged(tmp_path, name):
     model(tmp_path, **{"model.safetensors": None, "config.json": None, name: b"12345"})
     ((found,), errors) = look(tmp_path)
     assert found["complete"] is None and found["missing"] == [] and found["bytes"] == 7 and errors == []
@@ -126,7 +126,7 @@ def test_a_download_that_has_just_begun(tmp_path):
     assert found["unfinished_bytes"] == 0, "they are its bytes already"
 
 
-def test_what_may_not_be_read_is_reported_and_the_rest_is_seen(tmp_path, monkeypatch):
+def test_unreadable_directories_are_reported_and_the_rest_is_listed(tmp_path, monkeypatch):
     model(tmp_path)
     model(tmp_path, repo="org/secret")
     listdir = os.listdir
@@ -191,7 +191,7 @@ def test_a_root_may_be_a_pattern(tmp_path):
     assert look(tmp_path / "*" / "nowhere" / "*") == ([], [])
 
 
-def test_what_a_pattern_may_not_look_into_is_reported(tmp_path):
+def test_a_pattern_reports_unreadable_directories(tmp_path):
     model(tmp_path / "ann" / "hub")
     (tmp_path / "bob").symlink_to("bob")  # a loop: nobody can look into it, not even root
     found, errors = look(tmp_path / "*" / "hub")

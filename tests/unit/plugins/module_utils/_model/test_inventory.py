@@ -45,7 +45,7 @@ def disk(*paths: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in paths)
 
 
-def test_a_shared_file_counts_for_each_revision_and_is_freed_by_none_alone(tmp_path: Path) -> None:
+def test_a_shared_file_counts_for_each_revision_and_no_single_one_frees_it(tmp_path: Path) -> None:
     base = shared(tmp_path)
     found = look(tmp_path)
     entries = listed(found)
@@ -58,7 +58,7 @@ def test_a_shared_file_counts_for_each_revision_and_is_freed_by_none_alone(tmp_p
     assert found.size() == sum(path.stat().st_size for path in (base / "blobs").iterdir())
 
 
-def test_leftovers_are_what_no_revision_has(tmp_path: Path) -> None:
+def test_leftovers_are_the_blobs_without_a_revision(tmp_path: Path) -> None:
     base = shared(tmp_path)
     (base / "blobs/aa.incomplete").write_bytes(b"123")
     (base / "blobs/orphan").write_bytes(b"12345")
@@ -71,7 +71,7 @@ def test_leftovers_are_what_no_revision_has(tmp_path: Path) -> None:
     assert found.unfinished(now + 1) == ["aa.incomplete"] and found.unfinished(now + inventory.RUNNING + 1) == []
 
 
-def test_links_whose_file_is_gone_are_broken_and_no_doubt(tmp_path: Path) -> None:
+def test_links_with_an_absent_file_are_broken_and_not_a_doubt(tmp_path: Path) -> None:
     base = shared(tmp_path)
     (base / "blobs/fresh").unlink()
     entry = listed(look(tmp_path))[OTHER]
@@ -116,7 +116,7 @@ def put_link_for_ref(base: Path) -> None:
 
 
 @pytest.mark.parametrize("put", [put_fifo, put_link_for_blobs, put_link_for_snapshot, put_device_like, put_link_for_ref])
-def test_what_the_hubs_client_does_not_make_is_a_doubt(tmp_path: Path, put: t.Callable[[Path], None]) -> None:
+def test_unknown_entries_are_a_doubt(tmp_path: Path, put: t.Callable[[Path], None]) -> None:
     base = shared(tmp_path)
     put(base)
     found = look(tmp_path)
@@ -173,7 +173,7 @@ def test_a_request_names_repository_and_revision(text: str, repo: str, revision:
 @pytest.mark.parametrize(
     "text", ["", "org/name", "org/name@main", f"org/name@{COMMIT[:12]}", f"../x@{COMMIT}", f"a/b/c@{COMMIT}", f"org/name@{COMMIT}x", "@leftovers"]
 )
-def test_what_names_no_model_is_refused(text: str) -> None:
+def test_an_invalid_request_is_refused(text: str) -> None:
     with pytest.raises(ClusterError, match="does not name a model") as caught:
         inventory.parse_request(text)
     assert caught.value.remedy
@@ -200,5 +200,5 @@ def test_plain_directories(tmp_path: Path) -> None:
     assert all(entry["repo"] is None and entry["frees"] == 0 for entry in found.values())
 
 
-def test_what_anybody_wrote_into_a_name_reaches_no_terminal() -> None:
+def test_unprintable_characters_are_replaced() -> None:
     assert inventory.printable({"a": ["x\x1b[31m", {"b": "y\udcff\n"}], "c": 1, "d": None}) == {"a": ["x?[31m", {"b": "y??"}], "c": 1, "d": None}

@@ -34,12 +34,12 @@ def test_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": []}', '{"files": {"a": {}}}', "[" * 100_000])
 def test_rubbish_is_unknown(tmp_path: Path, text: str) -> None:
     (tmp_path / "note.json").write_text(text)
-    with pytest.raises(UnknownState, match="does not hold a model's manifest") as raised:
+    with pytest.raises(UnknownState, match="is not a model's manifest") as raised:
         manifest.read(str(tmp_path / "note.json"))
     assert f"Remove {tmp_path / 'note.json'}" in raised.value.remedy
 
 
-def test_one_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "note.json").mkdir()
     with pytest.raises(UnknownState):
         manifest.read(str(tmp_path / "note.json"))

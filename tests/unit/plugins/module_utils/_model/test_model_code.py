@@ -97,19 +97,19 @@ def test_json_counts_when_it_names_code(hub):
 @pytest.mark.parametrize("name", ["config.json", "processor_config.json", "sub/anything.json"])
 def test_json_that_names_code_is_seen_however_it_is_written(hub, snapshot, name, content):
     put(hub, name, content)
-    assert model_code.code_files(str(snapshot)) == [name]
+    assert sorted(model_code.code(str(snapshot)).files) == [name]
 
 
 @pytest.mark.parametrize(
     "content", [b"{}", b"", b'{"vocab": {"auto_map": 5}}', b'{"auto_map": null}', b'{"say": "auto_map"}', b'{"a": "\\u0041"}', b'{"a": "\\u00e9"}']
 )
-def test_json_that_names_none_is_none(hub, snapshot, content):
+def test_json_without_code_has_no_references(hub, snapshot, content):
     put(hub, "tokenizer.json", content)
     (snapshot / "dangling.json").symlink_to("nowhere")
-    assert model_code.code_files(str(snapshot)) == []
+    assert sorted(model_code.code(str(snapshot)).files) == []
 
 
-def test_json_of_any_length_and_what_is_no_file_count_as_code_and_are_not_read(hub, snapshot):
+def test_long_json_and_other_kinds_of_files_count_as_code_and_are_not_read(hub, snapshot):
     with open(put(hub, "config.json", b"{}"), "r+b") as handle:
         handle.truncate(64 << 30)
     os.mkfifo(snapshot / "tokenizer_config.json")
@@ -183,14 +183,14 @@ def test_code_of_a_repository_that_is_absent_was_not_looked_at(hub, snapshot, na
 
 
 @pytest.mark.parametrize("name", ["../..", "/etc", "", "x" * 5000])
-def test_what_names_no_repository_leads_nowhere(hub, name):
+def test_an_invalid_repository_is_ignored(hub, name):
     put(hub, "config.json", json.dumps({"auto_map": {"AutoConfig": f"{name}--modeling_x.Config"}}).encode())
     assert code(hub) == {"config.json": "model.code_unverified"}
 
 
 def test_the_code_of_a_generation_of_its_own_is_code(hub, snapshot):
     put(hub, "custom_generate/generate.py", b"x = 1\n")
-    assert model_code.code_files(str(snapshot)) == ["custom_generate/generate.py"]
+    assert sorted(model_code.code(str(snapshot)).files) == ["custom_generate/generate.py"]
 
 
 def test_code_that_does_not_come_from_the_hub_is_named(hub, snapshot):
@@ -232,7 +232,7 @@ def noted(hub, snapshot):
     return note
 
 
-def test_what_was_noted_is_fine_and_says_what_the_files_were(hub, noted):
+def test_noted_code_passes_and_the_note_has_its_ids(hub, noted):
     check(hub, "own.py")
     assert json.loads(open(noted).read())["files"] == {
         "config.json": model_code.blob_id(b'{"auto_map": {}}', "0" * 40), "modeling_x.py": model_code.blob_id(b"import os\n", "0" * 40),
@@ -253,7 +253,7 @@ def test_a_file_that_leads_to_another_blob_is_named(hub, noted, name, content, w
     put(hub, name, content)
     with pytest.raises(ClusterError, match=f"{name} was replaced on this node: it {words}") as caught:
         check(hub, "own.py")
-    assert caught.value.details["files"] == [name] and f"If you did, and mean it: remove {noted}." in caught.value.remedy
+    assert caught.value.details["files"] == [name] and f"If the change was intended: remove {noted}." in caught.value.remedy
 
 
 def test_a_file_that_went_is_named_and_a_side_file_of_a_persons_own_is_theirs(hub, snapshot, noted):
@@ -270,23 +270,10 @@ def test_changed_content_is_named_once(hub, snapshot, noted):
     assert [problem.file for problem in found] == ["modeling_x.py", "own.py"]
 
 
-def test_a_note_of_an_older_version_knows_less_json_and_is_believed_in_the_rest(hub, snapshot, noted):
-    ids = json.loads(open(noted).read())["files"]
-    os.unlink(noted)
-    with open(noted.replace(".code.json", ".json"), "w") as handle:
-        json.dump(ids, handle)
-    put(hub, "tokenizer_config.json", b'{"auto\\u005fmap": {}}')
-    check(hub, "own.py")
-    assert not model_code.read_note(noted).all
-    put(hub, "config.json", b'{"auto_map": {"AutoConfig": "x.Y"}}')
-    put(hub, "modeling_y.py", b"import os\n")
-    assert check_refused(hub, "own.py").details["files"] == ["config.json", "modeling_y.py"]
-
-
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "[" * 100_000])
-def test_a_note_that_cannot_be_read_is_no_pass(hub, noted, content):
+def test_an_unreadable_note_is_not_a_pass(hub, noted, content):
     with open(noted, "w") as handle:
         handle.write(content)
-    with pytest.raises(UnknownState, match="does not hold what the model's code was") as caught:
+    with pytest.raises(UnknownState, match="is not a note of the model's code") as caught:
         check(hub, "own.py")
     assert f"remove {noted}" in caught.value.remedy

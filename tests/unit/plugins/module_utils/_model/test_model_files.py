@@ -89,19 +89,19 @@ def test_what_is_not_there(hub):
     assert model_files.locate(str(hub), "org/other", None) == model_files.Place(None, None, None)
 
 
-def test_a_ref_that_names_no_commit_is_unknown(hub):
+def test_a_ref_without_a_commit_is_unknown(hub):
     write(hub / "hub/models--org--name/refs/main", b"garble")
-    with pytest.raises(UnknownState, match="holds 6 characters that are no commit"):
+    with pytest.raises(UnknownState, match="has 6 characters that are not a commit"):
         model_files.locate(str(hub), "org/name", None)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
-def test_a_ref_that_is_no_file_is_unknown_and_nothing_of_another_file_is_shown(hub, tmp_path, kind):
+def test_a_ref_that_is_not_a_file_is_unknown_and_no_other_file_is_shown(hub, tmp_path, kind):
     ref, other = hub / "hub/models--org--name/refs/main", tmp_path / "shadow"
     other.write_text("root:planted-secret")
     ref.unlink(missing_ok=True)
     {"link": lambda: ref.symlink_to(other), "pipe": lambda: os.mkfifo(ref), "directory": ref.mkdir}[kind]()
-    with pytest.raises(UnknownState, match=r"refs/main is (not a file|a link to .*/shadow); expected a file that names a commit") as caught:
+    with pytest.raises(UnknownState, match=r"refs/main is (not a file of .* bytes|a link to .*/shadow); expected a file that names a commit") as caught:
         model_files.locate(str(hub), "org/name", None)
     assert f"Remove {ref}" in caught.value.remedy
     assert "planted-secret" not in f"{caught.value} {caught.value.details}"
@@ -142,13 +142,13 @@ def test_a_model_of_one_file(snapshot):
     [
         (safetensors()[:-1], "its header says"),
         (safetensors() + b"x", "its header says"),
-        (safetensors()[:20], "cut off inside its header"),
+        (safetensors()[:20], "ends inside its header"),
         (b"abc", "no header"),
         (b"", "is empty"),
         (struct.pack("<Q", 2) + b"{}", None),
         (struct.pack("<Q", 2) + b"[]", "not a JSON object"),
         (struct.pack("<Q", 3) + b"{x}", "cannot be read"),
-        (struct.pack("<Q", 9) + b'{"a": {}}', "no offsets"),
+        (struct.pack("<Q", 9) + b'{"a": {}}', "with the offsets of each tensor"),
         (struct.pack("<Q", 2**40) + b"{}", "not a safetensors file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "Git LFS pointer"),
     ],
@@ -228,7 +228,7 @@ def test_a_file_that_may_not_be_read_is_unknown(snapshot, monkeypatch):
     assert "become" in caught.value.remedy
 
 
-def test_what_root_in_a_container_cannot_read_is_named(hub, snapshot, monkeypatch):
+def test_a_file_that_root_in_a_container_cannot_read_is_named(hub, snapshot, monkeypatch):
     assert model_files.private_path(str(hub), str(snapshot)) is None
     blob = hub / "hub/models--org--name/blobs/sha-parser.py"
     os.chmod(blob, 0o600)
@@ -277,7 +277,7 @@ def test_a_users_link_shows_nothing_that_the_user_may_not_read(tmp_path):
         model_files.read_json(str(tmp_path), model_files.CONFIG)
 
 
-def test_a_pipe_is_waited_for_by_nobody(tmp_path):
+def test_a_pipe_does_not_block(tmp_path):
     for name in (model_files.CONFIG, model_files.INDEX, model_files.SINGLE):
         os.mkfifo(tmp_path / name)
     problems, _shards, _facts = model_files.examine(str(tmp_path), [])
@@ -325,7 +325,7 @@ def test_a_cache_that_is_not_there_belongs_to_whom_its_place_belongs(tmp_path):
 
 @AS_ROOT
 @pytest.mark.parametrize("below", ["hub", "hub/.locks", "hub/.locks/models--org--name", "hub/models--org--name", "hub/models--org--name/blobs", "xet"])
-def test_what_root_left_in_a_users_cache_makes_the_download_roots_and_is_named(tmp_path, below):
+def test_roots_directory_in_a_users_cache_makes_root_the_downloader_and_is_named(tmp_path, below):
     (tmp_path / below).mkdir(parents=True)
     give(tmp_path, 4711)
     give(tmp_path / below, 0)
@@ -334,7 +334,7 @@ def test_what_root_left_in_a_users_cache_makes_the_download_roots_and_is_named(t
 
 @AS_ROOT
 @pytest.mark.parametrize("below", ["hub", "hub/.locks", "hub/models--org--name", "xet"])
-def test_a_link_to_what_is_roots_makes_no_download_roots(tmp_path, below):
+def test_a_link_to_roots_directory_does_not_make_root_the_downloader(tmp_path, below):
     cache = tmp_path / "cache"
     (cache / below).parent.mkdir(parents=True)
     (tmp_path / "roots/.locks").mkdir(parents=True)

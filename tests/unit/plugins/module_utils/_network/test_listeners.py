@@ -112,7 +112,7 @@ def test_what_is_gone_is_empty(tmp_path):
     assert listeners.started_at(4, root) == ""
 
 
-def test_answers_tells_a_listener_from_a_closed_port():
+def test_answers_distinguishes_a_listener_from_a_closed_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert listeners.answers("127.0.0.1", port, 5) == ""

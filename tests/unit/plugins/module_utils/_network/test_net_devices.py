@@ -89,7 +89,7 @@ def test_link_state(tmp_path):
     }
 
 
-def test_a_link_that_is_down_has_no_carrier_to_tell(tmp_path):
+def test_a_link_that_is_down_has_no_carrier(tmp_path):
     root = tree(tmp_path, {"class/net/eth1/operstate": "down\n", "class/net/eth1/speed": "-1\n"})
     link = net_devices.link("eth1", root)
     assert link["carrier"] is None and link["speed"] is None and link["driver"] is None
@@ -150,5 +150,5 @@ def test_rdma_devices(tmp_path):
     ]
 
 
-def test_no_rdma_is_no_device(tmp_path):
+def test_without_rdma_there_is_no_device(tmp_path):
     assert net_devices.rdma_devices(str(tmp_path)) == []

@@ -169,7 +169,7 @@ def test_a_narrow_and_slow_link(tree):
     assert look(tree)["rocep1s0f0"]["pcie"] == {"address": "0000:01:00.0", "width": 2, "width_max": 4, "speed_gts": 16.0, "speed_max_gts": 32.0}
 
 
-def test_a_link_that_tells_nothing(tree):
+def test_a_link_without_figures(tree):
     tree.rdma("rocep1s0f0", tree.function("0000:01:00.0", current_link_width="255", current_link_speed="Unknown"), None)
     assert look(tree)["rocep1s0f0"]["pcie"]["width"] is None and look(tree)["rocep1s0f0"]["pcie"]["speed_gts"] is None
 

@@ -55,7 +55,7 @@ def test_rdma_devices_count_four_bytes_at_a_time(sysfs: pathlib.Path):
     assert "127.0.0.1" in found["interfaces"]["lo"]["addresses"] and found["at"] > 0
 
 
-def test_a_count_that_is_no_number_is_unknown(sysfs: pathlib.Path):
+def test_a_count_that_is_not_a_number_is_unknown(sysfs: pathlib.Path):
     (sysfs / "class/infiniband/rocep1s0f0/ports/1/counters/port_xmit_data").write_text("N/A (no PMA)\n")
     with pytest.raises(UnknownState):
         traffic.sample(str(sysfs))

@@ -148,11 +148,11 @@ def test_the_uptime_is_that_of_the_first_process(monkeypatch):
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"io.gb10.fields": "{"}, {"io.gb10.fields": "[]", "io.gb10.spec": "1:abc"}])
-def test_a_container_with_labels_that_tell_nothing_is_replaced(labels):
+def test_a_container_with_unreadable_labels_is_replaced(labels):
     found = nc.existing(inspected(labels))
     assert (found.readable, found.fields, found.digest) == (False, {}, "")
     running = dataclasses.replace(found, status="running", exit_code=0)
-    assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of this collection has labels that do not say how it was created"
+    assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of this collection has labels without its fields"
     assert [step.verb for step in nc.plan("started", running.name, running)] == ["stop", "remove", "create", "start"]
 
 
@@ -169,7 +169,7 @@ def test_an_image_id_is_shown_as_docker_shows_it():
         ("You cannot remove a running container 4f66ad9a0b2e. Stop the container before attempting removal or force remove", False),
     ],
 )
-def test_a_removal_of_somebody_else_is_known_by_dockers_words(words, going):
+def test_another_removal_is_recognized_by_dockers_message(words, going):
     assert nc.under_removal(ClusterError(f"removing container 4f66ad9a0b2e: {words}", detail=words)) is going
 
 
@@ -333,7 +333,7 @@ def test_a_missing_device_is_named(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
-def test_a_disk_is_no_device_of_a_container(tmp_path):
+def test_a_disk_is_refused_as_a_device(tmp_path):
     (tmp_path / "mapper").mkdir()
     os.mknod(tmp_path / "mapper/root", stat.S_IFBLK | 0o600, os.makedev(7, 250))
     (tmp_path / "by-name").symlink_to("mapper/root")
@@ -354,7 +354,7 @@ def test_a_second_way_to_a_disk_is_one(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a device node takes root")
-def test_the_memory_is_no_device_of_a_container(tmp_path):
+def test_the_memory_is_refused_as_a_device(tmp_path):
     os.mknod(tmp_path / "other", stat.S_IFCHR | 0o600, os.makedev(1, 1))
     for device in (f"{tmp_path}/other:/dev/x", str(tmp_path)):
         with pytest.raises(ClusterError, match="other is the memory of this node"):
@@ -365,16 +365,16 @@ def test_the_memory_is_no_device_of_a_container(tmp_path):
 
 # Recorded from engine 20.10 and its init program, and in the lab from engine 26.1 with a specification of no device and of another driver.
 RECORDED_REFUSALS = {
-    'could not select device driver "nvidia" with capabilities: [[gpu]]': ("knows no NVIDIA runtime", "gb10_container_gpus"),
+    'could not select device driver "nvidia" with capabilities: [[gpu]]': ("has no NVIDIA runtime", "gb10_container_gpus"),
     "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all": ("does not find the GPU", "sudo nvidia-ctk cdi generate"),
     'runc create failed: unable to start container process: error during container init: error mounting "/usr/share/gb10-lab/driver/libcuda.so.580.95.05" to '
     'rootfs at "/usr/lib/x86_64-linux-gnu/libcuda.so.1": create mount destination for /usr/lib/x86_64-linux-gnu/libcuda.so.1 mount: bind mount source stat: '
     "stat /usr/share/gb10-lab/driver/libcuda.so.580.95.05: no such file or directory: unknown": ("not those of this node", "sudo nvidia-ctk cdi generate"),
     "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: "
     "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown": ("may not grant", "gb10_memlock"),
-    "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is not there", "Create it"),
-    'Conflict. The container name "/gb10-gb10-head" is already in use by container "2ed9".': ("not ours", "gb10_cluster_name"),
-    'OCI runtime create failed: exec: "ray": executable file not found in $PATH: unknown': ("holds no `ray` program", "image.layers: [ray]"),
+    "invalid mount config for type \"bind\": bind source path does not exist: /nope": ("is missing", "Create it"),
+    'Conflict. The container name "/gb10-gb10-head" is already in use by container "2ed9".': ("foreign container", "gb10_cluster_name"),
+    'OCI runtime create failed: exec: "ray": executable file not found in $PATH: unknown': ("has no `ray` program", "image.layers: [ray]"),
 }
 
 
@@ -394,7 +394,7 @@ def test_an_unknown_refusal_keeps_the_engines_words():
 
 def test_a_missing_program_shows_in_the_log_of_the_init_program():
     error = nc.died(current("exited", exit_code=127), "spark-1", "base:1", "[FATAL tini (7)] exec ray failed: No such file or directory\n")
-    assert str(error).startswith("image base:1 holds no `ray` program")
+    assert str(error).startswith("image base:1 has no `ray` program")
 
 
 LOG = """2026-11-21 02:11:52,292 INFO scripts.py:1234 -- Local node IP: 192.0.2.2
@@ -411,7 +411,7 @@ This process on node 192.0.2.2 was started with:
 """
 
 
-def test_a_death_tells_code_and_last_words():
+def test_an_exit_has_its_code_and_last_lines():
     error = nc.died(current("exited", exit_code=1), "spark-2", "base:1", LOG)
     assert str(error) == (
         "container gb10-gb10-head on spark-2 ended with exit code 1; its log ends:\n"

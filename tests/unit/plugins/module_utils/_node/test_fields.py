@@ -22,7 +22,7 @@ MODULES = {"ray_cluster": (ray, ray_cluster), "node_container": (native, node_co
 
 #: What a container of version 1 lacks.
 NEWER = ["only the capabilities that serving needs", "no new privileges for its programs"]
-HUB = "a hub cache that it can only read, without the tokens beside it"
+HUB = "a hub cache that it can only read, without the tokens next to it"
 
 
 def recorded_of(version):

@@ -102,7 +102,7 @@ def test_an_ipv6_head_gets_brackets():
         ("20299-20100", "has 0 ports"),
         ("1000-1100", "between 1024 and 65535"),
         ("65500-65600", "between 1024 and 65535"),
-        ("6300-6400", "port 6379 lies inside port_range 6300-6400"),
+        ("6300-6400", "port 6379 is inside port_range 6300-6400"),
     ],
 )
 def test_port_ranges_that_cannot_work(text, message):

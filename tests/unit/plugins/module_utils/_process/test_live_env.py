@@ -71,7 +71,7 @@ def test_a_program_that_does_not_use_the_variable_by_name_is_read_through_its_c_
         process.communicate()
 
 
-def test_a_memory_that_does_not_tell_falls_back_and_says_so(monkeypatch):
+def test_an_unreadable_memory_falls_back_and_is_marked(monkeypatch):
     monkeypatch.setattr(live_env, "variable_address", lambda pid, proc_root: None)
     with running([sys.executable, "-c", RANK], {"EARLY": "1", "GONE": "1"}) as pid:
         assert live_env.environment(pid) == ({"EARLY": "1", "GONE": "1"}, "exec")
@@ -181,7 +181,7 @@ def test_a_symbol_that_is_only_used_does_not_count():
     [b"", b"#!/bin/sh\n" + bytes(100), b"\x7fELF\x01\x01" + bytes(100), b"\x7fELF\x02\x02" + bytes(100), elf(62, {"environ": (1, 1)})[:-10]],
     ids=["empty", "script", "32-bit", "big-endian", "cut off"],
 )
-def test_what_is_no_usable_elf_file_is_refused(content):
+def test_an_unusable_elf_file_is_refused(content):
     with pytest.raises(live_env.NotElf):
         live_env.find_symbol(io.BytesIO(content))
 

@@ -100,7 +100,7 @@ def test_a_kernel_without_control_groups(tmp_path):
     assert process_table.scan(str(tmp_path)).processes[5].container == ""
 
 
-def test_no_process_is_no_answer(tmp_path):
+def test_no_process_is_not_an_answer(tmp_path):
     with pytest.raises(UnknownState, match="shows no process"):
         process_table.scan(str(tmp_path))
     with pytest.raises(FileNotFoundError):
@@ -138,7 +138,7 @@ def test_processes_that_may_not_be_looked_at_are_counted(tmp_path, monkeypatch):
     assert list(seen.processes) == [5, 7] and seen.hidden == 1
 
 
-def test_nobody_knows_how_many_hidepid_hides(tmp_path, monkeypatch):
+def test_the_number_of_hidden_processes_is_unknown(tmp_path, monkeypatch):
     (add(tmp_path, 5) / "mounts").write_text(f"proc {tmp_path} proc rw,nosuid,hidepid=invisible 0 0\n")
     (tmp_path / "self").symlink_to("5")
     monkeypatch.setattr(process_table.os, "geteuid", lambda: 1000)

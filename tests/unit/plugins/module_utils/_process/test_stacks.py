@@ -174,7 +174,7 @@ def test_a_container_whose_first_process_may_be_the_engine_itself():
     assert not judged(511, served, firsts=(500,), dead_sessions=(511,)).orphan
 
 
-def test_what_cannot_be_seen_is_no_orphan():
+def test_an_invisible_parent_is_not_an_orphan():
     assert not judged(11, table(child(11, 10, *CORE))).orphan
     assert not judged(11, table(INIT, child(10, 1, *SERVE, state="Z"), child(11, 10, *CORE))).orphan
     assert not judged(11, table(child(11, 0, *CORE))).orphan

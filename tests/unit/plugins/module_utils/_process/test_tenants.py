@@ -189,7 +189,7 @@ def test_processes_that_may_not_be_asked_are_reported(tmp_path, monkeypatch):
     assert "2 processes" in error["error"] and "init (1)" in error["error"] and "become" in error["remedy"]
 
 
-def test_maps_tell_where_open_files_may_not_be_seen(tmp_path, monkeypatch):
+def test_maps_are_read_where_open_files_may_not_be_seen(tmp_path, monkeypatch):
     (tmp_path / "7").mkdir()
     (tmp_path / "7/maps").write_text("7f0000000000-7f0000001000 rw-s 00000000 00:06 512 /dev/nvidia-uvm\n")
 
@@ -208,7 +208,7 @@ def test_hidden_processes_are_reported(tmp_path, hidden, says):
     assert found == [] and says in error["error"] and error["verdict"] == "unknown"
 
 
-def test_a_process_that_ends_meanwhile_is_no_tenant(tmp_path, monkeypatch):
+def test_a_process_that_ends_meanwhile_is_not_a_tenant(tmp_path, monkeypatch):
     processes = [process(1, "/sbin/init"), process(10, "ollama")]
     for entry in processes:
         opened(tmp_path, entry.pid)
@@ -259,7 +259,7 @@ def test_a_process_that_is_gone_holds_nothing_and_one_that_says_nothing_is_unkno
     status(tmp_path, 5, "Name:\tVLLM\nState:\tZ (zombie)\n")
     assert tenants.anonymous_kib(5, str(tmp_path)) == 0
     (tmp_path / "5" / "status").write_text("VmRSS:\t 900 kB\n")
-    with pytest.raises(UnknownState, match="does not say how much anonymous memory process 5 has"):
+    with pytest.raises(UnknownState, match="does not report how much anonymous memory process 5 has"):
         tenants.held(seen, [], {OURS: "gb10"}, str(tmp_path))
 
 

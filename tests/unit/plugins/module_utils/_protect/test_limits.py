@@ -152,7 +152,7 @@ def test_a_version_that_counts_what_processes_hold_has_no_effect(version):
     found = limits.earlyoom([running], SWAP, 60, lambda: version)
     assert found["effective"] is False and "has no effect here: from 1.8 on" in found["why"] and f"at {found['acts_below_mb']['of_user']} MiB" in found["why"]
     unseen = limits.earlyoom([running], SWAP, 60, lambda: "")
-    assert unseen["effective"] is None and "which version it is cannot be seen: from 1.8 on" in unseen["why"]
+    assert unseen["effective"] is None and "its version is unknown: from 1.8 on" in unseen["why"]
     dry = limits.earlyoom([process(5, "earlyoom", "/usr/bin/earlyoom", "--dryrun")], SWAP, 60, lambda: version)
     assert dry["effective"] is False and "--dryrun" in dry["why"]
 

@@ -29,12 +29,12 @@ def test_a_climb_on_all_nodes_is_its_last_good_rung():
     assert rung(a=([CLIMB], NOW), b=([CLIMB], NOW)) == climbs.Rung(524288, "20261123T140000Z")
 
 
-def test_without_any_climb_nothing_is_said():
+def test_without_a_climb_there_is_no_reason():
     assert rung(a=([], NOW), b=([], NOW)) == climbs.Rung(0)
     assert rung(a=([{**CLIMB, "profile_digest": "other"}], NOW)) == climbs.Rung(0)
 
 
-def test_an_image_that_is_not_there_yet_says_nothing():
+def test_an_absent_image_has_no_reason():
     assert rung(a=([CLIMB], NOW._replace(image_id="")), b=([CLIMB], NOW)) == climbs.Rung(0)
 
 
@@ -47,41 +47,41 @@ def test_an_image_that_is_not_there_yet_says_nothing():
         ({"kernel": "6.18.0"}, "on b the kernel is 6.18.0"),
         ({"total_mb": 122500}, "on b MemTotal is 122500 MiB, and was 124610"),
         ({"tenants_mb": 1025}, "on b other processes hold 1025 MiB of the GPU, and held 0"),
-        ({"tenants_mb": None}, "on b what other processes hold is not known"),
+        ({"tenants_mb": None}, "on b the memory of other processes is unknown"),
     ],
 )
-def test_a_climb_with_something_else_is_not_used_and_says_so(change, why):
+def test_a_climb_with_other_conditions_is_not_used_with_a_reason(change, why):
     found = rung(a=([CLIMB], NOW), b=([CLIMB], NOW._replace(**change)))
     assert found.context == 0 and why in found.why_not
 
 
-def test_what_hardly_differs_is_the_same():
+def test_small_differences_are_tolerated():
     near = NOW._replace(total_mb=NOW.total_mb - climbs.SAME_TOTAL_MB, tenants_mb=climbs.MORE_TENANTS_MB)
     assert rung(a=([CLIMB], near)).context == 524288
 
 
 def test_nodes_of_different_climbs_have_no_rung():
-    assert "b took no part" in rung(a=([CLIMB], NOW), b=([], NOW)).why_not
+    assert "b has no record of it" in rung(a=([CLIMB], NOW), b=([], NOW)).why_not
     assert "different climbs" in rung(a=([CLIMB], NOW), b=([{**CLIMB, "climb_id": "other"}], NOW)).why_not
 
 
-def test_nodes_that_disagree_have_the_lesser_rung():
+def test_the_lowest_rung_of_the_nodes_counts():
     assert rung(a=([CLIMB], NOW), b=([{**CLIMB, "rung": 262144}], NOW)).context == 262144
 
 
-def test_an_interrupted_climb_says_where():
+def test_an_interrupted_climb_names_its_rung():
     found = rung(a=([{**CLIMB, "outcome": "climbing", "rung": 0, "trying": 262144}], NOW))
     assert found.context == 0 and "interrupted while 262144 was tried" in found.why_not
     assert rung(a=([{**CLIMB, "outcome": "climbing", "rung": 262144, "trying": 524288}], NOW)).context == 262144
 
 
-def test_a_climb_made_with_what_is_there_now_wins_over_a_newer_one():
+def test_a_valid_climb_wins_over_a_newer_one():
     newer = {**CLIMB, "climb_id": "newer", "driver": "590.44.01", "rung": 131072}
     assert rung(a=([CLIMB, newer], NOW)).context == 524288
     assert rung(a=([CLIMB, newer], NOW._replace(driver="590.44.01"))).context == 131072
 
 
-def test_a_climb_takes_the_place_of_one_with_the_same_things():
+def test_a_climb_replaces_those_with_the_same_identity():
     later = {**CLIMB, "climb_id": "later"}
     other = {**CLIMB, "climb_id": "other", "driver": "590.44.01"}
     assert climbs.with_climb([CLIMB, other], later) == [other, later]
@@ -91,7 +91,7 @@ def test_a_climb_takes_the_place_of_one_with_the_same_things():
     assert climbs.with_climb(many, CLIMB)[-1] == CLIMB and len(climbs.with_climb(many, CLIMB)) == climbs.KEEP
 
 
-def test_what_was_written_is_read_without_its_curves(tmp_path):
+def test_the_curves_are_left_out(tmp_path):
     path = climbs.FILE.path_of(str(tmp_path), "gb10")
     climbs.FILE.write(path, [CLIMB])
     assert climbs.FILE.read(path) == [CLIMB]
@@ -105,7 +105,7 @@ def test_what_was_written_is_read_without_its_curves(tmp_path):
     ["", "{", "[]", '{"schema": 2, "climbs": []}', '{"schema": 1}', json.dumps({"schema": 1, "climbs": [{**CLIMB, "rung": True}]}),
      json.dumps({"schema": 1, "climbs": [{**CLIMB, "outcome": "done"}]}), json.dumps({"schema": 1, "climbs": [{**CLIMB, "rungs": [{}]}]})],
 )  # fmt: skip
-def test_rubbish_is_unknown_with_the_remedy(tmp_path, text):
+def test_another_content_is_unknown_with_a_remedy(tmp_path, text):
     path = tmp_path / "ladder.json"
     path.write_text(text)
     with pytest.raises(UnknownState) as refused:
@@ -113,7 +113,7 @@ def test_rubbish_is_unknown_with_the_remedy(tmp_path, text):
     assert f"Remove {path}" in refused.value.remedy
 
 
-def test_a_place_that_takes_nothing_is_said(tmp_path):
+def test_an_unwritable_file_is_an_error(tmp_path):
     (tmp_path / "gb10").write_text("a file")
     with pytest.raises(ClusterError, match="cannot be written"):
         climbs.FILE.write(climbs.FILE.path_of(str(tmp_path), "gb10"), [CLIMB])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What starts took of a node's memory, on record: read, kept, and held against a plan."""
+"""Records of the memory that starts needed: written, read, and compared with a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start(**changes):
     return {**START, **changes}
 
 
-def test_what_is_written_is_read_with_its_cluster(tmp_path):
+def test_records_are_read_with_their_cluster(tmp_path):
     assert starts.FILE.on_node(str(tmp_path)) == [] == starts.FILE.on_node(str(tmp_path / "none"))
     starts.FILE.write(starts.FILE.path_of(str(tmp_path), "gb10"), [start()])
     (tmp_path / "baseline.json").write_text("{}")
@@ -33,7 +33,7 @@ def test_what_is_written_is_read_with_its_cluster(tmp_path):
     "text",
     ["", "[]", "{}", '{"schema": 2, "starts": []}', '{"schema": 1, "starts": {}}', json.dumps({"schema": 1, "starts": [start(context=True)]})],
 )
-def test_another_content_is_no_record_and_says_what_to_do(tmp_path, text):
+def test_another_content_is_refused_with_a_remedy(tmp_path, text):
     path = tmp_path / "gb10" / "starts.json"
     path.parent.mkdir()
     path.write_text(text)
@@ -42,29 +42,29 @@ def test_another_content_is_no_record_and_says_what_to_do(tmp_path, text):
     assert str(path) in str(error.value) and "Remove" in error.value.remedy
 
 
-def test_the_newest_start_is_told_in_short(tmp_path):
+def test_the_summary_has_the_newest_start(tmp_path):
     assert starts.last(str(tmp_path), "gb10") == {}
     path = starts.FILE.path_of(str(tmp_path), "gb10")
     starts.FILE.write(path, [start(context=1024), start(context=2048, before_mb=100, steady_mb=40, recorded_at="2026-11-23T00:00:00Z")])
-    told = {"profile": START["profile"], "context": 2048, "recorded_at": "2026-11-23T00:00:00Z", "took_mb": 60, "left_mb": 40, "error": ""}
-    assert starts.last(str(tmp_path), "gb10") == told and starts.last(str(tmp_path), "other") == {}
+    summary = {"profile": START["profile"], "context": 2048, "recorded_at": "2026-11-23T00:00:00Z", "took_mb": 60, "left_mb": 40, "error": ""}
+    assert starts.last(str(tmp_path), "gb10") == summary and starts.last(str(tmp_path), "other") == {}
     (tmp_path / "gb10" / "starts.json").write_text("[]")
     assert "Remedy: Remove" in starts.last(str(tmp_path), "gb10")["error"]
 
 
-def test_a_file_that_cannot_be_written_says_so(tmp_path):
+def test_an_unwritable_file_is_an_error(tmp_path):
     (tmp_path / "gb10").write_text("")
     with pytest.raises(ClusterError) as error:
         starts.FILE.write(starts.FILE.path_of(str(tmp_path), "gb10"), [])
     assert "cannot be written" in str(error.value) and error.value.remedy
 
 
-def test_the_last_start_of_a_kind_counts_and_old_ones_go():
-    known = starts.with_start([start(run_id="1"), start(run_id="2", context=524288)], start(run_id="3"))
+def test_a_new_start_replaces_the_same_one_and_old_ones_are_dropped():
+    known = starts.FILE.with_new([start(run_id="1"), start(run_id="2", context=524288)], start(run_id="3"))
     assert [one["run_id"] for one in known] == ["2", "3"]
     many = []
     for number in range(starts.KEEP + 5):
-        many = starts.with_start(many, start(run_id=str(number), context=number + 1))
+        many = starts.FILE.with_new(many, start(run_id=str(number), context=number + 1))
     assert len(many) == starts.KEEP and many[-1]["run_id"] == str(starts.KEEP + 4)
 
 
@@ -73,11 +73,11 @@ def test_only_the_same_image_profile_and_driver_are_the_same():
     assert not any(starts.same(start(), *other) for other in [("sha256:2", "d", "580"), ("sha256:1", "e", "580"), ("sha256:1", "d", "590")])
 
 
-def test_a_longer_context_is_no_bound_from_below_and_a_shorter_one_bears_nothing():
+def test_a_longer_context_is_not_a_lower_bound_and_a_shorter_one_confirms_nothing():
     known = [start(), start(context=1048576, steady_mb=10000, lowest_mb=9000)]
     assert starts.taken_gib(known, 262144) == ((118800 - 20800) / 1024, (118800 - 20100) / 1024)
     assert starts.taken_gib(known, 2**20) == ((118800 - 10000) / 1024, (118800 - 9000) / 1024)
     assert starts.taken_gib(known, 131072) is None and starts.taken_gib([], 1) is None
     assert starts.bears(known[:1], 262144) and not starts.bears(known[:1], 524288)
-    # Memory that came back meanwhile was never taken.
+    # Memory that was freed meanwhile does not count.
     assert starts.taken_gib([start(steady_mb=119000, lowest_mb=119000)], 262144) == (0, 0)

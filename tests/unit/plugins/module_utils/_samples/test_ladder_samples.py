@@ -97,7 +97,7 @@ def test_a_greeting_is_timed(sshd, tmp_path):
 
 
 @pytest.mark.parametrize(("greeting", "why"), [(b"HTTP/1.1 200 OK\r\n", "it greets with"), (b"", "closed without a greeting")])
-def test_what_is_no_greeting_is_none(sshd, tmp_path, greeting, why):
+def test_another_text_is_not_a_greeting(sshd, tmp_path, greeting, why):
     sshd.greeting = greeting
     found = measured(sshd.port, until=str(tmp_path / "gone"))
     assert found["samples_ms"] == [None] and found["worst_ms"] is None and why in found["errors"][0]

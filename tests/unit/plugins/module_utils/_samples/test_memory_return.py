@@ -76,14 +76,14 @@ def recorded(node, monkeypatch, images=None, **changes):
 def test_the_level_of_the_start_is_noted_with_it(node, monkeypatch):
     recorded(node, monkeypatch)
     found = call(node, note=True, expected=EXPECTED, image="mine:1")
-    assert (found["level_mb"], found["level_why"]) == (20000 - 1024, "the start of 2026-11-20 on record took 78.1 GiB, less 1")
+    assert (found["level_mb"], found["level_why"]) == (20000 - 1024, "the start of 2026-11-20 took 78.1 GiB, less 1")
     assert found["msg"] == f"100000 MiB available; the start stays above 18976 MiB: {found['level_why']}"
     content = json.loads(node.note.read_text())
     assert (content["level_mb"], content["level_why"], content["uptime_s"]) == (18976, found["level_why"], 5000)
     assert note.level_of(content, BOOT, 5001.0) == (18976, found["level_why"])
 
 
-def test_without_a_record_the_plan_says_the_level(node, monkeypatch):
+def test_without_a_record_the_plan_sets_the_level(node, monkeypatch):
     asked = []
     monkeypatch.setattr(memory_return.ending, "of_plan", lambda *given: asked.append(given) or note.Level(9000, "the plan"))
     assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000 and asked == [(EXPECTED, 124610, 100000)]
@@ -93,9 +93,9 @@ def test_without_a_record_the_plan_says_the_level(node, monkeypatch):
     assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000
 
 
-def test_no_level_keeps_nobody_from_starting(node, monkeypatch):
+def test_an_unknown_level_does_not_prevent_a_start(node, monkeypatch):
     told = call(node, note=True)
-    assert told["level_mb"] is None and "is not known: nobody said what is started" in told["msg"]
+    assert told["level_mb"] is None and "is unknown: it is unknown what is started" in told["msg"]
     assert json.loads(node.note.read_text())["level_mb"] is None
     assert "without config.json" in call(node, note=True, expected=EXPECTED)["level_why"]
     recorded(node, monkeypatch)
@@ -119,7 +119,7 @@ def test_a_rise_that_ends_too_early_warns_and_does_not_fail(node):
     assert result["findings"][0]["id"] == "memory.back"
 
 
-def test_memory_that_only_lies_still_may_come_yet(node):
+def test_memory_that_does_not_move_may_still_return(node):
     call(node, note=True)
     node.samples[:] = [30000, 30000, 30010, 30010, 97000]
     result = call(node)
@@ -156,7 +156,7 @@ def test_the_time_is_bounded(node, monkeypatch):
 def test_a_broken_note_is_unknown(node):
     node.note.parent.mkdir(parents=True)
     node.note.write_text('{"available_mb": 1')
-    with pytest.raises(UnknownState, match="no JSON"):
+    with pytest.raises(UnknownState, match="not JSON"):
         call(node)
 
 

@@ -82,10 +82,10 @@ def node(tmp_path, monkeypatch):
 
 def test_it_is_set_up_once(node):
     checked = node.bring(check_mode=True)
-    assert checked["msg"].startswith("would keep ") and not node.asked and not node.folder.exists()
+    assert checked["msg"].startswith("would restrict ") and not node.asked and not node.folder.exists()
     first = node.bring()
     begun = [f"enable {guard_files.UNIT}", f"start {guard_files.UNIT}"]
-    wanted = [f"keep {node.folder / guard_files.RING} for root and its group", *(f"write {path}" for path in node.files), *begun]
+    wanted = [f"restrict {node.folder / guard_files.RING} to root and its group", *(f"write {path}" for path in node.files), *begun]
     assert first["actions"] == checked["actions"] == wanted
     assert node.asked == ["daemon-reload", f"enable --quiet {guard_files.UNIT}", f"restart {guard_files.UNIT}"] and node.awaited == 1
     assert {os.stat(path).st_mode & 0o777 for path in node.files} == {0o644}
@@ -105,13 +105,13 @@ def test_the_ring_is_for_root_and_its_group_which_it_hands_on(node, monkeypatch)
     node.bring()
     for mode in (0o755, 0o2755, 0o750):
         rings.chmod(mode)
-        assert node.bring(check_mode=True)["actions"] == [f"keep {rings} for root and its group"] and rings.stat().st_mode & 0o7777 == mode
+        assert node.bring(check_mode=True)["actions"] == [f"restrict {rings} to root and its group"] and rings.stat().st_mode & 0o7777 == mode
         changed = node.bring()
         assert changed["changed"] and rings.stat().st_mode & 0o7777 == 0o2750 and node.bring()["actions"] == []
     given = []
     monkeypatch.setattr(guard_files, "ring_group", lambda: os.getegid() + 1)
     monkeypatch.setattr(os, "chown", lambda *arguments: given.append(arguments))
-    assert node.bring()["actions"] == [f"keep {rings} for root and its group"] and given == [(str(rings), -1, os.getegid() + 1)]
+    assert node.bring()["actions"] == [f"restrict {rings} to root and its group"] and given == [(str(rings), -1, os.getegid() + 1)]
 
 
 def test_its_group_is_that_of_the_journal_or_roots(monkeypatch):
@@ -137,12 +137,12 @@ def test_a_guard_of_an_older_version_is_named_and_renewed(node):
 
 def test_what_it_did_or_would_have_is_told_for_a_day(node, monkeypatch):
     node.bring()
-    (node.folder / guard_files.SAID).write_text(json.dumps({"t": 1795444512.0, "text": "7.0 GiB available; nothing is done"}), encoding="utf-8")
+    (node.folder / guard_files.SAID).write_text(json.dumps({"t": 1795444512.0, "text": "7.0 GiB available; no action"}), encoding="utf-8")
     for seconds, told in ((-86401, False), (-86399, True), (0, True), (86399, True), (86401, False)):
         monkeypatch.setattr(guard_files.time, "time", lambda seconds=seconds: 1795444512.0 + seconds)
         found = node.bring(check_mode=True)["guard"]
-        assert (found["said"] == {"at": 1795444512.0, "text": "7.0 GiB available; nothing is done"}) is told
-        assert guard_files.text(found).endswith("takes it away; 2026-11-23 14:35:12 UTC: 7.0 GiB available; nothing is done") is told
+        assert (found["said"] == {"at": 1795444512.0, "text": "7.0 GiB available; no action"}) is told
+        assert guard_files.text(found).endswith("removes it; 2026-11-23 14:35:12 UTC: 7.0 GiB available; no action") is told
     for broken in ("{", "[]", "{}", '{"t": "x", "text": "y"}', '{"t": 1795444512.0, "text": 7}'):
         (node.folder / guard_files.SAID).write_text(broken, encoding="utf-8")
         assert node.bring(check_mode=True)["guard"]["said"] is None
@@ -157,9 +157,9 @@ def test_whoever_may_not_read_the_ring_is_told_so(node, monkeypatch):
     monkeypatch.setattr(guard_files.ring, "segments", refused)
     found = guard_files.guard(guard_files.unit_of(str(node.root / "state"), str(node.root / "etc")))
     assert found["ring_bytes"] is None and found["installed"]
-    shown = f"ring in {node.folder / guard_files.RING}, of an unknown size: only root and its group may read it, "
+    shown = f"ring in {node.folder / guard_files.RING}, size unknown: only root and its group may read it, "
     assert shown in guard_files.text(found)
-    assert "its ring is left (in " in guard_files.text({**found, "installed": False})
+    assert "its ring remains (in " in guard_files.text({**found, "installed": False})
 
 
 def test_another_setting_is_written_and_read_by_a_restart(node):
@@ -227,6 +227,6 @@ def test_a_full_disk_ends_no_start_whose_ranks_serve(node, monkeypatch):
         patch.setattr(guard_service, "write_json", full)
         told = node.bring("serving")
     served = node.folder / guard_files.SERVED
-    assert (told["verdict"], told["msg"]) == ("warn", f"the guard was not told: {served}: No space left on device")
+    assert (told["verdict"], told["msg"]) == ("warn", f"the guard was not notified: {served}: No space left on device")
     assert told["remedy"] == f"Free some space and run again: df -h {node.folder}" and told["serving"] == [] and not served.exists()
     assert "verdict" not in node.bring("serving") and served.exists()

@@ -47,9 +47,9 @@ def test_another_unit_is_looked_at_said_and_pruned_by_its_row_alone(where, monke
     params = {"state_dir": where.state_dir, "cluster_name": "gb10", "docker_socket": "/nowhere", "docker_timeout": 1}
     found = node_container_info.work(types.SimpleNamespace(params=params))["services"]
     assert found["exporter"] == {**dict.fromkeys(("enabled", "starting", "active", "failed", "installed"), False), "files": True, "name": NAME}
-    assert f"unit: none, its files are left ({NAME})" in units.lines(found)
+    assert f"unit: none, but its files remain ({NAME})" in units.lines(found)
     there = {"spark-1": {"exporter": {**found["exporter"], "installed": True}}}
-    (line,) = units.stays(there)
+    (line,) = units.remaining(there)
     command = "ansible-playbook -i inventories/NAME gb10.cluster.protect --tags exporter -e gb10_exporter=absent"
     assert line == f"The exporter stays on spark-1; {command} takes it away."
     (left,) = cluster_prune.survey_units({**params, "secrets_dir": where.secrets_dir}, 0)

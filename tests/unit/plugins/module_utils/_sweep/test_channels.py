@@ -87,10 +87,10 @@ def test_a_secret_does_not_leave_the_node_in_clear_unless_somebody_said_so(tmp_p
 
     monkeypatch.setattr(channels._http, "ask", ask)
     secret = "http://10.255.255.1/planted" if channel["type"] == "webhook" else TOKEN
-    assert send(tmp_path, channel, secret) == "its address is http to a private address, and nobody said that the secret may go there in clear; expected https"
+    assert send(tmp_path, channel, secret) == "its address is http to a private address without allow_http: true; expected https"
     assert asked == []
     assert send(tmp_path, {**channel, "allow_http": True}, secret) == "" and len(asked) == 1
-    assert "to everybody on the way" in send(tmp_path, {"type": "webhook", "name": "b", "allow_http": True}, "http://hooks.example.com/planted")
+    assert "exposes the secret" in send(tmp_path, {"type": "webhook", "name": "b", "allow_http": True}, "http://hooks.example.com/planted")
     assert len(asked) == 1
 
 

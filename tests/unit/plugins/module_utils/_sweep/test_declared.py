@@ -32,37 +32,37 @@ def test_sound_ones_have_no_faults():
 @pytest.mark.parametrize(
     ("channel", "where", "what"),
     [
-        ("telegram", "", "is of another form"),
+        ("telegram", "", "has another form"),
         ({"url": "https://x"}, ".type", "is missing"),
         ({"type": "slack", "url": "https://x"}, ".type", "is 'slack'"),
         ({"type": "webhook"}, ".url", "is missing"),
-        ({**HOOK, "url": "ftp://planted.example.lan/x"}, ".url", "is of another form"),
-        ({**HOOK, "url": "https://me:planted@example.lan/x"}, ".url", "is of another form"),
-        ({**HOOK, "url": "https://example.lan/planted x"}, ".url", "is of another form"),
-        ({**HOOK, "url": "https://example.lan:99999/planted"}, ".url", "is of another form"),
-        ({**HOOK, "url": ["planted"]}, ".url", "is of another form"),
+        ({**HOOK, "url": "ftp://planted.example.lan/x"}, ".url", "has another form"),
+        ({**HOOK, "url": "https://me:planted@example.lan/x"}, ".url", "has another form"),
+        ({**HOOK, "url": "https://example.lan/planted x"}, ".url", "has another form"),
+        ({**HOOK, "url": "https://example.lan:99999/planted"}, ".url", "has another form"),
+        ({**HOOK, "url": ["planted"]}, ".url", "has another form"),
         ({**HOOK, "chat": 1}, ".chat", "is not a known field"),
-        ({**HOOK, "name": "Ops Team"}, ".name", "is of another form"),
-        ({**BOT, "token": "planted"}, ".token", "is of another form"),
+        ({**HOOK, "name": "Ops Team"}, ".name", "has another form"),
+        ({**BOT, "token": "planted"}, ".token", "has another form"),
         ({"type": "telegram", "chat_id": 1}, ".token", "is missing"),
         ({"type": "telegram", "token": TOKEN}, ".chat_id", "is missing"),
-        ({**BOT, "chat_id": "gb10"}, ".chat_id", "is of another form"),
-        ({**BOT, "chat_id": True}, ".chat_id", "is of another form"),
-        ({**BOT, "api_url": "api.telegram.org"}, ".api_url", "is of another form"),
-        ({**HOOK, "url": "http://example.lan/planted"}, ".url", "is http, which shows the secret"),
-        ({**HOOK, "url": "http://example.lan/planted", "allow_http": True}, ".url", "is http, which shows the secret"),
+        ({**BOT, "chat_id": "gb10"}, ".chat_id", "has another form"),
+        ({**BOT, "chat_id": True}, ".chat_id", "has another form"),
+        ({**BOT, "api_url": "api.telegram.org"}, ".api_url", "has another form"),
+        ({**HOOK, "url": "http://example.lan/planted"}, ".url", "is http, which exposes the secret"),
+        ({**HOOK, "url": "http://example.lan/planted", "allow_http": True}, ".url", "is http, which exposes the secret"),
         ({**HOOK, "url": "HTTP://203.0.113.9/planted", "allow_http": True}, ".url", "is http to an address that is not private"),
         ({**HOOK, "url": "http://10.0.0.9/planted"}, ".url", "is http to a private address"),
         ({**HOOK, "url": "http://10.0.0.9/planted", "allow_http": False}, ".url", "is http to a private address"),
-        ({**HOOK, "allow_http": "yes"}, ".allow_http", "is of another form"),
+        ({**HOOK, "allow_http": "yes"}, ".allow_http", "has another form"),
         ({**BOT, "api_url": "http://10.0.0.9"}, ".api_url", "is http to a private address"),
         ({**MAIL, "allow_http": True}, ".allow_http", "is not a known field"),
         ({"type": "mail"}, ".command", "is missing"),
-        ({**MAIL, "command": "sendmail -t"}, ".command", "is of another form"),
-        ({**MAIL, "command": ["sendmail", 1]}, ".command", "is of another form"),
+        ({**MAIL, "command": "sendmail -t"}, ".command", "has another form"),
+        ({**MAIL, "command": ["sendmail", 1]}, ".command", "has another form"),
         ({**MAIL, "command": ["curl", "--password", "planted-password"]}, ".command", "holds what looks like a password or a token"),
         ({"type": "mail", "command": ["/usr/sbin/sendmail", "-t"]}, ".to", "is missing, and sendmail -t"),
-        ({**MAIL, "to": "a@b\nBcc: c@d"}, ".to", "is of another form"),
+        ({**MAIL, "to": "a@b\nBcc: c@d"}, ".to", "has another form"),
     ],
 )
 def test_one_fault_one_message_and_no_secret(channel: t.Any, where: str, what: str):
@@ -73,7 +73,7 @@ def test_one_fault_one_message_and_no_secret(channel: t.Any, where: str, what: s
 
 def test_two_channels_of_one_name_are_one_too_many():
     (fault,) = declared.channel_faults([HOOK, BOT, HOOK])
-    assert (fault.where, fault.what) == ("gb10_sweep_alerts[2].name", "is webhook, as of gb10_sweep_alerts[0]")
+    assert (fault.where, fault.what) == ("gb10_sweep_alerts[2].name", "is webhook, as in gb10_sweep_alerts[0]")
 
 
 @pytest.mark.parametrize(

@@ -308,10 +308,10 @@ def test_a_worker_beside_ray_is_well_while_its_container_runs():
 
 
 def test_what_cannot_be_found_out_is_no_pass():
-    assert firing(seen(engines=[engine(error="how it is cannot be found out: Docker does not answer")])) == ["engine spark-1"]
+    assert firing(seen(engines=[engine(error="its state is unknown: Docker does not answer")])) == ["engine spark-1"]
     (one,) = judging.judge(seen(errors=["the engines of this node are not known", "it cannot write"]), DECLARED, None, NOW).firing
     assert one == ("sweep", "the engines of this node are not known; it cannot write", 0, 0, False)
-    assert firing(seen(memory={"available_mb": 0, "error": "the memory is not known"})) == ["memory"]
+    assert firing(seen(memory={"available_mb": 0, "error": "the available memory is unknown"})) == ["memory"]
 
 
 # --- memory and the others ----------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Node:
         params = {"state": state, "enabled": True, "program_digest": "", "program_file": None, "start_timeout": 60, "tool_timeout": 60, **more}
         module = types.SimpleNamespace(params=params, check_mode=check_mode)
         job = install.Job(
-            self.place, lambda: self.texts, (self.place.folder, *beside), closed=True, leaves="the engine", release=unit_files.release_path(self.place),
+            self.place, lambda: self.texts, (self.place.folder, *beside), closed=True, leaves="the engine", release=os.path.join(self.place.folder, unit_files.RELEASE),
             seconds=params["start_timeout"], locks=locks, check_held=self.check_held,
         )  # fmt: skip
         return {**install.bring(module, job), "unit": unit_files.unit(self.place)}
@@ -80,7 +80,7 @@ def node(tmp_path, monkeypatch):
         ("failed", False, ["start"], f"start {NAME}"),
     ],
 )
-def test_a_unit_that_is_wanted_runs_as_it_is_written(node, active, edited, asked, said):
+def test_a_wanted_unit_runs_its_current_files(node, active, edited, asked, said):
     node.active = active
     if edited:
         node.texts[os.path.join(node.place.folder, "specification.json")] = b'{"other": 1}'
@@ -91,14 +91,14 @@ def test_a_unit_that_is_wanted_runs_as_it_is_written(node, active, edited, asked
     assert done["unit"]["active"] is True and done["unit"]["starting"] is False
 
 
-def test_a_start_that_waits_for_nobody_is_joined(node):
+def test_a_start_that_needs_no_lock_is_not_restarted(node):
     node.active = "activating"
     assert node.bring("present", locks=False)["actions"] == [f"start {NAME}"] and node.asked == ["start"]
 
 
 @pytest.mark.parametrize("state", ["kept", "absent"])
 @pytest.mark.parametrize("active", ["active", "activating"])
-def test_a_unit_that_goes_leaves_its_engine_running(node, state, active):
+def test_a_removed_unit_leaves_its_engine_running(node, state, active):
     node.active = active
     assert f"stop {NAME}, which leaves the engine running" in node.bring(state, check_mode=True)["actions"] and not node.asked
     done = node.bring(state)
@@ -109,7 +109,7 @@ def mode_of(path: str) -> int:
     return os.stat(path).st_mode & 0o777
 
 
-def test_a_unit_that_is_new_has_a_folder_of_roots_alone_and_is_started_after_its_files(node):
+def test_a_new_unit_has_a_folder_for_root_only_and_starts_after_its_files(node):
     shutil.rmtree(node.place.folder)
     os.unlink(node.place.path)
     before = os.umask(0)
@@ -129,7 +129,7 @@ def test_a_unit_that_is_new_has_a_folder_of_roots_alone_and_is_started_after_its
 
 
 @pytest.mark.parametrize("sent", ["the program", "another one"])
-def test_a_program_is_asked_for_then_brought_and_known_by_its_digest(node, tmp_path, sent):
+def test_a_program_is_requested_sent_and_identified_by_its_digest(node, tmp_path, sent):
     node.active = "active"
     wanted = hashlib.sha256(b"the program").hexdigest()
     asked = node.bring("present", program_digest=wanted)
@@ -137,7 +137,7 @@ def test_a_program_is_asked_for_then_brought_and_known_by_its_digest(node, tmp_p
     assert node.asked == [] and node.held == 0 and not os.path.exists(node.place.program)
     (tmp_path / "sent").write_text(sent)
     if sent == "another one":
-        with pytest.raises(ClusterError, match=f"{tmp_path}/sent is not the program that the controller made") as caught:
+        with pytest.raises(ClusterError, match=f"{tmp_path}/sent is not the program that the controller built") as caught:
             node.bring("present", program_digest=wanted, program_file=str(tmp_path / "sent"))
         assert caught.value.reason == "program" and not os.path.exists(node.place.program)
         return
@@ -159,7 +159,7 @@ def test_nothing_is_changed_without_the_lock(node):
 
 
 @pytest.mark.parametrize("active", ["active", "inactive"])
-def test_a_unit_that_is_kept_does_not_start_at_boot_and_has_its_files(node, active):
+def test_a_kept_unit_does_not_start_at_boot_and_has_its_files(node, active):
     node.active = active
     checked = node.bring("kept", check_mode=True)
     assert not node.asked and node.held == 0
@@ -170,12 +170,12 @@ def test_a_unit_that_is_kept_does_not_start_at_boot_and_has_its_files(node, acti
     assert not done["needs_program"] and done["diff"] == {} and all(os.path.exists(path) for path in node.texts)
 
 
-def test_one_that_is_not_there_is_not_kept(node):
+def test_a_missing_unit_is_not_kept(node):
     os.unlink(node.place.path)
     assert node.bring("kept")["changed"] is False and node.asked == [] and node.held == 0
 
 
-def test_a_unit_goes_with_its_files_and_what_is_beside_them(node, tmp_path):
+def test_a_unit_is_removed_with_its_files_and_further_paths(node, tmp_path):
     beside = tmp_path / "glance.json"
     beside.touch()
     node.active = "active"
@@ -191,7 +191,7 @@ def test_a_unit_goes_with_its_files_and_what_is_beside_them(node, tmp_path):
 
 
 @pytest.mark.parametrize("there", ["unit", "folder"])
-def test_what_is_left_of_a_unit_goes_too(node, there):
+def test_leftovers_of_a_unit_are_removed(node, there):
     """A run that was interrupted took the rest."""
     if there == "unit":
         shutil.rmtree(node.place.folder)
@@ -202,7 +202,7 @@ def test_what_is_left_of_a_unit_goes_too(node, there):
     assert bool(node.asked) is (there == "unit")
 
 
-def test_systemd_has_the_longer_of_both_times_for_a_stop_and_that_of_a_start(node):
+def test_a_stop_gets_the_longer_of_both_timeouts_and_a_start_its_own(node):
     node.active = "active"
     node.texts[os.path.join(node.place.folder, "specification.json")] = b"{2}"
     node.bring("present", start_timeout=90, tool_timeout=7)
@@ -213,12 +213,12 @@ def test_systemd_has_the_longer_of_both_times_for_a_stop_and_that_of_a_start(nod
 
 
 @pytest.mark.parametrize("option", ["start_timeout", "tool_timeout"])
-def test_a_time_is_at_least_a_second(node, option):
+def test_a_timeout_is_at_least_a_second(node, option):
     with pytest.raises(ClusterError, match=f"{option} is 0, expected 1 or more"):
         node.bring("present", **{option: 0})
 
 
-def test_the_digest_of_what_is_not_there_is_empty(tmp_path):
+def test_the_digest_of_a_missing_file_is_empty(tmp_path):
     assert install.digest(str(tmp_path / "none")) == ""
     (tmp_path / "x").write_bytes(b"x")
     assert install.digest(str(tmp_path / "x")) == hashlib.sha256(b"x").hexdigest()

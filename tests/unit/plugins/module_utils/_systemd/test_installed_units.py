@@ -23,7 +23,7 @@ GONE = {**UNIT, "installed": False, "enabled": False, "active": False}
         ({}, ""),
         (UNIT, f"unit {NAME}: active, enabled"),
         ({**GONE, "files": False}, ""),
-        (GONE, f"unit: none, its files are left ({NAME})"),
+        (GONE, f"unit: none, but its files remain ({NAME})"),
         ({**UNIT, "error": "state.json is not JSON"}, "unit: state.json is not JSON"),
         ({**UNIT, "active": False, "starting": True, "state": "starting"}, f"unit {NAME}: starting, enabled (starting 2026-11-24T02:10:00Z)"),
         (
@@ -33,7 +33,7 @@ GONE = {**UNIT, "installed": False, "enabled": False, "active": False}
         ({**UNIT, "active": False, "enabled": False, "state": ""}, f"unit {NAME}: not active, not enabled (it never ran); systemctl start {NAME} starts it"),
         (
             {**UNIT, "enabled": None, "starting": None, "active": None},
-            f"unit {NAME}: whether it is active is not known, whether it is enabled is not known (running 2026-11-24T02:10:00Z)",
+            f"unit {NAME}: whether it is active is unknown, whether it is enabled is unknown (running 2026-11-24T02:10:00Z)",
         ),
     ],
 )

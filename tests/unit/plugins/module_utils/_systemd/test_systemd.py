@@ -37,7 +37,7 @@ def systemd(monkeypatch):
         ("failed", ask.State(True, False, False, True)),
     ],
 )
-def test_what_a_unit_does(systemd, active, state):
+def test_the_state_of_a_unit(systemd, active, state):
     systemd(f"ActiveState={active}\nUnitFileState=enabled\n")
     assert ask.states(5, "a.service") == [state]
 
@@ -49,10 +49,10 @@ def test_each_unit_has_its_own_answer(systemd):
 
 
 @pytest.mark.parametrize(("said", "rc"), [("", 1), ("", 0), ("ActiveState=active\n", 1), ("ActiveState=active\n", 0), ("\n\n", 0)])
-def test_an_answer_that_is_none_is_unknown(systemd, said, rc):
+def test_an_invalid_answer_is_unknown(systemd, said, rc):
     systemd(said, rc)
     assert ask.states(5, "a.timer", "a.service") == [UNKNOWN, UNKNOWN]
-    with pytest.raises(UnknownState, match="systemd does not say what a.timer, a.service does") as caught:
+    with pytest.raises(UnknownState, match="systemd does not report the state of a.timer, a.service") as caught:
         ask.properties(("ActiveState",), ("a.timer", "a.service"), 5)
     assert "systemctl status a.timer a.service" in caught.value.remedy
 
@@ -63,7 +63,7 @@ def test_without_systemd_nothing_runs(monkeypatch):
     assert ask.states(5, "a.service") == [ask.State()] and not any(ask.State())
 
 
-def test_one_that_starts_is_let_end_first_where_it_may_wait_for_whoever_asks(systemd, tmp_path):
+def test_a_starting_unit_restarts_when_it_may_wait_for_this_run(systemd, tmp_path):
     ours = unit.Unit("a.service", (str(tmp_path / "a.service"),))
     (tmp_path / "a.service").write_text(unit.marked("[Unit]\n"))
     systemd("ActiveState=activating\nUnitFileState=enabled\n")
@@ -77,7 +77,7 @@ def test_one_that_starts_is_let_end_first_where_it_may_wait_for_whoever_asks(sys
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
-def test_no_program_of_a_unit_lies_where_another_account_can_replace_it(tmp_path):
+def test_a_program_that_another_account_could_replace_is_refused(tmp_path):
     (tmp_path / "theirs").mkdir()
     os.chown(tmp_path / "theirs", 65534, 65534)
     ours = unit.Unit("a.service", (str(tmp_path / "a.service"),))
@@ -89,7 +89,7 @@ def test_no_program_of_a_unit_lies_where_another_account_can_replace_it(tmp_path
     assert setup.Files(ours, texts).differing == list(texts)
 
 
-def test_a_service_goes_with_its_timer(tmp_path, monkeypatch):
+def test_a_service_is_removed_with_its_timer(tmp_path, monkeypatch):
     asked = []
     for module in (setup, unit):
         monkeypatch.setattr(module, "run_tool", lambda argv, timeout: asked.append(" ".join(argv[1:])) or ToolResult(0, "", ""))

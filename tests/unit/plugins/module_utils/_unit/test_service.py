@@ -105,7 +105,7 @@ def raises(error: BaseException) -> t.Callable[[], t.Any]:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_unit_notes_its_start_and_ends_with_the_code_of_what_it_served(node, code):
+def test_a_unit_records_its_start_and_ends_with_the_code_of_what_it_served(node, code):
     node.release()
     unit = node.again(serve=ends(code))
     assert not unit.asked and unit.unnoted is None
@@ -114,14 +114,14 @@ def test_a_unit_notes_its_start_and_ends_with_the_code_of_what_it_served(node, c
     assert not (node.folder / unit_files.RELEASE).exists()
 
 
-def test_what_systemd_asks_for_is_seen_at_the_next_look(node):
+def test_a_stop_request_takes_effect_at_the_next_check(node):
     node.unit.check_asked()
     node.unit.ask_to_stop(15, None)
     with pytest.raises(service.StopAsked):
         node.unit.check_asked()
 
 
-def test_a_stop_is_told_and_noted(node):
+def test_a_stop_is_recorded(node):
     stopped = []
     unit = node.again(serve=raises(service.StopAsked()), stop=lambda: stopped.append(unit.asked) or "")
     unit.ask_to_stop(15, None)
@@ -130,7 +130,7 @@ def test_a_stop_is_told_and_noted(node):
     assert stopped == [False] and node.said == ["stopped"] and node.told[1:] == ["STOPPING=1", "STATUS=stopped: stopped by systemd"]
 
 
-def test_a_unit_that_is_released_stops_nothing(node):
+def test_a_released_unit_stops_nothing(node):
     unit = node.again(serve=raises(service.StopAsked()), stop=raises(AssertionError()))
     unit.begin()
     node.release()
@@ -152,7 +152,7 @@ def test_a_stop_that_fails_is_the_units_failure(node):
         (OSError(5, "Input/output error", "/x"), "failed", "/x: Input/output error", "failed: /x: Input/output error Remedy: Run the play again."),
     ],
 )
-def test_what_fails_is_noted_with_its_reason_and_said_with_its_remedy(node, error, state, reason, line):
+def test_a_failure_is_recorded_with_its_reason_and_logged_with_its_remedy(node, error, state, reason, line):
     assert node.again(serve=raises(error)).main() == 1
     assert node.state == (state, reason) and node.said[-1].startswith(line)
     assert len(node.said) == 1 and node.told[-1] == f"STATUS={state}: {reason}"
@@ -162,7 +162,7 @@ def test_an_error_without_a_file_names_the_folder(node):
     assert node.again(serve=raises(OSError("odd"))).main() == 1 and node.state[1] == f"{node.folder}: odd"
 
 
-def test_a_start_after_an_unclean_shutdown_is_refused_and_one_of_our_own_power_cycle_said(node, monkeypatch):
+def test_a_start_after_an_unclean_shutdown_is_refused_and_after_our_power_cycle_logged(node, monkeypatch):
     record.write(str(node.folder), "before", record.RUNNING)
     assert node.again(serve=raises(AssertionError())).main() == 1
     assert node.state[0] == "refused" and "systemctl start gb10-x.service" in node.said[-1]
@@ -176,24 +176,24 @@ def test_a_start_after_an_unclean_shutdown_is_refused_and_one_of_our_own_power_c
 
 
 @pytest.mark.parametrize("where", ["/var/lib/gb10/state.json", "?"])
-def test_a_note_that_cannot_be_written_is_said_once_and_written_later(node, where):
+def test_a_state_that_cannot_be_written_is_logged_once_and_written_later(node, where):
     unit = node.unit
     unit.note(record.RUNNING)
     node.full = where
     unit.note(record.STARTING, "the rank is gone")
     unit.note(record.RUNNING)
     unit.catch_up()
-    assert node.said == [f"not noted, {where if where != '?' else node.folder}: No space left on device: starting: the rank is gone"]
+    assert node.said == [f"not recorded, {where if where != '?' else node.folder}: No space left on device: starting: the rank is gone"]
     assert node.told == ["STATUS=running", "STATUS=starting: the rank is gone", "STATUS=running", "STATUS=running"]
     node.full = ""
     unit.catch_up()
-    assert node.state == ("running", "") and node.said[1:] == ["the state is noted again"]
+    assert node.state == ("running", "") and node.said[1:] == ["the state is recorded again"]
     count = len(node.wrote)
     unit.catch_up()
     assert len(node.wrote) == count and len(node.said) == 2
 
 
-def test_nothing_is_started_that_a_power_cut_would_end_unseen(node):
+def test_nothing_starts_while_the_state_cannot_be_recorded(node):
     node.unit.begin()
     node.unit.require_noted()
     node.full = str(node.folder / "state.json")
@@ -206,7 +206,7 @@ def test_nothing_is_started_that_a_power_cut_would_end_unseen(node):
 def test_a_full_disk_hides_no_failure_and_no_stop(node):
     node.full = "/x"
     assert node.again(serve=raises(ClusterError("no room"))).main() == 1
-    assert node.said == ["not noted, /x: No space left on device: starting", "failed: no room"] and node.told[-1] == "STATUS=failed: no room"
+    assert node.said == ["not recorded, /x: No space left on device: starting", "failed: no room"] and node.told[-1] == "STATUS=failed: no room"
     stopped = []
     assert node.again(serve=raises(service.StopAsked()), stop=lambda: stopped.append(1) or "").main() == 0 and stopped
 
@@ -224,7 +224,7 @@ def secret(tmp_path, monkeypatch):
     return f"the engine ended: Bearer abcdefghijkl and hf_{'a' * 24} and {KEY}"
 
 
-def test_no_secret_is_told_noted_shown_or_said(secret, tmp_path, monkeypatch, capsys):
+def test_no_secret_reaches_systemd_the_record_the_glance_or_the_journal(secret, tmp_path, monkeypatch, capsys):
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("now")
     (tmp_path / "unit").mkdir()
@@ -237,18 +237,17 @@ def test_no_secret_is_told_noted_shown_or_said(secret, tmp_path, monkeypatch, ca
         told = systemd.recv(65536).decode()
     glance.write(str(tmp_path), {**{name: kind() for name, kind in glance.KEYS.items()}, "cluster": "gb10", "reason": secret})
     noted = record.read(str(tmp_path / "unit"))["reason"]
-    shown = glance.read(glance.path_of(str(tmp_path), "gb10"))["reason"]
+    shown = glance.on_node(str(tmp_path))[0]["reason"]
     said = capsys.readouterr().out
     for text in (told, noted, shown, said):
         assert "the engine ended: Bearer <secret> and hf_<secret> and <secret" in text, text
         assert KEY not in text and "abcdefghijkl" not in text and "a" * 24 not in text
     assert "STATUS=failed" in told and (tmp_path / "unit" / record.FILE).stat().st_mode & 0o777 == 0o644
-    assert json.loads((tmp_path / "gb10" / glance.FORMER).read_text())["reason"] == shown
 
 
-def test_a_fault_that_nobody_catches_is_said_without_secrets(tmp_path):
+def test_an_uncaught_error_is_logged_without_secrets(tmp_path):
     """As the unit's program ends with one: Python itself would print it."""
-    code = f"from {journal.__name__} import say_faults\nsay_faults()\nraise KeyError('Bearer abcdefghijklmnop')"
+    code = f"from {journal.__name__} import log_uncaught_errors\nlog_uncaught_errors()\nraise KeyError('Bearer abcdefghijklmnop')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": COLLECTIONS})
     assert ran.returncode == 1 and ran.stderr == "" and "KeyError: 'Bearer <secret>'" in ran.stdout and "abcdefgh" not in ran.stdout
     for main, words in ((program.main, [str(tmp_path / "none")]), (keeper.main, [str(tmp_path)])):
@@ -258,7 +257,7 @@ def test_a_fault_that_nobody_catches_is_said_without_secrets(tmp_path):
         assert set_up is not sys.__excepthook__
 
 
-def test_a_key_that_came_since_is_taken_out_as_well(tmp_path, monkeypatch):
+def test_a_key_added_later_is_redacted_too(tmp_path, monkeypatch):
     monkeypatch.setattr(_redact, "SECRETS_DIR", str(tmp_path))
     assert KEY in journal.clean(f"key {KEY}x")
     (tmp_path / "api_key").write_text(f"{KEY}x")
@@ -270,7 +269,7 @@ def commands(monkeypatch):
     """What a command line of a unit does: the lines that it says, and which signals ask it to stop."""
     said, handlers = [], {}
     monkeypatch.setattr(service, "say", said.append)
-    monkeypatch.setattr(service, "say_faults", lambda: None)
+    monkeypatch.setattr(service, "log_uncaught_errors", lambda: None)
     monkeypatch.setattr(service.signal, "signal", handlers.__setitem__)
     return said, handlers
 

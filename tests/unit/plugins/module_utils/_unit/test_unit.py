@@ -93,7 +93,7 @@ def test_a_record_comes_back_as_it_was_and_another_file_is_not_one(tmp_path):
     assert record.read(str(tmp_path)) is None
 
 
-def test_a_link_is_no_power_cycle_of_ours(tmp_path):
+def test_a_link_does_not_mark_a_power_cycle(tmp_path):
     (tmp_path / "there").touch()
     (tmp_path / "link").symlink_to(tmp_path / "there")
     assert record.is_power_cycled(str(tmp_path / "there")) is (os.getuid() == 0)
@@ -103,7 +103,7 @@ def test_a_link_is_no_power_cycle_of_ours(tmp_path):
 # --- the unit's text ----------------------------------------------------------------------------------------------------
 
 
-def test_a_unit_says_whose_it_is_and_whether_somebody_edited_it(tmp_path):
+def test_a_unit_file_shows_its_owner_and_edits(tmp_path):
     written = text.engine("/var/lib/gb10/gb10/unit", "/usr/bin/python3", given())
     path = tmp_path / "unit.service"
     for content, whose in ((written, "ours"), (written.replace("Restart=no", "Restart=always"), "edited"), ("[Unit]\nDescription=mine\n", "foreign")):
@@ -136,13 +136,13 @@ def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
         ({"gpus": "1"}, "gpus"),
         ({"nodes": []}, "nodes"),
         ({"meeting": {"address": "10.0.0.1"}}, "meeting: port"),
-        ({"start": [{"name": "drop", "module": "shell", "arguments": {}, "timeout": 1}]}, "none of"),
-        ({"start": [{"name": "rm", "module": "vllm_serve", "arguments": {}, "timeout": 1}]}, "none of"),
+        ({"start": [{"name": "drop", "module": "shell", "arguments": {}, "timeout": 1}]}, "expected one of"),
+        ({"start": [{"name": "rm", "module": "vllm_serve", "arguments": {}, "timeout": 1}]}, "expected one of"),
         ({"start": list(reversed(given()["start"]))}, "not in the order"),
         ({"stop": [*given()["stop"], *given()["stop"]]}, "not in the order"),
     ],
 )
-def test_a_specification_runs_known_modules_in_order_alone(change, why):
+def test_a_specification_runs_only_known_modules_in_order(change, why):
     with pytest.raises(ClusterError, match=why):
         specification.check(given(**change))
 
@@ -173,7 +173,7 @@ def start(**more):
     return {"image_id": "sha256:1", "profile_digest": "9f", "driver": "580", "context": 1024, **memory, **more}
 
 
-def test_what_recorded_starts_took_must_be_there():
+def test_the_memory_of_recorded_starts_must_be_available():
     known = [start(), start(profile_digest="other", lowest_mb=0), start(image_id="sha256:2", lowest_mb=0), start(context=4096, lowest_mb=0)]
     found = admission.taken(known, "sha256:1", "9f", 1024)
     assert found == (80.0, 90.0)
@@ -181,7 +181,7 @@ def test_what_recorded_starts_took_must_be_there():
     with pytest.raises(ClusterError, match="90.0 GiB at its peak.*85.0 GiB are available") as caught:
         admission.judge(found, 85)
     assert (caught.value.details["measured"], caught.value.details["needed"]) == (85, 90)
-    assert admission.taken(known, "sha256:3", "9f", 1024) is None and "on record" in admission.judge(None, 1)
+    assert admission.taken(known, "sha256:3", "9f", 1024) is None and "is recorded" in admission.judge(None, 1)
 
 
 # --- the program --------------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def node(tmp_path, monkeypatch):
     return lambda **more: Node(tmp_path, monkeypatch, **more)
 
 
-def test_what_is_as_wanted_is_left_as_it_is(node):
+def test_an_engine_that_runs_as_requested_is_not_touched(node):
     one = node()
     one.lives = True
     one.supervisor.begin()
@@ -309,7 +309,7 @@ def test_a_play_that_holds_the_lock_comes_first(node):
     assert one.supervisor.main() == 1 and "another run works" in one.state["reason"] and "vllm_serve" not in one.asked
 
 
-def test_after_a_crash_a_person_starts_it_and_nobody_else(node):
+def test_after_a_crash_only_a_person_starts_it(node):
     record.write(str(node(boot="before").folder), "before", record.RUNNING)
     one = node(boot="now")
     assert one.supervisor.main() == 1
@@ -368,7 +368,7 @@ def test_a_stop_drains_then_stops_engine_and_container(node, drained, monkeypatc
         one.supervisor.serve()
     assert one.supervisor.end() == 0
     assert one.asked == ["cluster_lock", *["vllm_serve"] * (2 if drained else 4), "node_container", "cluster_lock"] and one.state["state"] == "stopped"
-    assert any("2 request(s); the engine is stopped all the same" in line for line in one.said) is not drained
+    assert any("2 request(s); the engine is stopped anyway" in line for line in one.said) is not drained
     counted = [line for line in one.said if "still has" in line]
     lines = [f"drain: the engine of gb10 still has 2 request(s), running or waiting; they get {left} s more" for left in (59, 29)]
     assert counted == ([] if drained else lines)
@@ -396,11 +396,11 @@ def test_a_full_disk_loses_no_engine(node, there, monkeypatch):
     monkeypatch.setattr(program.Supervisor, "seen_engine", look)
     assert one.supervisor.main() == 0 and looks == ["r1"] * 5
     assert (one.state["state"], one.state["reason"]) == ("stopped", "it gave way")
-    assert len([line for line in one.said if line.startswith("not noted")]) == 1 and "the state is noted again" in one.said
+    assert len([line for line in one.said if line.startswith("not recorded")]) == 1 and "the state is recorded again" in one.said
     assert not {"cuda_zombie_check", "vllm_serve"} & set(one.asked) if there else one.asked.count("vllm_serve") == 1
 
 
-def test_a_start_that_could_not_be_noted_begins_nothing(node, monkeypatch):
+def test_a_start_that_cannot_be_recorded_starts_nothing(node, monkeypatch):
     one = node()
 
     def full(*_given):
@@ -421,7 +421,7 @@ def test_a_start_closes_what_an_older_version_left_open(node):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="another account takes root")
-def test_what_cannot_be_closed_is_said_and_keeps_nobody_from_an_engine_that_lives(node):
+def test_a_directory_that_cannot_be_closed_is_logged_and_a_running_engine_keeps_serving(node):
     one = node()
     os.chown(one.folder.parent, 65534, -1)
     one.lives = True
@@ -438,7 +438,7 @@ def test_a_unit_that_is_released_leaves_all_running(node):
     assert one.supervisor.end() == 0 and one.asked == [] and one.state["state"] == "stopped" and not (one.folder / unit_files.RELEASE).exists()
 
 
-def test_a_head_starts_its_engine_once_more_when_a_worker_came_back_and_not_twice(node):
+def test_a_head_restarts_its_engine_once_when_a_worker_rejoins(node):
     one = node(executor="ray")
     one.supervisor.begin()
     assert one.supervisor.tries == 1
@@ -450,7 +450,7 @@ def test_a_head_starts_its_engine_once_more_when_a_worker_came_back_and_not_twic
         one.supervisor.come_back(program.Seen(how="run r1 ended"))
 
 
-def test_an_engine_that_ended_with_all_nodes_there_is_not_started_again(node):
+def test_an_engine_that_ended_with_all_nodes_present_is_not_restarted(node):
     one = node(executor="ray")
     one.supervisor.begin()
     one.asked.clear()
@@ -523,7 +523,7 @@ def test_others_may_work_on_the_cluster_while_a_unit_only_waits(node, role, exec
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES)
-def test_a_node_that_is_there_costs_no_lock(node, role, executor, monkeypatch):
+def test_a_present_node_needs_no_lock_release(node, role, executor, monkeypatch):
     one, _awaited = waiting(node, role, executor, monkeypatch, comes=1)
     one.supervisor.begin()
     assert one.locks == ["acquired", "released"]
@@ -547,7 +547,7 @@ def test_a_run_that_keeps_the_lock_ends_the_wait_and_nothing_is_changed(node, ro
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES)
-def test_a_unit_that_waits_ends_when_systemd_asks_and_has_no_lock_left(node, role, executor, monkeypatch):
+def test_a_waiting_unit_stops_on_request_and_holds_no_lock(node, role, executor, monkeypatch):
     one, awaited = waiting(node, role, executor, monkeypatch, comes=10**9)
     awaited.during = lambda: one.supervisor.ask_to_stop(15, None)
     monkeypatch.setattr(one.supervisor, "stop", lambda: "")
@@ -555,7 +555,7 @@ def test_a_unit_that_waits_ends_when_systemd_asks_and_has_no_lock_left(node, rol
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES[:3])
-def test_what_another_run_brought_up_meanwhile_is_taken_over(node, role, executor, monkeypatch):
+def test_an_engine_started_meanwhile_by_another_run_is_taken_over(node, role, executor, monkeypatch):
     one, awaited = waiting(node, role, executor, monkeypatch)
     monkeypatch.setattr(bring_up.admission, "taken", lambda *_given: (80.0, 90.0))
     held = "MemTotal: 127600748 kB\nMemAvailable: 20000000 kB\nCached: 1 kB\nBuffers: 1 kB\n"
@@ -577,7 +577,7 @@ def test_a_lock_that_cannot_be_read_ends_the_wait_at_once(node, monkeypatch):
     assert one.supervisor.main() == 1 and "lock.json is not JSON" in one.state["reason"]
 
 
-def test_a_lock_that_could_not_be_given_back_is_given_back_later(node, monkeypatch):
+def test_a_lock_that_could_not_be_released_is_released_later(node, monkeypatch):
     one, awaited = waiting(node, "worker", "ray", monkeypatch, comes=5)
     monkeypatch.setattr(Waiting, "look", lambda self: (setattr(self, "looks", self.looks + 1), self.looks >= self.comes)[1])
     answers = iter([{"lock": {"id": "l"}, "msg": ""}, {"failed": True, "msg": "another run takes the lock at this moment", "verdict": "block"}, {"msg": ""}])
@@ -587,7 +587,7 @@ def test_a_lock_that_could_not_be_given_back_is_given_back_later(node, monkeypat
     assert awaited.looks == 5 and one.state["state"] == "running" and any("takes the lock at this moment" in line for line in one.said)
 
 
-def test_a_lock_that_cannot_be_given_back_hides_no_stop(node, monkeypatch):
+def test_a_lock_that_cannot_be_released_hides_no_stop(node, monkeypatch):
     one, awaited = waiting(node, "worker", "ray", monkeypatch, comes=10**9)
     monkeypatch.setattr(Waiting, "look", lambda self: (one.supervisor.ask_to_stop(15, None), False)[1])
     hangs = UnknownState("cluster_lock did not end within 30 s")
@@ -701,7 +701,7 @@ def test_a_heads_rank_that_waits_in_vain_is_stopped_and_the_worker_named(node, m
 
 
 @pytest.mark.parametrize("role", ["head", "worker"])
-def test_when_the_other_rank_is_gone_its_own_is_stopped_and_started_once_more(node, role):
+def test_when_the_other_rank_is_gone_the_own_rank_restarts_once(node, role):
     one = joined(node, role)
     one.connections = []
     seen = awaited(one)
@@ -716,7 +716,7 @@ def test_when_the_other_rank_is_gone_its_own_is_stopped_and_started_once_more(no
     assert one.asked == ["cluster_lock", "vllm_serve", "cluster_lock"]
 
 
-def test_a_connection_that_one_look_misses_is_no_rank_that_left(node):
+def test_a_connection_missed_by_one_check_does_not_count_as_gone(node):
     one = joined(node, "head")
     there, one.connections = one.connections, []
     assert not one.supervisor.ranks.left() and not one.supervisor.ranks.left()
@@ -727,7 +727,7 @@ def test_a_connection_that_one_look_misses_is_no_rank_that_left(node):
 
 
 @pytest.mark.parametrize(("role", "silent", "left"), [("worker", False, ["spark-1"]), ("worker", True, []), ("head", False, [])])
-def test_a_head_that_lost_its_power_is_noticed_when_its_kernel_refuses(node, role, silent, left):
+def test_a_heads_power_loss_is_detected_when_its_kernel_refuses(node, role, silent, left):
     """Its connection stays in the list: nobody told this node of its end."""
     one = joined(node, role)
     one.listens, one.silent = False, silent
@@ -735,7 +735,7 @@ def test_a_head_that_lost_its_power_is_noticed_when_its_kernel_refuses(node, rol
     assert found == [[]] * (meeting.ASK_LOOKS - 1) + [left]
 
 
-def test_connections_that_cannot_be_read_are_no_ranks_that_left(node, monkeypatch):
+def test_unreadable_connections_do_not_count_as_gone(node, monkeypatch):
     one = joined(node, "head")
 
     def unread():
@@ -766,7 +766,7 @@ def test_a_rank_that_ended_by_itself_starts_again_only_when_another_node_left(no
     assert one.asked.count("vllm_serve") == 1 and one.supervisor.tries == 2
 
 
-def test_what_is_left_of_an_engine_is_stopped_before_a_start(node):
+def test_an_incomplete_engine_is_stopped_before_a_start(node):
     one = node(role="worker", pair=True)
     one.lives = True
     gone = iter([False])
@@ -775,13 +775,13 @@ def test_what_is_left_of_an_engine_is_stopped_before_a_start(node):
     assert one.asked.count("vllm_serve") == 2 and one.state["state"] == "running"
 
 
-def test_a_rank_apart_from_a_head_that_lives_is_left_as_it_is(node):
+def test_a_rank_not_connected_to_a_running_head_keeps_running(node):
     one = node(role="worker", pair=True)
     one.lives = True
     assert one.supervisor.main() == 1 and "is unknown" in one.state["reason"] and "vllm_serve" not in one.asked
 
 
-def test_an_engine_that_gives_tokens_is_whole_whatever_the_kernel_lists(node):
+def test_an_engine_that_returns_tokens_is_complete(node):
     one = node(pair=True)
     one.lives = True
     one.supervisor.begin()
@@ -796,7 +796,7 @@ def test_a_worker_that_ends_while_the_engine_loads_ends_the_start(node):
         return {"completion": None, "engine": {"live": True, "log_path": ""}, "msg": ""}
 
     one.answers["vllm_serve_info", False] = loads
-    assert one.supervisor.main() == 1 and "the rank of spark-2 ended before the engine came up" in one.state["reason"]
+    assert one.supervisor.main() == 1 and "the rank of spark-2 ended before the engine started" in one.state["reason"]
     assert one.asked.count("vllm_serve") == 2
 
 

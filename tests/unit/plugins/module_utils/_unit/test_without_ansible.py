@@ -60,8 +60,8 @@ def test_arguments_are_those_that_ansible_makes(name, monkeypatch):
     [
         ({"other": 1}, "unsupported parameters: other"),
         ({}, "missing required arguments: name"),
-        ({"name": "x", "count": "many"}, "argument 'count' is 'many', and cannot be converted to int"),
-        ({"name": "x", "on": "perhaps"}, "argument 'on' is 'perhaps', and cannot be converted to bool"),
+        ({"name": "x", "count": "many"}, "argument 'count' is 'many', which cannot be converted to int"),
+        ({"name": "x", "on": "perhaps"}, "argument 'on' is 'perhaps', which cannot be converted to bool"),
         ({"name": "y"}, "value of name must be one of: x, got: y"),
     ],
 )

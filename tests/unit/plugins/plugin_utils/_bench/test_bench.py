@@ -83,7 +83,7 @@ def test_five_equal_runs_are_no_regression() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
-def test_noise_is_no_regression_and_twice_the_threshold_is(noise: float) -> None:
+def test_noise_is_not_a_regression_and_twice_the_threshold_is(noise: float) -> None:
     chance = random.Random(7)
     kept = [row(100 * (1 + chance.uniform(-noise, noise)), 500 * (1 + chance.uniform(-noise, noise))) for _run in range(5)]
     assert rows.compare(row(100 * (1 - noise), 500 * (1 + noise)), kept) == []

@@ -84,7 +84,7 @@ def test_the_same_value_gets_the_same_pseudonym_everywhere_and_two_never_share_o
     assert all(found[name].split() == [values[text] for text in texts[name].split()] for name in texts)
 
 
-def test_what_rules_judge_by_stays():
+def test_the_evidence_of_rules_is_kept():
     gid = "0000:0000:0000:0000:0000:ffff:c0a8:640b"
     found = one(f"192.168.100.11 192.168.100.12 192.168.100.0/24 {gid} fe80:0000:0000:0000:4ebb:47ff:fe2c:0001").split()
     network = ipaddress.ip_network(found[2])
@@ -98,14 +98,14 @@ def test_more_networks_than_there_are_for_documentation():
     assert len(set(found)) == 300 and all(ipaddress.ip_address(text) for text in found) and not any(text.startswith("10.") for text in found)
 
 
-def test_the_chip_of_twins_stays_one_chip():
+def test_the_chip_of_twins_remains_one_chip():
     chips = {"a": "b8cef6030055", "b": "b8cef6030055", "c": "b8cef6030056"}
     texts = {f"n/sys/{name}/phys_switch_id": f"{chip}\n" for name, chip in chips.items()}
     first, twin, other, log = anonymized({**texts, "n/kernel.log": "switch b8cef6030055 gone"}, NAMES).values()
     assert first == twin != other and "b8cef6" not in first + other + log
 
 
-def test_json_stays_json():
+def test_json_remains_json():
     content = {"spark-1": {"path": "/home/jenny/a", "address": "192.168.100.11", "text": f"say {SECRET}\nspark-1"}}
     assert json.loads(one(json.dumps(content)))["node-1"]["address"] == "192.0.2.11"
 

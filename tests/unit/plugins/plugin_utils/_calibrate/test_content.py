@@ -82,7 +82,7 @@ def sent(*files):
     return {"quiet-left": {**dict.fromkeys(content.READS), "recorded": {"msg": "", "texts": {"files": list(files), "errors": [], "hostname": ""}}}}
 
 
-def test_what_a_node_sent_stands_below_its_own_name():
+def test_a_nodes_files_are_below_its_name():
     texts, links = content.collected(
         sent({"name": "sys/a/../b", "text": "x"}, {"name": "d.json", "text": "[1]"}, {"name": "sys/l", "link": "b"}), {}, {}, {}
     )

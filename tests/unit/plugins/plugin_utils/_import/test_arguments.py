@@ -66,7 +66,7 @@ def test_values_have_types(text, expected, doubled_first):
 @pytest.mark.parametrize(
     "text", ["--trust-remote-code org/m", "org/m --trust-remote-code", "--model org/m --trust-remote-code", "--kind org/m --trust-remote-code"]
 )
-def test_the_model_is_found_wherever_it_stands(text):
+def test_the_model_is_found_at_any_position(text):
     found = parse(text)
     assert found.model == "org/m" and found.arguments["trust_remote_code"] is True
 
@@ -75,16 +75,16 @@ def test_the_model_is_found_wherever_it_stands(text):
     ("text", "where", "what"),
     [
         ("org/m --c '{{\"a\": }}'", '{{"a": }}', "braces"),
-        ("org/m --a '{{ max_model_len }}'", "{{ max_model_len }}", "templates of Jinja"),
-        ("org/m --a '{{% if x %}}'", "{{% if x %}}", "templates of Jinja"),
-        ("org/m --a '{n!r}'", "{n!r}", "templates of Jinja"),
-        ("org/m --a 'x{n.real}'", "x{n.real}", "templates of Jinja"),
+        ("org/m --a '{{ max_model_len }}'", "{{ max_model_len }}", "Jinja templates"),
+        ("org/m --a '{{% if x %}}'", "{{% if x %}}", "Jinja templates"),
+        ("org/m --a '{n!r}'", "{n!r}", "Jinja templates"),
+        ("org/m --a 'x{n.real}'", "x{n.real}", "Jinja templates"),
         ("org/m --c '{\"a\": NaN}'", '{"a": NaN}', "braces"),
-        ("org/m --enable-prefix-caching extra", "extra", "no value is expected"),
-        ("org/m extra", "extra", "no value is expected"),
-        ("org/m --generation-config vllm -- extra", "extra", "no value is expected"),
+        ("org/m --enable-prefix-caching extra", "extra", "a value where none is expected"),
+        ("org/m extra", "extra", "a value where none is expected"),
+        ("org/m --generation-config vllm -- extra", "extra", "a value where none is expected"),
         ("org/m --a..b x", "--a..b", "not the name of an argument"),
-        ("org/m --a 3 --a.b 4", "b", "which has a value that has none"),
+        ("org/m --a 3 --a.b 4", "b", "whose value is not a mapping"),
     ],
 )
 def test_what_is_not_an_argument(text, where, what):

@@ -91,8 +91,8 @@ def test_a_refusal_says_why_and_what_to_do(name):
 def test_each_mod_is_refused_for_its_own_reason():
     whys = [(row.found, row.why) for row in convert("eugr/glm-5.3-flash-mods").ledger.rows if row.outcome == "refused"]
     assert whys == [
-        ("mods/fix-clamp", "it holds a script or what only one can put in its place (run.sh), and none is executed"),
-        ("mods/absent", "it is a change to the image that does not lie beside the recipe, so what it does is unknown"),
+        ("mods/fix-clamp", "it holds a script, or files that only a script can install (run.sh), and no script of a recipe is executed"),
+        ("mods/absent", "it is a change to the image that is not next to the recipe, so its effect is unknown"),
     ]
 
 
@@ -128,9 +128,9 @@ PATCH = "--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1 +1 @@\n-a\n+b\n"
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({"run.sh": "x", "a.patch": PATCH}, "it holds a script or what only one can put in its place (run.sh), and none is executed"),
-        ({"template.jinja": "x"}, "it holds a script or what only one can put in its place (template.jinja), and none is executed"),
-        ({"sub/a.patch": PATCH}, "it holds a script or what only one can put in its place (sub), and none is executed"),
+        ({"run.sh": "x", "a.patch": PATCH}, "it holds a script, or files that only a script can install (run.sh), and no script of a recipe is executed"),
+        ({"template.jinja": "x"}, "it holds a script, or files that only a script can install (template.jinja), and no script of a recipe is executed"),
+        ({"sub/a.patch": PATCH}, "it holds a script, or files that only a script can install (sub), and no script of a recipe is executed"),
         ({"README.md": "x"}, "it holds neither patches nor packages, so what it does is unknown"),
         ({"a.patch": PATCH.replace("a/vllm", "vllm")}, "its patch a.patch does not change one Python package by paths such as a/vllm/FILE"),
         ({"a.patch": PATCH.replace("/vllm", "/usr/local/lib/python3.12/dist-packages/vllm")}, "its patch a.patch does not change one Python package"),
@@ -159,7 +159,7 @@ def test_a_mod_that_leads_out_of_the_recipes_folder_is_refused(tmp_path, mod):
     (tmp_path / "elsewhere" / "a.patch").write_text(PATCH)
     (folder / "linked").symlink_to("../elsewhere")
     found = eugr(folder, "vllm serve org/m", f"mods: [{mod}]")
-    assert found.files == {} and ("does not lie beside the recipe" in refusals(found)["mods"] or "leads out of the recipe's folder" in refusals(found)["mods"])
+    assert found.files == {} and ("is not next to the recipe" in refusals(found)["mods"] or "leads out of the recipe's folder" in refusals(found)["mods"])
 
 
 TEMPLATE = "{%- set think_end_token = '</think>' %}\n{{ messages }}\n"
@@ -214,7 +214,7 @@ def test_a_mod_that_only_downloads_a_file_of_the_model_is_its_side_file(tmp_path
 )
 def test_a_script_that_does_anything_else_is_not_read_as_data(script, tmp_path):
     mod(tmp_path, run__sh=script, t__jinja=TEMPLATE)
-    assert refusals(eugr(tmp_path, "vllm serve org/m -tp 1", "mods: [mods/m]"))["mods"].startswith("it holds a script or what only one can put in its place")
+    assert refusals(eugr(tmp_path, "vllm serve org/m -tp 1", "mods: [mods/m]"))["mods"].startswith("it holds a script, or files that only a script can install")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_tag_becomes_the_digest_that_its_registry_names():
     assert found.profile["image"]["base"] == f"vllm/vllm-openai@{DIGEST}"
 
 
-def test_a_tag_stays_where_no_registry_answers_and_that_is_said():
+def test_a_tag_is_kept_and_reported_where_no_registry_answers():
     found = convert("eugr/glm-4.7-flash-awq")
     row = next(row for row in found.ledger.rows if row.became == "image.base, by its tag")
     assert row.differs and row.why.startswith("its digest is unknown: no registry was asked.") and "can be given to another image" in row.why
@@ -366,7 +366,7 @@ def test_a_plugin_is_a_file_of_the_pinned_repository(tmp_path):
     profile = eugr(tmp_path, command, revisions={"org/m": COMMIT}).profile
     assert profile["model"]["side_files"] == ["parser.py"] and profile["serve"]["reasoning_parser_plugin"] == "side_file:parser.py"
     elsewhere = eugr(tmp_path, "vllm serve org/m --tool-parser-plugin /opt/parser.py")
-    assert refusals(elsewhere) == {"--tool-parser-plugin": "it is a file with code that lies in no repository"}
+    assert refusals(elsewhere) == {"--tool-parser-plugin": "it is a file with code that is in no repository"}
 
 
 def test_no_secret_is_kept_or_shown(tmp_path):
@@ -383,7 +383,7 @@ def test_no_secret_is_kept_or_shown(tmp_path):
     ("env", "why"),
     [
         ("{A: $OTHER}", "it has no value: a profile has no variables of the machine that it is read on"),
-        ("{A: '{{ lookup(\"pipe\", \"id\") }}'}", "it holds a template of Jinja, and none is filled in"),
+        ("{A: '{{ lookup(\"pipe\", \"id\") }}'}", "it holds a Jinja template, which is not filled in"),
         ("{A: [1, 2]}", "it is not one text or number"),
         ("{A: null}", "it is not one text or number"),
         ("{'A B': 1}", "is not a valid variable name"),
@@ -413,12 +413,12 @@ def test_facts_of_one_machine_are_left_out(tmp_path):
 # --- several repositories -----------------------------------------------------------------------------------------------------
 
 
-def test_a_drafter_without_a_commit_is_a_repository_that_nobody_pinned(tmp_path):
+def test_a_drafter_without_a_commit_is_an_unpinned_repository(tmp_path):
     command = """vllm serve org/m --speculative-config '{{"method":"eagle3","model":"org/draft","num_speculative_tokens":3}}'"""
     found = eugr(tmp_path, command)
     assert found.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter"}}
     assert found.profile["serve"]["speculative_config"] == {"method": "eagle3", "model": "repository:drafter", "num_speculative_tokens": 3}
-    assert [row.why for row in found.ledger.rows if row.differs and "drafter" in row.became] == ["its commit is not known: the cache's main decides"]
+    assert [row.why for row in found.ledger.rows if row.differs and "drafter" in row.became] == ["its commit is unknown: the main branch in the cache is used"]
     code = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT})
     assert refusals(code)["--trust-remote-code"] == "it runs code of org/draft, whose commit the recipe does not name"
     both = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT, "org/draft": COMMIT})
@@ -427,7 +427,7 @@ def test_a_drafter_without_a_commit_is_a_repository_that_nobody_pinned(tmp_path)
 
 def test_a_tokenizer_of_another_repository_needs_its_commit(tmp_path):
     command = "vllm serve org/m --tokenizer org/tokens"
-    assert "the engine would look for the model's in it" in refusals(eugr(tmp_path, command))["--tokenizer"]
+    assert "the engine would look for the model's commit in it" in refusals(eugr(tmp_path, command))["--tokenizer"]
     profile = eugr(tmp_path, command, revisions={"org/tokens": COMMIT}).profile
     assert profile["repositories"] == {"tokenizer": {"repo": "org/tokens", "purpose": "tokenizer", "revision": COMMIT}}
     assert profile["serve"]["tokenizer"] == "repository:tokenizer"

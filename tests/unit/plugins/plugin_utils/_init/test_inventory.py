@@ -279,7 +279,7 @@ def test_following_the_advice_leads_to_an_inventory():
         assert judged(again) == []
 
 
-def test_advice_stays_out_of_subnets_that_are_taken():
+def test_advice_avoids_used_subnets():
     bare = {FIRST: "", SECOND: ""}
 
     def advised(mgmt):
@@ -294,7 +294,7 @@ def test_advice_stays_out_of_subnets_that_are_taken():
     assert plan["advice"] == [] and "correct the addresses, then" in said(plan, "address")
 
 
-def test_an_address_of_somebody_elses_network_is_left_alone():
+def test_an_address_of_another_network_is_kept():
     storage = [spark(n, {FIRST: f"192.168.100.1{n}/24", SECOND: f"192.168.101.1{n}/24", THIRD: f"10.{n}.0.5/24"}) for n in (1, 2)]
     plan = planned(*storage)
     assert problems(plan) == [] and plan["advice"] == []
@@ -521,7 +521,7 @@ def blind(node: Node, section: str, value: t.Any, error: str = "it may not be re
 
 
 @pytest.mark.parametrize(("section", "value"), [("memory", None), ("interfaces", []), ("fabric", [])])
-def test_what_the_inventory_needs_and_nobody_saw_is_unknown(section, value):
+def test_a_needed_fact_that_was_not_read_is_unknown(section, value):
     plan = planned(spark(1), blind(spark(2), section, value))
     assert ("init.seen", "spark2", "unknown") in problems(plan)
     assert plan["files"] == []
@@ -574,7 +574,7 @@ def test_the_api_listens_where_ansible_came_in():
     assert api("fe80::1", {**both, "networks": both["networks"][:1]}) == ("10.0.0.11", "enP7s7", False)
 
 
-def test_where_ansible_came_over_the_link_the_default_stays():
+def test_the_default_is_kept_where_ansible_uses_the_link():
     nodes = [spark(1), spark(2)]
     for number, node in enumerate(nodes, 1):
         node["reached"] = f"192.168.100.1{number}"
@@ -641,7 +641,7 @@ def test_only_files_that_are_missing_are_written():
     assert table.worst(half["findings"]) == "pass"
 
 
-def test_nothing_is_written_beside_a_file_of_somebody():
+def test_nothing_is_written_next_to_an_existing_file():
     plan = planned(spark(1, {FIRST: "192.168.100.11/24", SECOND: ""}), spark(2, {FIRST: "192.168.100.12/24", SECOND: ""}))
     kept = inventory.writes(plan, {"hosts.yml": "0" * 40})
     assert kept["files"] == [] and table.worst(kept["findings"]) == "block"

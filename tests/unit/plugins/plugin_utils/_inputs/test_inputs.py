@@ -133,7 +133,7 @@ BAD = [
     ({"gb10_sweep_alerts": "https://planted"}, "input.type", "gb10_sweep_alerts: is the text; expected a list."),
     ({"gb10_sweep_alerts": [{"type": "slack"}]}, "input.sweep", "gb10_sweep_alerts[0].type: is 'slack'; expected webhook, telegram or mail."),
     ({"gb10_sweep_alerts": [{"type": "webhook", "url": "http://10.0.0.9/planted"}]}, "input.sweep", "gb10_sweep_alerts[0].url: is http to a private address"),
-    ({"gb10_sweep_endpoints": [{"name": "a", "url": "x"}]}, "input.sweep", "gb10_sweep_endpoints[0].url: is of another form"),
+    ({"gb10_sweep_endpoints": [{"name": "a", "url": "x"}]}, "input.sweep", "gb10_sweep_endpoints[0].url: has another form"),
     ({"gb10_sweep_minutes": 1441}, "input.range", "gb10_sweep_minutes: is 1441; expected 1 to 1440."),
     ({"gb10_sweep_sshd": 65536}, "input.range", "gb10_sweep_sshd: is 65536; expected 0 to 65535."),
     ({"gb10_sweep_sshd": "ssh"}, "input.range", "gb10_sweep_sshd: is 'ssh'; expected 0 to 65535."),
@@ -443,7 +443,7 @@ def test_values_as_the_engine_reads_them_pass(change):
     [
         ({"max_model_length": 4096}, "max_model_length: is an argument of no release of vLLM from 0.19.1 to 0.33.0 (did you mean 'max_model_len'?).", "block"),
         ({"quantum_mode": 1}, "quantum_mode: is an argument of no release of vLLM from 0.19.1 to 0.33.0.", "block"),
-        ({"swap_space": 4}, "swap_space: vLLM 0.32.0 knows no --swap-space; it is gone since 0.18.0", "block"),
+        ({"swap_space": 4}, "swap_space: vLLM 0.32.0 knows no --swap-space; it was removed in 0.18.0", "block"),
         ({"disable_eplb": True}, "disable_eplb: is an argument of no release that the profile allows (0.18.0 to 0.32.0): it came after 0.32.0.", "block"),
         ({"kv_cache_dtype": "fp9"}, "kv_cache_dtype: is 'fp9', which no release of vLLM has (did you mean 'fp8'?).", "warn"),
     ],

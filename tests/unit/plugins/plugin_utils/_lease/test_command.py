@@ -98,9 +98,9 @@ def test_a_command_is_ended_with_its_children(tmp_path):
     running.end()
 
 
-def test_a_log_that_is_there_is_not_overwritten(tmp_path):
+def test_an_existing_log_is_not_overwritten(tmp_path):
     start(tmp_path, "pass").end()
-    with pytest.raises(ClusterError, match="lease.log cannot be made") as caught:
+    with pytest.raises(ClusterError, match="lease.log cannot be created") as caught:
         start(tmp_path, "pass")
     assert caught.value.remedy
 

@@ -67,7 +67,7 @@ def test_what_is_not_there_is_said(tmp_path, snapshot, repo, revision, ranks, wo
     assert words in str(error.value) and error.value.remedy
 
 
-def test_a_config_that_is_no_json_is_said(tmp_path, snapshot):
+def test_a_config_that_is_not_json_is_reported(tmp_path, snapshot):
     (snapshot / "config.json").write_text("{")
     with pytest.raises(ClusterError, match="cannot be parsed"):
         facts(tmp_path)

@@ -155,7 +155,7 @@ def test_a_value_that_the_engine_would_not_read_is_unknown_and_named(name, value
         ("==0.20.1", 0.92), (">=0.1.dev21553,<0.2", 0.92), (">=0.17.0, <0.20", 0.9),
     ],
 )  # fmt: skip
-def test_the_share_that_nobody_says_is_that_of_the_vllm_which_the_profile_allows(requires, share):
+def test_the_default_share_is_that_of_the_newest_allowed_vllm(requires, share):
     profile = {**profiles.load("gpt_oss_120b_one"), "requires": {"vllm": requires} if requires else {}}
     found = planning.memory_plan(profile, serve={"gpu_memory_utilization": None})
     assert planning.default_share(profile) == share and found["nodes"][0]["at_start"]["wanted_gib"] == round(share * 121.69, 2)
@@ -207,7 +207,7 @@ def test_a_profile_is_planned_for_both_classes_side_by_side():
     assert [row["verdict"] for row in rows] == ["warn", "pass"]
     assert "of 60.84 on a Spark with 64 GB" in rows[0]["message"] and "of 121.69 on a Spark with 128 GB" in rows[1]["message"]
     larger = "On a Spark with 128 GB: fits (-e gb10_plan_nodes=121.69)."
-    assert rows[0]["remedy"] == f"{larger} Nothing that was tried goes better, and it is reported to run as it is."
+    assert rows[0]["remedy"] == f"{larger} No change that was tried fits better, and it is reported to run as it is."
     text = wording.lines(found)
     assert text[0].endswith(": tight on a Spark with 64 GB, fits on a Spark with 128 GB")
     assert text[3].split("  ")[0] == "GiB on each node" and "Spark with 64 GB   Spark with 128 GB" in text[3]
@@ -257,7 +257,7 @@ def test_lines_to_type_keep_what_was_given():
     assert wording.would_go([change, more], found["given"], "") == f"What would go: -e '{line}' (fits); 4 nodes (fits)"
     quoted = wording.would_go([change], {"chat_template": "it's"}, "")
     assert shlex.split(quoted.removeprefix("What would go: "))[1] == '{"gb10_serve_arguments": {"chat_template": "it\'s", "gpu_memory_utilization": 0.82}}'
-    assert wording.would_go([], {}, "").endswith("take smaller weights or more nodes")
+    assert wording.would_go([], {}, "").endswith("use smaller weights or more nodes")
 
 
 def test_equal_nodes_stand_in_the_table_once_and_a_short_cache_says_so():
@@ -310,7 +310,7 @@ def test_the_table_is_sound():
         assert model_facts.weights_bytes(facts) is not None or "checkpoint_gb" in listed, repo
 
 
-def test_nemotron_grows_by_a_gib_and_the_report_stands_beside_it():
+def test_nemotron_grows_by_a_gib_next_to_the_report():
     rows = planning.memory_plan(profiles.load(NEMOTRON))["lengths"]
     assert [(row["context"], row["kv_gib"]) for row in rows] == [(262144, 0.5), (524288, 1.0), (1048576, 2.0)]
     assert rows[2]["more_gib"] == 1.0 and "9 to 10 GB" in rows[2]["reported"] and rows[2]["reported"].endswith("unexplained")
@@ -391,7 +391,7 @@ def test_a_digest_is_of_what_memory_follows_from():
     assert planning.digest({**profile, "executor": "native"}) != plain
 
 
-def test_a_start_is_told_from_another_by_all_that_its_memory_follows_from():
+def test_starts_differ_by_everything_that_changes_their_memory():
     profile = profiles.load(NEMOTRON)
     plain = planning.expected(profile)["start_digest"]
     assert plain == planning.expected({**profile, "id": "other", "checks": []}, {"lora-modules": None}, [{"name": "x", "gib": 4}])["start_digest"]

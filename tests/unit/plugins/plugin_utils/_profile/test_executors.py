@@ -28,7 +28,7 @@ def image(vllm="0.32.0", ray=None, program=True):
         ("native", ["ray"], None, "native", "the profile says so"),
         ("auto", ["ray"], None, "ray", "auto: the profile adds Ray to the image"),
         ("auto", [], image(ray="2.60.0"), "ray", "auto: base:1 holds Ray 2.60.0"),
-        ("auto", [], image(), "native", "auto: base:1 holds no Ray, and vLLM 0.32.0 spreads its ranks by itself"),
+        ("auto", [], image(), "native", "auto: base:1 holds no Ray, and vLLM 0.32.0 spreads its own ranks"),
         # A library without its program starts no cluster.
         ("auto", [], image(ray="2.60.0", program=False), "native", "holds no Ray"),
         ("auto", [], image(vllm="0.11.2"), "native", "vLLM 0.11.2"),
@@ -45,12 +45,12 @@ def test_choice(chosen, layers, answer, executor, reason):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (image(vllm="0.11.1"), "holds no Ray, and vLLM 0.11.1, which spreads its ranks by itself from 0.11.2 on. Remedy: add `ray`"),
+        (image(vllm="0.11.1"), "holds no Ray, and vLLM 0.11.1, which spreads its own ranks from 0.11.2 on. Remedy: add `ray`"),
         (image(vllm=None), "holds no Ray, and no vLLM"),
         (image(vllm="nightly"), "cannot be read: 'nightly'. Remedy: set executor in the profile"),
         ({"exists": False, "contract": None}, "is not on the head, so it cannot be asked. Remedy: run with --tags image"),
-        (None, "nobody asked image base:1. Remedy: include the role gb10.cluster.gb10 with tasks_from: engine"),
-        ({}, "nobody asked image base:1"),
+        (None, "image base:1 was not checked. Remedy: include the role gb10.cluster.gb10 with tasks_from: engine"),
+        ({}, "image base:1 was not checked"),
     ],
 )
 def test_no_choice_says_why_and_what_to_do(answer, words):

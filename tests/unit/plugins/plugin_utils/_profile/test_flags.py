@@ -67,11 +67,11 @@ def test_a_release_between_two_that_were_recorded_may_have_what_the_later_one_ha
     [(verdict, where, what)] = said(profile(">=0.20.0,<=0.24.0"), jit_monitor_mode="warn")
     assert (verdict, where) == ("block", "serve.jit_monitor_mode") and what.endswith("it came after 0.24.0")
     [(verdict, where, what)] = said(profile(">=0.29.0"), max_num_partial_prefills=2)
-    assert what == "is an argument of no release that the profile allows (0.29.0 to 0.33.0): it is gone since 0.29.0"
+    assert what == "is an argument of no release that the profile allows (0.29.0 to 0.33.0): it was removed in 0.29.0"
     assert said(profile(">=0.25.0"), max_num_partial_prefills=2) == []
 
 
-def test_another_name_of_an_argument_in_an_older_release_is_no_reason_to_refuse():
+def test_an_older_name_of_an_argument_is_not_refused():
     assert said(profile("<0.24.0"), device_memory_utilization=0.8) == []
     [(_verdict, _where, what)] = said(profile("<0.20.0"), kernel_config={}, moe_backend="flashinfer_b12x")
     assert what.startswith("vLLM 0.19.1 does not take --moe-backend flashinfer_b12x; the first release with it is 0.22.0")
@@ -93,7 +93,7 @@ def test_a_file_that_registers_more_parsers_makes_any_name_right():
     assert said(profile(serve={"reasoning_parser_plugin": "side_file:x.py"}), reasoning_parser="qwen33") == []
 
 
-def test_a_policy_is_no_release():
+def test_a_policy_is_not_a_release():
     """Whoever silences `engine.flags` leaves it to the engine."""
     assert resolver.lacks(resolver.Engine("0.33.0"), "enable_sleep_mode", True, {}) is None
     assert said(profile(), enable_sleep_mode=True) == []

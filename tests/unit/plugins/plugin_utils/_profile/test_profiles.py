@@ -57,7 +57,7 @@ def test_shipped_profiles_are_valid(path: Path):
 
 
 @pytest.mark.parametrize("path", [*SHIPPED, *LAB], ids=lambda path: path.stem)
-def test_every_profile_says_who_ran_it_or_that_nobody_did(path: Path):
+def test_every_profile_names_its_evidence_or_is_untested(path: Path):
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     for part in (raw, *filter(None, raw.get("switches", {}).values())):
         assert part.get("evidence"), "list who measured what, or write `untested`"
@@ -206,7 +206,7 @@ def test_near_miss_is_suggested():
         profiles.load("nemotron_3_super")
 
 
-def test_a_directory_that_is_not_there_is_no_empty_one(tmp_path):
+def test_a_missing_directory_is_not_an_empty_one(tmp_path):
     with pytest.raises(form.ProfileError, match=f"gb10_profile_dirs: no directory {tmp_path}/none on the controller"):
         profiles.load("nemotron_3_super_tp2", [str(tmp_path / "none")])
 
@@ -241,7 +241,7 @@ def test_own_directory_wins(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", ""])
-def test_file_that_is_no_mapping(tmp_path, text):
+def test_file_that_is_not_a_mapping(tmp_path, text):
     (tmp_path / "bad.yml").write_text(text, encoding="utf-8")
     with pytest.raises(form.ProfileError, match="bad.yml"):
         profiles.load(str(tmp_path / "bad.yml"))
@@ -494,7 +494,7 @@ def test_a_plain_directory_is_served_as_the_container_has_it():
     assert repositories.snapshot_path(profile, "/hf") == "/home/spark/models/small" and repositories.snapshot_path(profile) == "/opt/gb10/models/model"
 
 
-def test_a_directory_beside_a_repository_of_the_hub():
+def test_a_directory_next_to_a_repository_of_the_hub():
     profile, problems = validation.validate({**FOLDERS, "model": MINIMAL["model"]})
     assert problems == []
     assert repositories.model_argument(profile) == "org/small" and derived.serve_arguments(profile)["revision"] == "0" * 40
@@ -658,7 +658,7 @@ def test_a_mod_is_known_by_its_content_and_a_variant_elsewhere_has_it_too(tmp_pa
         ({}, {"run": "run.sh"}, "image.mods.fix.run: is not a known field"),
     ],
 )
-def test_what_is_not_known_to_the_byte_is_no_mod(tmp_path, patch, mod, words):
+def test_a_mod_is_known_to_the_byte(tmp_path, patch, mod, words):
     _profile, problems = profiles.read(modded(tmp_path, patch, **mod))
     assert any(words in str(one) for one in problems), problems
 

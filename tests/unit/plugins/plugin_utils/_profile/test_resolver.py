@@ -127,12 +127,12 @@ def one(version, arguments=None, env=None, executor="ray", known_env=()):
     [
         (
             "0.19.1", {"swap_space": 4},
-            "vLLM 0.19.1 knows no --swap-space; it is gone since 0.18.0; instead: nothing, since the engine no longer swaps to the CPU.",
+            "vLLM 0.19.1 knows no --swap-space; it was removed in 0.18.0; instead: nothing, since the engine no longer swaps to the CPU.",
         ),
         ("0.24.0", {"max_modle_len": 4}, "vLLM 0.24.0 knows no --max-modle-len (did you mean 'max_model_len'?)."),
         ("0.19.1", {"kv_cache_dtype": "nvfp4"}, "vLLM 0.19.1 does not take --kv-cache-dtype nvfp4; the first release with it is 0.20.0."),
-        ("0.32.0", {"mamba_cache_mode": "all"}, "vLLM 0.32.0 does not take --mamba-cache-mode all; it is gone since 0.32.0."),
-        ("0.24.0", {"quantization": "gguf"}, "vLLM 0.24.0 does not take --quantization gguf; it is gone since 0.24.0."),
+        ("0.32.0", {"mamba_cache_mode": "all"}, "vLLM 0.32.0 does not take --mamba-cache-mode all; it was removed in 0.32.0."),
+        ("0.24.0", {"quantization": "gguf"}, "vLLM 0.24.0 does not take --quantization gguf; it was removed in 0.24.0."),
         ("0.24.0", {"dtype": "bfloat17"}, "does not take --dtype bfloat17, but auto, bfloat16, float, float16, float32, half (did you mean 'bfloat16'?)."),
         ("0.24.0", {"reasoning_parser": "qwen4"}, "vLLM 0.24.0 does not take --reasoning-parser qwen4, but "),
         ("0.19.1", {"linear_backend": "torch"}, "vLLM 0.19.1 knows no --linear-backend; the first release with it is 0.22.0."),
@@ -180,8 +180,8 @@ def test_a_switch_without_an_opposite_is_left_out_when_it_is_off():
         ("0.24.0", {"VLLM_RPC_TIMEOUT": "9"}, {}, {}, "warn", "VLLM_RPC_TIMEOUT=9 is left out: vLLM ignores it since 0.23.0."),
         ("0.24.0", {"VLLM_USE_FLASHINFER_MOE_FP4": "0"}, {}, {}, "warn", "ignores it since 0.24.0. moe_backend says it now."),
         ("0.33.0", {"RAY_CGRAPH_get_timeout": "9"}, {}, {}, "warn", "vLLM ignores it since 0.33.0"),
-        ("0.24.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "pass", "is left out: vLLM 0.24.0 does that by itself."),
-        ("0.33.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "pass", "is left out: vLLM 0.33.0 does that by itself."),
+        ("0.24.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "pass", "is left out: vLLM 0.24.0 does that by default."),
+        ("0.33.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "pass", "is left out: vLLM 0.33.0 does that by default."),
         ("0.33.0", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "0"}, {}, {}, "warn", "vLLM ignores it since 0.33.0."),
         (
             "0.19.1", {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"}, {}, {}, "block",
@@ -205,7 +205,7 @@ def test_a_variable_of_the_image_or_of_a_plugin_is_known():
 
 def test_what_is_written_in_todays_words_wins_over_older_ones():
     arguments, env, ((verdict, said),) = one("0.24.0", {"linear_backend": "cutlass"}, {"VLLM_NVFP4_GEMM_BACKEND": "marlin"})
-    assert (arguments, env, verdict) == ({"linear_backend": "cutlass"}, {}, "pass") and "becomes --linear-backend cutlass (set by itself)" in said
+    assert (arguments, env, verdict) == ({"linear_backend": "cutlass"}, {}, "pass") and "becomes --linear-backend cutlass (set separately)" in said
 
 
 def test_ranks_that_spread_by_themselves_need_the_arguments_for_it():
@@ -257,7 +257,7 @@ def test_some_profiles_need_a_fork():
 
 
 @pytest.mark.parametrize("name", FORKED)
-def test_a_fork_is_given_all_that_its_profile_wants(name):
+def test_a_fork_gets_all_arguments_of_its_profile(name):
     arguments, env = wanted(name)
     result = resolve(fork(name), arguments, env, "native")
     assert blocks(result) == []

@@ -113,6 +113,6 @@ def test_a_rebuilt_image_replaces_all_that_were_there() -> None:
 def test_what_a_copy_reports() -> None:
     copied = {"changed": True, "msg": "copied", "how": "layers", "layers_sent": 1, "bytes": 5, "seconds": 0.1, "more": 1}
     answers = {"n0": {}, "n1": {"image_copied": copied}, "n2": {"image_copied": {"changed": False}}, "n3": {"image_copied": {"skipped": True}}}
-    assert image_copies.lines(model_copies.told(answers, "image_copied")) == ["n1: copied"]
+    assert image_copies.lines(model_copies.copies_of(answers, "image_copied")) == ["n1: copied"]
     assert model_copies.reported(copied, image_copies.OF_COPY) == {"how": "layers", "layers_sent": 1, "bytes": 5, "seconds": 0.1}
     assert model_copies.reported(None, image_copies.OF_COPY) is model_copies.reported({"changed": False}, image_copies.OF_COPY) is None

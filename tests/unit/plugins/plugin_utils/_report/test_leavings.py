@@ -15,7 +15,7 @@ def entry(kind, name, age, size, why="exited"):
     return {"kind": kind, "name": name, "age_seconds": age, "size_bytes": size, "why": why}
 
 
-def test_the_table_has_its_rows_totals_and_what_stays():
+def test_the_table_has_rows_totals_and_kept_items():
     answers = {
         "spark-1": {"candidates": [entry("container", "gb10-gb10-head", 90000, 2048)], "left": [], "total_bytes": 2048},
         "spark-10": {

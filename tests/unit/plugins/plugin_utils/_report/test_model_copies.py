@@ -56,15 +56,15 @@ COPIED = {
 }  # fmt: skip
 
 
-def test_what_was_copied_is_told_once_a_node() -> None:
-    found = model_copies.told({"n1": {}, "n2": {"copied": COPIED}, "n3": {"copied": {**COPIED, "changed": False}}, "n4": {"copied": {"skipped": True}}})
+def test_a_copy_is_reported_once_per_node() -> None:
+    found = model_copies.copies_of({"n1": {}, "n2": {"copied": COPIED}, "n3": {"copied": {**COPIED, "changed": False}}, "n4": {"copied": {"skipped": True}}})
     assert list(found) == ["n2"]
     said = "n2: 74.9 GiB copied and compared in 101.4 s, 793 MB/s, 3.0 GiB of it by an earlier run; 1.0 GiB taken out of the page cache, 0 B left"
     assert model_copies.lines(found) == [said]
     assert model_copies.reported(COPIED) == {name: COPIED[name] for name in model_copies.OF_COPY} and model_copies.reported(None) is None
 
 
-def test_what_was_read_is_told() -> None:
+def test_verified_files_are_reported() -> None:
     read = {"verified": {"files": 27, "bytes": 80 << 30, "seconds": 46.2, "without": 1}}
     assert model_copies.verified({"n1": {"verified": read}, "n2": {"verified": {"skipped": True}}, "n3": {}}) == [
         "n1: the digests of 27 file(s), 80.0 GiB, were recomputed in 46.2 s; 1 file(s) have none"

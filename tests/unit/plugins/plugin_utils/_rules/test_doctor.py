@@ -259,7 +259,7 @@ def test_the_same_without_ray():
         ({"completion": None, "progress": {"grew": False, "still_s": 15.0, "limit_s": 600.0}}, "stopped", "block"),
     ],
 )
-def test_busy_is_not_hung_and_what_nobody_knows_does_not_pass(token, state, verdict):
+def test_busy_is_not_hung_and_unknown_does_not_pass(token, state, verdict):
     head = changed(HEAD, {"apis__0__token": {"api": "answers", **token}})
     record = judged(asked(head), asked(changed(WORKER, {"processes__0__state": state}), worker_info()))
     assert next((found["verdict"] for found in record["findings"] if found["id"] == "stack.token"), None) == verdict
@@ -323,7 +323,7 @@ def test_a_node_that_cannot_be_reached_is_reported_and_the_other_judged():
     assert all(entry["why"] == "node.answers comes first" for entry in record["not_judged"] if entry["node"] == "spark-1")
 
 
-def test_nobody_answers():
+def test_no_node_answers():
     lost = {"info": {"unreachable": True, "msg": "no route"}, "stack": {}, "zombies": {}}
     assert ids(judging.judge_stacks({"a": lost, "b": lost}, RUN)) == {"node.answers"}
 

@@ -47,7 +47,7 @@ def test_bytes_of_a_value(dtype, own, size):
         ({"parallel": {**TP2, "tensor": 1, "pipeline": 2}}, "a formula for this layout"),
         ({"parallel": {**TP2, "data": 2}}, "a formula for this layout"),
         ({"parallel": {**TP2, "tensor": 4}}, "tensor 4, pipeline 1, data 1 on 2 nodes"),
-        ({"facts": {**NEMOTRON, "architectures": ["GptOssForCausalLM"]}}, "nobody has counted the sums of GptOssForCausalLM"),
+        ({"facts": {**NEMOTRON, "architectures": ["GptOssForCausalLM"]}}, "all-reduce volume is unknown for GptOssForCausalLM"),
         ({"facts": {}}, "an architecture that config.json does not name"),
         ({"facts": {**NEMOTRON, "num_hidden_layers": None}}, "num_hidden_layers"),
         ({"facts": {**NEMOTRON, "dtype": None}}, "type of the values"),

@@ -252,7 +252,7 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
     },
     "plan.recorded": {
         "settings": {"kv_cache": "recorded"},
-        "words": ["no start of this image, profile and driver with", "is on record", "-e gb10_kv_cache=profile"],
+        "words": ["no start of this image, profile and driver with", "is recorded", "-e gb10_kv_cache=profile"],
     },
     "plan.fits": {
         "settings": {"serve_arguments": {"max_num_seqs": 2048}},
@@ -262,12 +262,12 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
         "settings": {"companions": [{**OLLAMA, "memory_gib": 116}], "mode": "cluster"},
         "one": {"companions": [companion(gpu_mib=2048)]},
         "beside": {"plan.fits"},
-        "words": ["have yet to take 114.0 of 116.0", "companion ollama 116 GiB declared (2.0 held now)"],
+        "words": ["still to start need 114.0 of 116.0", "companion ollama 116 GiB declared (2.0 held now)"],
     },
     "companion.unit": {
         "settings": {"companions": [{**OLLAMA, "memory_gib": 1}], "mode": "cluster"},
         "one": {"companions": [companion(running=False, state="not-found", unit="ollama.service", pids=[])]},
-        "words": ["ollama.service, which the companion ollama is to be"],
+        "words": ["companion ollama: this node has no unit ollama.service"],
     },
     "companion.undeclared": {
         "one": {"companions": [companion(declared=False, container="gb10-companion-ollama", gpu_mib=2048)]},
@@ -463,7 +463,7 @@ def test_null_evidence_is_unknown_and_says_what_is_missing(rule):
         assert f"{found['needed']} is missing" in found["message"]
 
 
-def test_a_part_that_could_not_be_read_is_no_pass_but_a_fault_in_the_rest_counts():
+def test_an_unread_part_does_not_pass_and_a_fault_in_the_rest_counts():
     hidden = {"section": "listeners", "verdict": "unknown", "error": "it is unknown whose process listens on port 8000", "remedy": "become"}
     record = judged(asked(node(listeners=[listener(pid=None, port=8000)], errors=[hidden])))
     assert {(found["id"], found["verdict"]) for found in record["findings"]} == {("port.free", "unknown"), ("port.stale_head", "unknown")}
@@ -521,7 +521,7 @@ def test_of_two_specifications_the_later_one_counts(specs, ids_):
     assert ids(judged(asked(node(docker__cdi_libcuda=specs)))) == ids_
 
 
-def test_a_power_cap_by_software_is_no_throttling():
+def test_a_power_cap_by_software_is_not_throttling():
     """Recorded: it is active in 46 % of idle time."""
     assert "gpu.throttled" not in ids(judged(asked(node(gpus__0__throttle=["sw_power_cap", "gpu_idle"]))))
 
@@ -724,12 +724,12 @@ def test_memory_that_others_hold_is_not():
     assert ids(judged(asked(node(**full)))) == {"memory.available", "plan.fits", "port.free"}
 
 
-def test_a_look_into_an_image_is_no_other_cluster():
+def test_an_image_inspection_is_not_another_cluster():
     """Another play may be at it, or one that was interrupted. It ends by itself, and no playbook could take it down."""
     assert ids(judged(asked(node(containers=[container(cluster=None, role="probe", name="quiet_turing")])))) == set()
 
 
-def test_beside_the_revision_that_is_served_others_may_lie():
+def test_other_revisions_may_be_next_to_the_served_one():
     old = {**node()["models"][0], "revision": "b" * 40, "refs": []}
     two = asked(node(models=[old, *node()["models"]]))
     assert ids(judged(two)) == set()
@@ -745,7 +745,7 @@ def test_a_node_alone_needs_no_fabric():
     one = asked(node(**dark), peers=[], fabric_interfaces=[], rdma_devices=[], address="10.0.0.5")
     record = judging.judge({"spark-1": one}, PROFILE, RUN)
     assert {found["id"] for found in record["findings"]} <= {"model.disk", "model.ready"}
-    left_out = {row["id"] for row in record["not_judged"] if row["why"] == "a node alone has nobody to talk to"}
+    left_out = {row["id"] for row in record["not_judged"] if row["why"] == "the cluster has one node"}
     assert {"fabric.address", "rdma.present", "device.present"} <= left_out
     assert "rdma.present" in {found["id"] for found in judging.judge({"spark-1": one, "spark-2": second()}, PROFILE, RUN)["findings"]}
 
@@ -764,7 +764,7 @@ WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": {"repo": "org/d", "revisi
         (None, 4, {"model.ready", "model.disk", "disk.free"}),
     ],
 )
-def test_what_lies_beside_the_model_is_needed_too(drafter, free_gib, expected):
+def test_further_repositories_are_needed_too(drafter, free_gib, expected):
     complete = {"repo": "org/d", "revision": "d" * 40, "refs": [], "complete": True, "missing": [], "bytes": 10, "unfinished": 0, "path": "/models"}
     models = [*node()["models"], *([{**complete, **drafter}] if drafter else [])]
     one = asked(node(models=models, **{"disk__/models__free_bytes": free_gib * checks.GIB}))
@@ -839,7 +839,7 @@ def test_a_drafter_of_another_size_is_another_one_and_a_tokenizer_is_not():
     assert ids(judged(one, other, words)) == set()
 
 
-def test_a_foreigner_beside_a_stale_head_is_named_with_it():
+def test_a_foreign_process_next_to_a_stale_head_is_named_with_it():
     stale = listener(process="gcs_server", container="node-1731")
     record = judged(asked(node(listeners=[stale, listener()]), replace_stale=True))
     (found,) = record["findings"]
@@ -891,7 +891,7 @@ def test_a_cluster_without_rdma_that_may_use_tcp_is_not_asked_for_it():
         ({"default_deny": True, "networks": ["192.168.101.0/24"]}, True),
     ],
 )
-def test_which_firewall_stands_in_the_way(firewall, met):
+def test_which_firewall_blocks_the_fabric(firewall, met):
     info = node(firewall={"source": "nft", "interfaces": [], "networks": [], **firewall})
     assert ("firewall.open" in ids(judged(asked(info)))) is met
 
@@ -998,7 +998,7 @@ def test_what_is_tight_warns_and_names_why():
     record = judged(asked(serve_arguments={"gpu_memory_utilization": 0.85}), second(serve_arguments={"gpu_memory_utilization": 0.85}))
     assert of_plan(record) == [("spark-1", "warn"), ("spark-2", "warn")] and record["verdict"] == "warn"
     (found,) = {found["message"] for found in record["findings"] if found["id"] == "plan.fits"}
-    assert found.startswith("tight: ") and "8 are wanted until a start is on record" in found
+    assert found.startswith("tight: ") and "expected 8 until a start is recorded" in found
 
 
 def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a_start_is_on_record():
@@ -1012,7 +1012,7 @@ def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a
         assert of_plan(borne) == [("spark-1", "warn"), ("spark-2", "block")]
 
 
-def test_an_override_of_the_plan_stands_in_the_record():
+def test_an_override_of_the_plan_is_in_the_record():
     changes = {"serve_arguments": {"max_num_seqs": 2048}, "silenced": ["plan.fits"]}
     record = judged(asked(**changes), second(**changes))
     assert {(found["verdict"], found["was"]) for found in record["findings"]} == {("silenced", "block")}
@@ -1026,7 +1026,7 @@ def test_a_profile_without_the_facts_of_its_model_passes_no_plan():
     assert [entry["node"] for entry in record["not_judged"] if entry["id"] == "plan.fits" and "is unknown" in entry["why"]] == ["spark-1", "spark-2"]
 
 
-def test_what_an_engine_of_this_cluster_holds_is_no_reason_against_it():
+def test_memory_of_this_clusters_engine_does_not_count_against_it():
     live = {"memory__available_mb": 21000, "containers": [container()], "listeners": [listener(port=8000, container="gb10-gb10-head")]}
     assert not of_plan(judged(asked(node(**live)), second(node(memory__available_mb=21000))))
 
@@ -1137,7 +1137,7 @@ def test_the_size_of_the_cache_is_the_same_whatever_runs() -> None:
     assert pin is not None and pin.size is None and "leaves no room" in found[0]["message"]
 
 
-def test_nobody_asked_for_a_size_of_the_cache() -> None:
+def test_no_cache_size_was_requested() -> None:
     assert judging.judge_cache({"one": asked(), "two": second()}, PROFILE) == (None, [])
 
 
@@ -1170,7 +1170,7 @@ def test_a_cache_in_bytes_is_tight_until_a_start_is_on_record():
     record = judged(asked(node(**starts), serve_arguments=arguments), second(serve_arguments=arguments))
     assert of_plan(record) == [("spark-2", "warn")]
     (found,) = [found for found in record["findings"] if found["id"] == "plan.fits"]
-    assert "wants a recorded start" in found["message"]
+    assert "takes a recorded start" in found["message"]
     longer = {**arguments, "max_model_len": 2**20}
     assert ("spark-1", "warn") in of_plan(judged(asked(node(**starts), serve_arguments=longer), second(serve_arguments=longer)))
 

@@ -72,7 +72,7 @@ def test_two_sparks_with_two_twins():
     assert not any("peer_address" in link or "network" in link for link in listening["links"])
 
 
-def test_without_the_tool_or_a_gid_it_is_tcp_and_told_why():
+def test_without_the_tool_or_a_gid_it_is_tcp_with_the_reason():
     nodes = cluster()
     nodes["spark-2"]["rdma"] = False
     (parts,) = probe_evidence.plan(nodes)
@@ -124,14 +124,14 @@ def test_a_node_without_a_card_is_probed_where_its_address_is():
     assert [link["link"] for link in parts["spark-1"]["links"]] == ["enp1s0f0np0"] and parts["spark-1"]["method"] == "tcp"
 
 
-def test_no_common_subnet_is_no_links():
+def test_without_a_common_subnet_there_are_no_links():
     nodes = cluster()
     nodes["spark-2"]["info"] = json.loads(json.dumps(nodes["spark-2"]["info"]).replace("192.168.10", "172.16.1"))
     (parts,) = probe_evidence.plan(nodes)
     assert parts["spark-1"]["links"] == [] == parts["spark-2"]["links"]
 
 
-def test_one_node_has_nobody_to_probe():
+def test_one_node_has_no_peer_to_probe():
     assert probe_evidence.plan(cluster(1)) == []
     assert probe_evidence.lines({"spark-1": {"sent": []}}) == ["nothing was measured: it takes two nodes"]
 
@@ -214,7 +214,7 @@ def test_a_capped_link_is_not_also_slow():
     assert {entry["why"] for entry in record["not_judged"]} == {"probe.rdma_capped comes first", "probe.rdma_slow comes first"}
 
 
-def test_where_tcp_is_allowed_its_use_is_no_finding():
+def test_where_tcp_is_allowed_its_use_passes():
     record = judged(measured(together=(90, 90), **TCP), cluster(fabric_fallback="tcp"))
     assert found(record) == set()
     assert {entry["id"] for entry in record["not_judged"]} == {"probe.rdma_used"}
@@ -246,7 +246,7 @@ def test_two_without_a_common_subnet_were_measured_by_nothing():
     assert [(one["id"], one["verdict"]) for one in record["findings"]] == [("probe.measured", "unknown")]
 
 
-def test_a_probe_that_did_not_take_place_is_no_pass():
+def test_a_probe_that_did_not_run_does_not_pass():
     asked = {name: {"info": one["info"], "zombies": {"findings": []}, "settings": one["settings"]} for name, one in cluster().items()}
     record = judging.judge(asked, PROFILE, RUN, rule_table.probing())
     assert {one["verdict"] for one in record["findings"]} == {"unknown", "warn"} and record["verdict"] == "unknown"

@@ -148,7 +148,7 @@ def test_the_list_with_nodes_says_what_fits_and_who_was_silent() -> None:
     text = "\n".join(outcome.lines)
     assert "x-1 (to be accepted)" in text and " gated " in text
     assert "1 of the nodes, as a cluster of its own; spark-1 would fetch 93.1 GiB; spark-2: it did not answer" in text
-    assert "spark-2 was not looked at: no route" in text
+    assert "spark-2 was not checked: no route" in text
     record = outcome.files["/profiles.json"]
     assert record["nodes"] == {"spark-1": {"answered": True, "why": ""}, "spark-2": {"answered": False, "why": "no route"}}
 

@@ -59,7 +59,7 @@ def test_what_leads_to_a_mode():
     assert found["actions"] == ["stop gb10-companion-asr"]
 
 
-def test_one_that_runs_as_declared_stays_and_another_variable_ends_it_first():
+def test_a_companion_as_declared_is_kept_and_a_changed_variable_stops_it_first():
     found = companions.plan([SPEECH], info([there(SPEECH)]), wanted("singles"))
     assert (found["why"], found["stop"], found["actions"]) == ({}, [], [])
     before = info([there({**SPEECH, "env": {"A": 1}}, container_id="c")], docker={"root_dir": "/var/lib/docker"})
@@ -124,7 +124,7 @@ def test_the_mode_off_counts_the_companions_alone():
     assert (found["id"], found["verdict"]) == ("companion.claims", "block") and "companion ollama 200 GiB declared" in found["message"]
 
 
-def test_beside_an_engine_both_count_and_nothing_is_judged_when_they_only_end():
+def test_next_to_an_engine_both_count_and_a_stop_judges_nothing():
     many = answers("singles", [{**OLLAMA, "memory_gib": 90}], PROFILE, companions=[row(OLLAMA, running=False)])
     found = companions_plan.judge(many, RUN).findings
     assert [one["id"] for one in found] == ["plan.fits"] and "others there: companion ollama 90 GiB declared" in found[0]["message"]
@@ -158,7 +158,7 @@ def test_others_on_its_port_keep_it_from_being_started():
     assert in_the_way(SPEECH, listeners=[held], rows=[there(SPEECH)]) == []
 
 
-def test_an_image_that_nobody_pulls_has_to_be_there():
+def test_an_image_that_is_not_pulled_has_to_be_there():
     assert in_the_way(SPEECH, images={SPEECH["image"]: None}) == []
     (found,) = in_the_way(SPEECH, offline=True, images={SPEECH["image"]: None})
     assert found == ("companion.image", f"image {SPEECH['image']} of the companion asr is not on spark-1")
@@ -203,13 +203,13 @@ def test_one_that_does_not_come_up_fails_with_the_end_of_its_log():
 def test_one_that_does_not_end_is_reported_and_the_way_to_kill_it():
     stop = [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
     (found,) = report([row(OLLAMA), there(SPEECH)], "down", stop=stop).findings
-    assert found["message"] == "companion asr on spark-1 was asked to end and still runs after 3 s; it was not killed"
+    assert found["message"] == "companion asr on spark-1 got its stop signal and still runs after 3 s; it was not killed"
     assert "gb10_kill_companions=true" in found["remedy"] and "docker kill gb10-companion-asr" in found["remedy"]
     (found,) = report([row(OLLAMA)], "down", stop=[{"name": "ollama", "unit": "ollama.service", "container": ""}]).findings
     assert "systemctl kill --signal=SIGKILL ollama.service" in found["remedy"] and "gb10_kill_companions" not in found["remedy"]
     assert report([there(SPEECH, running=False)], "down", stop=stop).findings is None
 
 
-def test_teardown_says_who_stays():
-    assert companions.stays({"spark-1": [row(OLLAMA)], "spark-2": []}) == ["Companions stay as they are: ollama on spark-1."]
-    assert companions.stays({"spark-1": [row(OLLAMA, running=False)]}) == []
+def test_teardown_names_the_companions_that_remain():
+    assert companions.remaining({"spark-1": [row(OLLAMA)], "spark-2": []}) == ["Companions stay as they are: ollama on spark-1."]
+    assert companions.remaining({"spark-1": [row(OLLAMA, running=False)]}) == []

@@ -99,7 +99,7 @@ def test_the_cuda_of_the_image_against_the_libcuda_that_a_container_gets(gpu, ve
     assert bool(found["remedy"]) is (verdict != "pass")
 
 
-def test_a_gpu_that_nobody_asked_for_is_not_judged():
+def test_a_gpu_that_no_container_requests_is_not_judged():
     found = {one["id"] for one in image.images({"spark-1": contract(gpu=None)}, PROFILE)}
     assert not found & {"image.gpu", "image.cuda"} and "image.entrypoint" in found
 
@@ -125,7 +125,7 @@ def test_a_ray_that_ignores_the_token_is_refused_where_it_is_used(version, execu
     assert found["verdict"] == verdict and ("ignores the token" in found["message"]) is (verdict == "block")
 
 
-def test_a_ray_in_the_place_of_another_is_told_of():
+def test_a_replaced_ray_is_reported():
     wanted = {"version": "2.60.0", "why": "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"}
     answer = contract(contract__versions={"vllm": "0.21.0+2325b6f0", "ray": "2.52.1"}, base={"ray_wanted": wanted})
     found = image._ray("spark-1", answer, {**PROFILE, "evidence": "untested"})

@@ -72,7 +72,7 @@ def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
     for text in ("262144, 524288, 1048576 tokens", "Starts: 4 at most", "73 to 85 minutes", "at most", "Risk: ", "a prompt of 943718 tokens"):
         assert text in said, said
     climb = outcome.returns["climbs"]["b"]
-    assert climbs.wrong(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
+    assert climbs.problem_of(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
     assert (climb["climb_id"], climb["driver"], climb["total_mb"]) == ("20261123T140000Z", "580.159.03", 124610)
     assert "To climb" not in said and "To climb: -e gb10_ladder=true" in ladder_plan.judge(asked(both={"consent": "false"}), run()).lines
 
@@ -171,7 +171,7 @@ def test_a_good_rung_goes_into_the_record() -> None:
     outcome = judged()
     assert outcome.returns["next"] == {"context": 524288, "climbing": True} and outcome.returns["against"] == ""
     climb = outcome.returns["climbs"]["b"]
-    assert climbs.wrong(climb) == "" and (climb["rung"], climb["trying"], climb["image_id"]) == (262144, 0, "sha256:2b")
+    assert climbs.problem_of(climb) == "" and (climb["rung"], climb["trying"], climb["image_id"]) == (262144, 0, "sha256:2b")
     (rung,) = climb["rungs"]
     assert (rung["good"], rung["curve"], rung["lowest_mb"], rung["sshd_ms"], rung["prompt_tokens"]) == (True, SEEN["curve"], 20100, 30, 235000)
 
@@ -188,16 +188,16 @@ FAILED = {"id": "ladder.prompt", "node": "spark", "verdict": "block", "message":
         ({"b": seen(lowest_mb=4095)}, "ladder.memory", "b: 4.0 GiB were available at the least"),
         ({"b": seen(lowest_mb=None)}, "ladder.memory", "b: the guard recorded no memory"),
         ({"b": seen(acts=["29 to 2 GiB; SIGTERM to pids [7]"])}, "ladder.guard", "b: the guard acted: 29 to 2 GiB"),
-        ({"b": seen(guard={**GUARD, "active": False})}, "ladder.guard", "b: the guard does not run any more"),
-        ({"b": seen(guard={**GUARD, "active": None})}, "ladder.guard", "b: whether the guard runs is not known"),
+        ({"b": seen(guard={**GUARD, "active": False})}, "ladder.guard", "b: the guard has stopped"),
+        ({"b": seen(guard={**GUARD, "active": None})}, "ladder.guard", "b: whether the guard runs is unknown"),
         ({"b": seen(longest_silence_s=15.5)}, "ladder.silence", "b: the node recorded nothing for 16 s"),
         ({"b": seen(kernel=[["xid", "NVRM: Xid 43"]])}, "ladder.kernel", "b: the kernel said: NVRM: Xid 43"),
         ({"b": seen(kernel=[["unknown", "the kernel's log cannot be read"]])}, "ladder.kernel", "cannot be read"),
-        ({"b": seen(boot="another")}, "ladder.reboot", "b: the node was started again"),
+        ({"b": seen(boot="another")}, "ladder.reboot", "b: the node rebooted"),
         ({"b": {"seen": {"unreachable": True}}}, "ladder.guard", "b: what the guard recorded could not be read"),
         ({"b": {"sshd": {"samples_ms": [4, 5001], "worst_ms": 5001}}}, "ladder.sshd", "b: sshd greeted after 5001 ms"),
         ({"b": {"sshd": {"samples_ms": [4, None], "worst_ms": None}}}, "ladder.sshd", "b: 1 of 2 greetings of sshd did not come"),
-        ({"b": {"sshd": {"failed": True, "msg": "time out"}}}, "ladder.sshd", "b: how long sshd takes is not known: time out"),
+        ({"b": {"sshd": {"failed": True, "msg": "time out"}}}, "ladder.sshd", "b: sshd's response time is unknown: time out"),
     ],
 )
 def test_each_bad_sign_ends_the_climb(changes: dict[str, t.Any], wrong: str, said: str) -> None:
@@ -207,7 +207,7 @@ def test_each_bad_sign_ends_the_climb(changes: dict[str, t.Any], wrong: str, sai
     assert outcome.returns["climbs"]["a"]["rungs"][0]["good"] is False
 
 
-def test_what_is_silenced_is_no_bad_sign() -> None:
+def test_a_silenced_finding_is_not_a_bad_sign() -> None:
     assert judged(("ladder.sshd",), b={"sshd": {"samples_ms": [5001], "worst_ms": 5001}}).returns["next"]["climbing"]
 
 
@@ -236,7 +236,7 @@ def test_each_step_has_one_that_follows(step: tuple[int, bool], good: bool, last
     assert ladder_rung.following(dict(zip(words, step)), good, [1, 2], last_good) == dict(zip(words, follows or ()))
 
 
-def test_the_way_back_is_no_rung() -> None:
+def test_the_return_is_not_a_rung() -> None:
     settings = {"step": {"context": 262144, "climbing": False}, "rungs": [262144, 524288]}
     before = {node: {**answer, "climb": {**answer["climb"], "rung": 262144, "reason": "524288: too slow"}} for node, answer in tried().items()}
     outcome = ladder_rung.judge(before, run(settings=settings))
@@ -263,7 +263,7 @@ def test_memory_that_is_not_back_ends_it() -> None:
     assert downed(missing, rungs=0) == "b: 33000 MiB have not come back"
     assert downed({"verdict": "unknown", "msg": "nothing was noted"}, rungs=0) == "", "before the first start there may be no note"
     assert "nothing was noted" in downed({"verdict": "unknown", "msg": "nothing was noted"})
-    assert "not known" in downed({"unreachable": True})
+    assert "whether memory was released is unknown" in downed({"unreachable": True})
     assert downed({"skipped": True}, "the engine has requests") == "the cluster could not be taken down: the engine has requests"
 
 
@@ -323,7 +323,7 @@ def test_the_settings_win() -> None:
         ({"gpus": [{"driver_version": "590.44.01"}]}, "the driver is 590.44.01"),
         ({"kernel": None}, "the kernel is none"),
         ({"memory": None}, "MemTotal is 0 MiB"),
-        ({"errors": [{"section": "tenants", "error": "hidden"}]}, "what other processes hold is not known"),
+        ({"errors": [{"section": "tenants", "error": "hidden"}]}, "the memory of other processes is unknown"),
         ({"tenants": [{"name": "x", "kind": "other", "cuda": True, "gpu_mib": None, "rss_mb": 9000}]}, "other processes hold 9000 MiB"),
     ],
 )
@@ -349,10 +349,10 @@ def test_the_report_says_whose_length_it_is() -> None:
 
 def test_a_climb_in_a_line() -> None:
     climb = judged().returns["climbs"]["a"]
-    assert "was interrupted, or goes on, at 524288" in recorded.text({**climb, "trying": 524288})
+    assert "was interrupted, or is still running, at 524288" in recorded.text({**climb, "trying": 524288})
     assert "reached its last rung" in recorded.text({**climb, "outcome": "top"})
     assert recorded.status_lines({"error": "it is not JSON", "climbs": []}) == ["ladder: it is not JSON"]
-    assert recorded.stays({"a": {"climbs": [climb], "path": "/s/ladder.json"}, "b": {}}) == [
-        "What the ladder recorded stays on a (/s/ladder.json); the next bring-up uses it."
+    assert recorded.remaining({"a": {"climbs": [climb], "path": "/s/ladder.json"}, "b": {}}) == [
+        "The ladder record remains on a (/s/ladder.json); the next bring-up uses it."
     ]
-    assert recorded.stays({"a": {}}) == []
+    assert recorded.remaining({"a": {}}) == []

@@ -112,7 +112,7 @@ def test_a_live_engine_with_another_model_goes_and_a_dead_one_is_the_bring_ups()
     assert not half["down_pair"] and half["changes"]
 
 
-def test_a_cluster_of_somebody_else_refuses_the_change():
+def test_a_foreign_cluster_refuses_the_change():
     found = plan_of(answers("off", {"spark-2": {"judges": there()}}))
     (foreign,) = [one for one in found.findings if one["id"] == "mode.foreign"]
     assert (foreign["node"], foreign["verdict"]) == ("spark-2", "block") and "gb10_cluster_name=judges" in foreign["remedy"]
@@ -183,7 +183,7 @@ def test_a_stop_that_was_refused_leaves_the_mode_as_it_was():
     assert (record["mode"], record["phase"], record["clusters"]) == ("cluster", "settled", CLUSTERS)
     assert "singles refused, nothing was stopped: spark-1: it has 2 request(s)" in record["event"]
     (refused,) = found.findings
-    assert refused["id"] == "mode.down" and refused["remedy"] == "Wait for them; then run the same again, which goes on from here"
+    assert refused["id"] == "mode.down" and refused["remedy"] == "Wait for them; then run the same command again, which continues from here"
 
 
 def test_memory_that_is_not_back_leaves_everything_off():
@@ -215,7 +215,7 @@ def test_what_ended_without_a_reason_is_not_settled():
     assert found.returns["record"]["phase"] == "failed"
 
 
-def test_a_node_that_is_lost_on_the_way_is_named_and_nothing_of_it_comes_back():
+def test_a_node_that_is_lost_during_the_change_is_named_and_not_started_again():
     errors = {"spark-1": {"up": fault("spark-2 is gone")}}
     by_node, found = ended(errors=errors, down_at=100.0, return_asked=True)
     gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": {"unreachable": True}, "errors": None, "decided": None, "look": None}}
@@ -272,8 +272,8 @@ def test_a_node_that_was_lost_keeps_a_change_from_being_settled():
 
 
 def test_a_teardown_says_that_the_mode_still_has_what_it_took_down():
-    assert "mode stays cluster on spark-1, and has gb10" in ending.stays({"spark-1": RECORD, "spark-2": {}}, "gb10")[0]
-    assert ending.stays({"spark-1": {**RECORD, "phase": "switching"}}, "gb10") == ending.stays({"spark-1": RECORD}, "other") == []
+    assert "mode remains cluster on spark-1, and has gb10" in ending.remaining({"spark-1": RECORD, "spark-2": {}}, "gb10")[0]
+    assert ending.remaining({"spark-1": {**RECORD, "phase": "switching"}}, "gb10") == ending.remaining({"spark-1": RECORD}, "other") == []
 
 
 def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
@@ -297,13 +297,13 @@ HELD = {
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"lease": []}, "gb10_lease is no command: a list without a program"),
-        ({"lease": "  "}, "gb10_lease is no command: it is blank"),
-        ({"lease": "sh -c 'echo"}, "gb10_lease is no command: No closing quotation"),
-        ({"lease": {"sh": 1}}, "gb10_lease is no command: neither a text nor a list of words"),
-        ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is no program that can be run on this controller"),
-        ({"lease": "true", "mode": "off"}, "gb10_mode is off, and a lease is about a mode that serves"),
-        ({"lease": "true", "forget": "true"}, "gb10_mode_forget makes the nodes forget the mode"),
+        ({"lease": []}, "gb10_lease is not a command: a list without a program"),
+        ({"lease": "  "}, "gb10_lease is not a command: it is blank"),
+        ({"lease": "sh -c 'echo"}, "gb10_lease is not a command: No closing quotation"),
+        ({"lease": {"sh": 1}}, "gb10_lease is not a command: neither a text nor a list of words"),
+        ({"lease": ["/no/such/judge.sh"]}, "gb10_lease names /no/such/judge.sh, which is not an executable program on this controller"),
+        ({"lease": "true", "mode": "off"}, "gb10_mode is off, but a lease needs a mode that serves"),
+        ({"lease": "true", "forget": "true"}, "gb10_mode_forget removes the declared mode"),
         ({"lease": "true", "unit": "none"}, "gb10_unit is none"),
     ],
 )
@@ -318,7 +318,7 @@ def test_without_a_lease_nothing_is_said_of_one():
     assert found.returns["lease"] == {} and not any("lease" in line for line in found.lines)
 
 
-def test_the_plan_of_a_lease_shows_the_command_and_what_comes_back():
+def test_the_plan_of_a_lease_shows_the_command_and_the_return():
     found = plan_of(answers("cluster", SINGLES_RUN, WAS_SINGLES, lease=["./judge.sh", "--turns", "a b"]))
     assert found.lines[-1] == "  lease: ./judge.sh --turns 'a b' runs on this controller, then back to singles"
     lease = found.returns["lease"]
@@ -326,7 +326,7 @@ def test_the_plan_of_a_lease_shows_the_command_and_what_comes_back():
     assert found.returns["event"] == "singles -> cluster, for the lease of judge.sh" and lease["program"] == "judge.sh"
 
 
-def test_what_serves_already_as_declared_stays_after_the_command():
+def test_an_engine_that_already_serves_is_kept_after_the_command():
     found = plan_of(answers("cluster", PAIR_RUNS, RECORD, lease="true"))
     assert found.returns["lease"]["keeps"] and found.lines[-1] == "  lease: true runs on this controller, what serves stays as it is"
     # The lease of an earlier run was interrupted: what it brought up is there, and was not before.
@@ -344,7 +344,7 @@ def leased_look(**more):
     return {"mode": RECORD, "clusters": {}, "lease": {**HELD, **more}}
 
 
-def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
+def test_a_foreign_lease_is_refused_with_its_owner_and_a_remedy():
     found = plan_of(answers("off", look=leased_look()))
     assert [(one["id"], one["node"]) for one in found.findings] == [("mode.leased", "spark-1"), ("mode.leased", "spark-2")]
     assert "ada@workbench, process 4711, for judge.sh, since 2026-11-24T01:00:00Z" in found.findings[0]["message"]
@@ -352,7 +352,7 @@ def test_a_lease_of_somebody_else_is_refused_with_who_and_how_to_go_on():
     assert plan_of(answers("off", look=leased_look(), break_lock="abc")).findings is None
     assert plan_of(answers("off", look=leased_look(state="ended"))).findings is None
     ending_now = plan_of(answers("off", look=leased_look(state="ending", reason="nobody renewed it"), break_lock="abc"))
-    assert "ends the lease" in ending_now.findings[0]["message"]
+    assert "is ending the lease" in ending_now.findings[0]["message"]
 
 
 def test_a_lease_whose_run_is_known_to_have_ended_is_replaced(monkeypatch):
@@ -383,7 +383,7 @@ def leased_end(result, errors=None, before="off", clusters=None, back=True, **mo
 DONE = {"exit_code": 0, "limited": False, "seconds": 12.0, "log": "/l/judge.log", "msg": "judge.sh ended with exit code 0 after 12 s"}
 
 
-def test_after_the_command_the_mode_before_comes_back():
+def test_after_the_command_the_former_mode_returns():
     returning, found = leased_end(DONE)
     assert returning.returns["plan"]["down_pair"] and returning.lines[0] == "The lease is over; back to the mode before."
     record = found.returns["record"]
@@ -419,7 +419,7 @@ def test_a_mode_that_did_not_come_up_for_a_lease_gives_way_unasked():
     assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "settled")
 
 
-def test_a_mode_that_was_there_before_stays_whatever_the_command_did():
+def test_a_declared_mode_is_kept_after_any_command():
     for code, verdict in ((0, "pass"), (3, "block")):
         _returning, found = leased_end({**DONE, "exit_code": code}, before=RECORD, clusters=PAIR_RUNS, back=False)
         assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("cluster", "settled")
@@ -441,5 +441,5 @@ def test_memory_that_is_not_back_after_a_lease_is_a_leak():
     assert said.returns["record"]["phase"] == "leak"
 
 
-def test_a_teardown_in_a_lease_says_that_the_mode_stays():
-    assert ending.stays({"spark-1": {**RECORD, "phase": "leased"}}, "gb10")
+def test_a_teardown_in_a_lease_says_that_the_mode_remains():
+    assert ending.remaining({"spark-1": {**RECORD, "phase": "leased"}}, "gb10")

@@ -69,14 +69,14 @@ def test_what_nothing_speaks_for_could_go() -> None:
     assert asked(f"org/name@{COMMIT}", a=answer(model()), b=answer()) == [("models.could_go", "a", "pass")]
 
 
-def test_what_one_node_uses_stays_on_all() -> None:
+def test_a_model_that_one_node_uses_is_kept_on_all() -> None:
     nodes = {"a": answer(model(in_use=["vllm serve org/name (pid 7)"])), "b": answer(model())}
     row = rows(**nodes)[f"org/name@{COMMIT}"]
     assert "vllm serve org/name (pid 7) on a" in row.state and model_inventory.keep([row]) == {row.request: row.state}
     assert asked(row.request, **nodes) == [("models.in_use", "a", "block"), ("models.in_use", "b", "block")]
 
 
-def test_what_the_active_profile_wants_stays_with_its_drafter() -> None:
+def test_the_model_and_drafter_of_the_active_profile_are_kept() -> None:
     active = profile("pair", "org/name", COMMIT, drafter={"repo": "org/drafter", "purpose": "drafter"})
     nodes = {"a": answer(model(), model(revision=OTHER), model("org/drafter", refs=["main"]), model("org/drafter", OTHER))}
     found = rows(active=active, **nodes)
@@ -113,7 +113,7 @@ def of_path(path: str) -> dict[str, t.Any]:
     return own
 
 
-def test_a_revision_to_which_the_path_of_any_profile_leads_stays() -> None:
+def test_a_revision_that_a_profile_names_by_path_is_kept() -> None:
     nodes = {"a": answer(model(named=["/m/link"]), model(revision=OTHER)), "b": answer(model())}
     found = rows([of_path("/m/link")], **nodes)
     wanted, other = found[f"org/name@{COMMIT}"], found[f"org/name@{OTHER}"]

@@ -41,7 +41,7 @@ def went(**nodes: dict[str, t.Any] | None) -> postmortem.First:
 RUNS = answer(boot(NOW - 1, current=True))
 
 
-def test_a_node_that_rebooted_beside_one_that_ran_on_is_named_for_sure() -> None:
+def test_a_node_that_rebooted_next_to_a_running_one_is_sure() -> None:
     found = went(a=RUNS, b=answer(boot(NOW - 100), boot(NOW - 1, current=True)))
     assert (found.node, found.at, found.sure) == ("b", NOW - 100, True)
 
@@ -69,7 +69,7 @@ def test_a_node_that_does_not_answer_is_never_sure(gone: dict[str, t.Any] | None
     assert found.node == "a" and not found.sure
 
 
-def test_an_orderly_reboot_is_no_death_and_neither_is_a_guard_that_ended() -> None:
+def test_an_orderly_reboot_and_an_ended_guard_are_not_deaths() -> None:
     found = went(a=answer(boot(NOW - 100, stopped=True), boot(NOW - 1, current=True)), b=answer(boot(NOW - 500, current=True)))
     assert found.node == "" and "without order" in found.why
     assert postmortem.ends("b", answer(boot(NOW - 500, current=True))).how == postmortem.QUIET
@@ -124,9 +124,9 @@ def test_the_outcome_says_it_all() -> None:
     assert half.failure == quiet.failure == ""
 
 
-def test_what_stays_of_the_guard_is_said() -> None:
+def test_a_remaining_guard_is_reported() -> None:
     found = {"installed": True, "active": None, "ring": "/r", "ring_bytes": 1 << 20}
-    (line,) = units.stays({"a": {"guard": found}, "b": {}})
+    (line,) = units.remaining({"a": {"guard": found}, "b": {}})
     assert line == "The guard stays on a; ansible-playbook -i inventories/NAME gb10.cluster.protect --tags guard -e gb10_guard=absent takes it away."
-    assert guard_files.text(found) == "guard: state not known, ring 1.0 MiB in /r, -e gb10_guard=absent takes it away"
-    assert "its ring is left" in guard_files.text({**found, "installed": False}) and guard_files.text({}) == ""
+    assert guard_files.text(found) == "guard: state unknown, ring 1.0 MiB in /r, -e gb10_guard=absent removes it"
+    assert "its ring remains" in guard_files.text({**found, "installed": False}) and guard_files.text({}) == ""

@@ -95,7 +95,7 @@ def test_a_rank_holds_the_libcuda_that_its_image_was_proven_to_give(held, belong
     assert "proof.libcuda" not in {one["id"] for one in without}
 
 
-def test_no_token_is_no_proof():
+def test_without_a_token_there_is_no_proof():
     assert judged(completion={"error": "HTTP 500"}) == {"proof.completion"}
 
 
@@ -220,7 +220,7 @@ def test_routes_that_answer_without_the_key(routes, guarded, verdict, words):
     assert bool(found["remedy"]) is (verdict != "pass")
 
 
-def test_routes_that_nobody_asked_are_unknown():
+def test_routes_that_were_not_checked_are_unknown():
     (found,) = proof.auth("spark-1", None, True)
     assert found["verdict"] == "unknown"
 

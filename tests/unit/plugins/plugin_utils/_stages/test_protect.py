@@ -37,7 +37,7 @@ def test_the_role_looks_at_all_places_and_units_that_the_plan_reads() -> None:
     assert all(name in text for name in names)
 
 
-def test_what_was_done_and_how_it_comes_back_is_said() -> None:
+def test_changes_and_their_revert_are_reported() -> None:
     node = ProtectedNode()
     assert node.run("swap", check=True).lines[:2] == ["spark-1: 2 change(s) would be made", f"  would write {planned.FILES['swap']}"]
     done = node.run("swap")
@@ -62,7 +62,7 @@ def test_one_line_says_what_protects_a_node(tmp_path: Path) -> None:
     kept = {"path": "/p", "measures": ["holds", "swap"], "changes": 3, "error": ""}
     assert protect.text(kept) == "protected: holds, swap (3 change(s), -e gb10_protect=revert takes them back)"
     assert protect.text({**kept, "changes": 0}) == protect.text({}) == ""
-    assert protect.text({**kept, "changes": None, "error": "cannot be read"}) == "protection: not known: cannot be read"
+    assert protect.text({**kept, "changes": None, "error": "cannot be read"}) == "protection: unknown: cannot be read"
 
 
 def test_the_record_is_read_on_the_node(tmp_path: Path) -> None:

@@ -80,14 +80,15 @@ def test_status_says_what_runs_on_each_node() -> None:
             "c running since now from i",
             "Ray none, Python none",
             "Ray nodes: none",
-            "unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+            "unproven: there is no recorded proof of run r; the tag proof of the bring-up asks it",
             "engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         ],
         "spark-2": ["c running since now from i", "Ray none, Python none"],
     }
     assert outcome.lines == [
         "spark-1:",
-        "  c running since now from i; Ray none, Python none; Ray nodes: none; unproven: no proof of run r is on record; the tag proof of the bring-up asks it",
+        "  c running since now from i; Ray none, Python none; Ray nodes: none; unproven: there is no recorded proof of run r; "
+        "the tag proof of the bring-up asks it",
         "  engine: http://10.0.0.1:8000, a token in 0.4 s, 0 request(s) running or waiting, log /l",
         "spark-2:",
         "  c running since now from i; Ray none, Python none",
@@ -131,17 +132,17 @@ def test_status_says_what_the_newest_start_took_on_each_node() -> None:
         answers[node]["container"] = {**answers[node]["container"], "last_start": last}
     said = status.judge(answers, run()).stats["gb10_status"]
     assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
-    assert "starts on record: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
+    assert "recorded starts: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
 
 
 @pytest.mark.parametrize(
     ("last", "word", "line"),
     [
-        ({}, "unproven", "unproven: no proof of run RUN is on record; the tag proof of the bring-up asks it"),
-        ({"run_id": "other", "failed": [], "recorded_at": "T", "error": ""}, "unproven", "unproven: no proof of run RUN is on record"),
+        ({}, "unproven", "unproven: there is no recorded proof of run RUN; the tag proof of the bring-up asks it"),
+        ({"run_id": "other", "failed": [], "recorded_at": "T", "error": ""}, "unproven", "unproven: there is no recorded proof of run RUN"),
         ({"run_id": "RUN", "failed": [], "recorded_at": "2026-11-23T18:20:41Z", "error": ""}, "proven", "proven: 2026-11-23T18:20:41Z"),
         ({"run_id": "RUN", "failed": ["proof.fabric"], "recorded_at": "T", "error": ""}, "unproven", "unproven: it failed proof.fabric at T"),
-        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unknown", "whether it was proven is not known: proofs.json is not JSON. Remedy: Remove"),
+        ({"error": "proofs.json is not JSON. Remedy: Remove it."}, "unknown", "whether it was proven is unknown: proofs.json is not JSON. Remedy: Remove"),
     ],
 )
 def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word: str, line: str) -> None:
@@ -214,7 +215,7 @@ def test_a_stopped_process_is_named_on_its_node() -> None:
     assert (outcome.stats["gb10_health"], outcome.stats["gb10_endpoint"]) == ("halted", "")
 
 
-def test_a_node_that_does_not_answer_leaves_open_why_there_is_no_token() -> None:
+def test_a_silent_node_makes_the_cause_of_no_token_unknown() -> None:
     answers = state("ray", True, False)
     answers["spark-1"]["engine"].update(completion=None, progress=WAITED)
     answers["spark-2"]["engine"] = {"unreachable": True, "msg": "no route"}
@@ -298,7 +299,7 @@ def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], ver
     assert registry.stage("teardown").judge(left(*verdicts), run(silenced=["memory.back"], lost=[])).stats["gb10_verdict"] in ("pass", "silenced")
 
 
-def test_a_teardown_without_a_lost_node_is_no_whole_one() -> None:
+def test_a_teardown_without_a_lost_node_is_incomplete() -> None:
     outcome = registry.stage("teardown").judge(left("pass"), run(lost=["spark-2"]))
     (found,) = [one for one in outcome.findings or [] if one["id"] == "teardown.lost"]
     assert (found["node"], found["verdict"]) == ("spark-2", "block")
@@ -307,7 +308,7 @@ def test_a_teardown_without_a_lost_node_is_no_whole_one() -> None:
 
 
 @pytest.mark.parametrize(("ignore", "verdict"), [(False, "block"), ("no", "block"), (True, "warn"), ("true", "warn")])
-def test_a_lost_node_stops_a_teardown_unless_it_is_told_to_go_on(ignore: object, verdict: str) -> None:
+def test_a_lost_node_stops_a_teardown_unless_it_is_ignored(ignore: object, verdict: str) -> None:
     gone = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\nno route"}
     reached = {"spark-1": {"reached": {"ping": "pong"}}, "spark-2": {"reached": gone}}
     outcome = registry.stage("reach").judge(reached, run(ignore=ignore))
@@ -419,7 +420,7 @@ def test_what_the_engine_is_given_is_passed_on_as_changes() -> None:
 def test_a_removed_argument_stops_before_any_container() -> None:
     outcome = asked_engine({"swap_space": 4}, {"exists": True})
     (refused,) = (one for one in outcome.findings or [] if one["verdict"] == "block")
-    assert refused["id"] == "engine.flags" and "--swap-space; it is gone since 0.18.0" in refused["message"]
+    assert refused["id"] == "engine.flags" and "--swap-space; it was removed in 0.18.0" in refused["message"]
 
 
 @pytest.mark.parametrize(("check_mode", "verdicts"), [(True, []), (False, ["unknown"])])
@@ -441,7 +442,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     labels = {"io.gb10.mods": '{"fix": "aaaaaaaaaaaabbbb"}'}
     image = {"exists": True, "labels": labels, "image_id": "sha256:i", "base": built, "base_image_id": "sha256:other", "base_digest": "r/vllm@sha256:d"}
     given = {"steps": ["--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."]}
-    cache = {"arguments": {"kv_cache_memory_bytes": 3758096384}, "told": "3758096384 bytes"}
+    cache = {"arguments": {"kv_cache_memory_bytes": 3758096384}, "why": "3758096384 bytes"}
     rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs, "given": given, "cache": cache}
     answers = {node: {**shared, "ends": ends, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
     outcome = report.judge(answers, run())
@@ -470,7 +471,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
     assert outcome.stats["gb10_report"]["nodes"]["spark-2"] == {name: shared["container"][name] for name in report.OF_CONTAINER} | {"rank": ENGINE}
-    assert outcome.stats["gb10_report"]["kv_cache"] == {"bytes": 3758096384, "told": "3758096384 bytes"}
+    assert outcome.stats["gb10_report"]["kv_cache"] == {"bytes": 3758096384, "why": "3758096384 bytes"}
     skipped = report.judge({node: {**answer, "cache": {"skipped": True}} for node, answer in answers.items()}, run())
     assert not any(line.startswith("KV cache") for line in skipped.lines) and skipped.stats["gb10_report"]["kv_cache"]["bytes"] is None
     assert outcome.stats["gb10_report"]["ray"] is None and outcome.stats["gb10_report"]["arguments_changed"] == given["steps"]
@@ -665,13 +666,13 @@ def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_
     }  # fmt: skip
     answers = answers_of(2, starts=[start])
     nobody = registry.stage("cache").judge(answers, run(profile=PROFILE))
-    assert nobody.returns == {"arguments": {}, "told": ""} and nobody.findings == []
+    assert nobody.returns == {"arguments": {}, "why": ""} and nobody.findings == []
     for answer in answers.values():
         answer["kv_cache"] = "recorded"
     outcome = registry.stage("cache").judge(answers, run(profile=PROFILE))
     size = outcome.returns["arguments"]["kv_cache_memory_bytes"]
     assert outcome.findings is None and size % 2**28 == 0
-    assert outcome.lines == [f"KV cache: {outcome.returns['told']}"] and f"{size} bytes" in outcome.lines[0]
+    assert outcome.lines == [f"KV cache: {outcome.returns['why']}"] and f"{size} bytes" in outcome.lines[0]
     assert "spark-1 2026-11-23 with 262144 tokens, spark-2 2026-11-23" in outcome.lines[0]
     answers["spark-2"]["info"]["starts"] = []
     refused = registry.stage("cache").judge(answers, run(profile=PROFILE))

@@ -31,7 +31,7 @@ def test_teardown_tells_of_memory_under_the_inventorys_name():
     ]
 
 
-def test_teardown_is_not_stopped_by_memory_that_nobody_noted():
+def test_teardown_is_not_stopped_by_memory_without_a_record():
     unknown = {"findings": [{**MEMORY["findings"][0], "verdict": "unknown"}]}
     assert [found["verdict"] for found in teardown.findings_of(INFO, "spark-1", "gb10", unknown) if found["id"] == "memory.back"] == ["warn"]
 

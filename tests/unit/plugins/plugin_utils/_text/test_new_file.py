@@ -20,14 +20,14 @@ def test_it_is_for_its_owner_alone(tmp_path):
     assert (tmp_path / "new").read_bytes() == b"text" and stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
 
 
-def test_what_is_there_stays(tmp_path):
+def test_an_existing_file_is_kept(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "absent")
     with pytest.raises(FileExistsError):
         new_file.create(str(tmp_path / "link"), b"text")
     assert not (tmp_path / "absent").exists()
 
 
-def test_nothing_is_left_where_there_is_no_room(tmp_path):
+def test_no_file_remains_on_a_full_disk(tmp_path):
     """The limit of a file's size stands in for a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -73,7 +73,7 @@ def test_what_several_nodes_share_is_one_entry_that_names_them():
         assert len(table.shared([BLOCK, {**BLOCK, "node": "spark-1", **other}])) == 2
 
 
-def test_the_same_said_of_many_nodes_stays_short():
+def test_a_finding_of_many_nodes_is_one_row():
     """32 nodes without a driver printed 545 lines when every node had its own entries."""
     nodes = [f"spark-{number}" for number in range(1, 33)]
     ids = ("gpu.present", "gpu.mps", "tenant.idle", "tenant.holding", "cuda_zombie.unknown", "container.foreign_gpu")

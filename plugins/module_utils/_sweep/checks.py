@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a sweep sees of its node, of the other nodes and of endpoints elsewhere. This module util is PRIVATE to the collection.
+"""A sweep's checks of its node, of the other nodes and of endpoints. This module util is PRIVATE to the collection.
 
-Nothing is started, stopped or changed. What cannot be found out is an entry with its reason, and keeps nothing else from being seen.
+The checks change nothing. A check that fails is an entry with its reason, and does not stop the others.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep import declare
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
-#: Seconds for one answer of Docker or systemd, and of whatever else is asked but for a token.
+#: Seconds for one answer of Docker or systemd, and of any other check except a token.
 DOCKER_SECONDS, ANSWER_SECONDS = 30.0, 10.0
-#: What a container can be of a cluster; others of this collection serve no model.
+#: The roles of containers that serve a model.
 ROLES = ("head", "worker")
-#: Bytes of an endpoint's answer that are read: its status is all that counts.
+#: The most bytes of an endpoint's answer: only its status counts.
 ENDPOINT_LIMIT = 1024 * 1024
 
 Entry = dict[str, t.Any]
@@ -41,7 +41,7 @@ Config = t.Mapping[str, t.Any]
 
 
 def text_of(error: Exception) -> str:
-    """Return an error in words, with what to do where it says that."""
+    """Return an error as text, with its remedy if it has one."""
     if isinstance(error, ClusterError):
         return error.with_remedy()
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename and error.strerror else str(error) or type(error).__name__
@@ -62,9 +62,9 @@ def _lock(path: str, state_dir: str) -> Entry | None:
     try:
         lock = cluster_locks.read(path)
     except ClusterError as error:
-        # Not everything in the state directory is a cluster's.
+        # Not every entry of the state directory belongs to a cluster.
         return None if not os.path.lexists(path) else {"name": name, "id": "", "who": "", "age_s": 0, "error": text_of(error)}
-    # Whose it is tells one lock from the next, which a play takes at another time.
+    # Holder and time distinguish a lock from the next one.
     return {"name": name, "id": f"{lock.id} {lock.acquired_at}", "who": lock.describe(), "age_s": lock.age, "error": ""} if lock else None
 
 
@@ -73,20 +73,19 @@ def memory(roots: t.Mapping[str, t.Any]) -> Entry:
     try:
         return {"available_mb": accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))), "error": ""}
     except (ClusterError, KeyError) as error:
-        return {"available_mb": 0, "error": f"the memory is not known: {text_of(error)}"}
+        return {"available_mb": 0, "error": f"the available memory is unknown: {text_of(error)}"}
 
 
 # -- engines ---------------------------------------------------------------------------------------------------------
 
 
 def on_node(config: Config, containers: t.Iterable[Entry]) -> dict[str, str]:
-    """Return the role of this node in each cluster that has a container or a unit here: what counts where no mode is declared."""
-    units = {one["cluster"]: one["role"] for one in glance.on_node(config["state_dir"])}
-    return {**units, **{one["cluster"]: one["role"] for one in containers}}
+    """Return this node's role in each cluster with a container or a unit here, for a node without a declared mode."""
+    return {one["cluster"]: one["role"] for one in (*glance.on_node(config["state_dir"]), *containers)}
 
 
 def engine(config: Config, cluster: str, role: str, of_mode: bool, container: Entry | None, api: EngineApi) -> Entry:
-    """Return how an engine is, or this node's part of one. ``container`` is the engine's entry of it, None where there is none."""
+    """Return the state of an engine, or of this node's part of one. ``container`` is Docker's entry of its container, None without one."""
     seen: Entry = {
         "cluster": cluster, "role": role, "of_mode": of_mode, "runs": False, "health": None, "error": "",
         "container": f"container {container['name']} is {container['state']}" if container else "",
@@ -100,12 +99,12 @@ def engine(config: Config, cluster: str, role: str, of_mode: bool, container: En
         if container and container["state"] == "running":
             _running(config, seen, found, at_work.members(api.top(container["id"])))
     except (ClusterError, OSError) as error:
-        seen["error"] = f"how it is cannot be found out: {text_of(error)}"
+        seen["error"] = f"its state is unknown: {text_of(error)}"
     return seen
 
 
 def _running(config: Config, seen: Entry, found: Entry, processes: list[Entry]) -> None:
-    """Add how an engine in a running container is. Beside Ray a worker has nothing that was started there, and its API is the head's alone."""
+    """Add the state of an engine in a running container. With Ray a worker has no launched process, and only the head has an API."""
     is_head = seen["role"] == "head"
     seen["runs"] = found["live"] if is_head or found["run_id"] else True
     if not seen["runs"]:
@@ -119,7 +118,7 @@ def _running(config: Config, seen: Entry, found: Entry, processes: list[Entry]) 
 
 
 def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
-    """Ask a live engine for a token, as the playbook status does. Raises :class:`ClusterError` when it refuses the question."""
+    """Request a token from a live engine, as the playbook status does. Raises :class:`ClusterError` when the engine refuses."""
     url, stage = engine_state.base_url(found["api_address"], found["api_port"]), engine_log.log_stage(found["log_path"])
     api = token_probe.api_of(url, ANSWER_SECONDS, stage.name if stage else "")
     if api != health.ANSWERS:
@@ -132,7 +131,7 @@ def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
 
 
 def engines(config: Config, mode: modes.Record | None) -> list[Entry]:
-    """Return how each engine is that is meant to be here. Raises :class:`ClusterError` or OSError when what there is cannot be found out."""
+    """Return the state of each engine that should run here. Raises :class:`ClusterError` or OSError when Docker or the state cannot be read."""
     wanted = judging.clusters_of(mode, config["node"])
     if wanted == {}:
         return []
@@ -143,7 +142,7 @@ def engines(config: Config, mode: modes.Record | None) -> list[Entry]:
     return [engine(config, cluster, role, wanted is not None, by_role.get((cluster, role)), api) for cluster, role in roles.items()]
 
 
-# -- what is asked over the network ----------------------------------------------------------------------------------
+# -- over the network ------------------------------------------------------------------------------------------------
 
 
 def _entry(id: str, well: bool, text: str, silent: bool = False) -> Entry:
@@ -165,7 +164,7 @@ def endpoint(one: Entry, tls: ssl.SSLContext) -> Entry:
 
 
 def peer(one: Entry) -> Entry:
-    """Return whether another node lives: its sshd greets at one of its addresses. One that takes connections and says nothing may only be busy."""
+    """Return whether another node answers: its sshd greets at one of its addresses. A node that accepts connections without a greeting may be busy."""
     said, silent = [], False
     for address in one["addresses"]:
         where = f"{address} port {one['port']}"
@@ -173,7 +172,7 @@ def peer(one: Entry) -> Entry:
             greet(address, one["port"], ANSWER_SECONDS)
             return _entry(f"node {one['name']}", True, f"its sshd greets at {where}")
         except Mute as error:
-            said.append(f"{where} takes connections, and sshd does not greet: {error}")
+            said.append(f"{where} accepts connections, but sshd does not greet: {error}")
             silent = True
         except OSError as error:
             said.append(f"{where}: {error.strerror or error}")
@@ -184,7 +183,7 @@ def peer(one: Entry) -> Entry:
 
 
 def see(config: Config) -> judging.Seen:
-    """Look at everything that is declared."""
+    """Check everything that is declared."""
     errors: list[str] = []
     seen: judging.Seen = {"mode": None, "mode_error": "", "locks": [], "engines": [], "asked": [], "memory": memory(config["roots"]), "errors": errors}
     try:
@@ -195,12 +194,12 @@ def see(config: Config) -> judging.Seen:
         seen["locks"] = locks(config["state_dir"])
         seen["engines"] = [] if seen["mode_error"] else engines(config, seen["mode"])
     except (ClusterError, OSError) as error:
-        errors.append(f"the engines of this node are not known: {text_of(error)}")
+        errors.append(f"the engines of this node are unknown: {text_of(error)}")
     seen["asked"] = [companion(one) for one in companions.up_in(config["companions"], judging.mode_of(seen["mode"]))]
     try:
         tls = _http.trusting(config["ca_file"])
         seen["asked"] += [endpoint(one, tls) for one in config["endpoints"]]
     except OSError as error:
-        errors.append(f"no endpoint was asked: {config['ca_file']}: {error.strerror or error}")
+        errors.append(f"no endpoint was checked: {config['ca_file']}: {error.strerror or error}")
     seen["asked"] += [peer(one) for one in config["peers"]]
     return seen

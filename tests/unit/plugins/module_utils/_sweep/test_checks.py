@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import utc_text
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_state, health, token_probe
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._sweep import seeing
+from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, record
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import unit_files as unit_look
 
@@ -47,9 +47,9 @@ class Engine:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, t.Any]:
     """A node with an engine that lives and gives a token, and no unit."""
-    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine(("gb10", "head", "running")))
-    monkeypatch.setattr(seeing.engine_state, "engine_state", lambda *_words: dict(RUN))
-    monkeypatch.setattr(seeing.at_work, "members", lambda _pids: [dict(RANK)])
+    monkeypatch.setattr(checks, "EngineApi", lambda *_words: Engine(("gb10", "head", "running")))
+    monkeypatch.setattr(checks.engine_state, "engine_state", lambda *_words: dict(RUN))
+    monkeypatch.setattr(checks.at_work, "members", lambda _pids: [dict(RANK)])
     monkeypatch.setattr(token_probe, "api_of", lambda *_words: health.ANSWERS)
     monkeypatch.setattr(token_probe, "ask", lambda *_words: token_probe.Asked(health.ANSWERS, COMPLETION, None))
     for place in ("state", "secrets/gb10"):
@@ -68,7 +68,7 @@ def mode(nodes: list[str], phase: str = "settled", name: str = "gb10") -> dict[s
 def test_a_token_is_health_and_the_key_is_its_own_nodes(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[t.Any, ...]] = []
     monkeypatch.setattr(token_probe, "ask", lambda *words: asked.append(words) or token_probe.Asked(health.ANSWERS, COMPLETION, None))
-    (found,) = seeing.engines(config, mode(["spark-1", "spark-2"]))
+    (found,) = checks.engines(config, mode(["spark-1", "spark-2"]))
     assert (found["cluster"], found["role"], found["of_mode"], found["health"]["state"]) == ("gb10", "head", True, health.SERVING)
     url, model, key, _seconds, token_s, fabric, run_id, note = asked[0]
     assert (url, model, key._text, token_s, fabric, run_id) == ("http://127.0.0.1:8000", None, "k3y-planted", 5, "/s", "r1")
@@ -89,44 +89,44 @@ def test_a_token_is_health_and_the_key_is_its_own_nodes(config: dict[str, t.Any]
 def test_no_token_is_judged_as_status_does(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch, api: str, asked: dict[str, t.Any] | None, state: str):
     monkeypatch.setattr(token_probe, "api_of", lambda *_words: api)
     monkeypatch.setattr(token_probe, "ask", lambda *_words: token_probe.Asked(api, None, asked))
-    (found,) = seeing.engines(config, mode(["spark-1"]))
+    (found,) = checks.engines(config, mode(["spark-1"]))
     assert found["health"]["state"] == state and found["health"]["limit_s"] == (asked or {"limit_s": health.STALL_SECONDS})["limit_s"]
 
 
 def test_a_rank_that_a_signal_stopped_is_seen_on_head_and_worker(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine(("gb10", "head", "running"), ("gb10", "worker", "running")))
-    monkeypatch.setattr(seeing.at_work, "members", lambda _pids: [{**RANK, "state": "stopped"}])
+    monkeypatch.setattr(checks, "EngineApi", lambda *_words: Engine(("gb10", "head", "running"), ("gb10", "worker", "running")))
+    monkeypatch.setattr(checks.at_work, "members", lambda _pids: [{**RANK, "state": "stopped"}])
     for nodes in (["spark-1", "spark-2"], ["spark-2", "spark-1"]):
-        (found,) = seeing.engines(config, mode(nodes))
+        (found,) = checks.engines(config, mode(nodes))
         assert found["health"]["state"] == health.HALTED
 
 
 def test_a_worker_is_not_asked_for_a_token(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine(("gb10", "worker", "running")))
-    monkeypatch.setattr(seeing, "ask", lambda *_words: pytest.fail("asked"))
-    (found,) = seeing.engines(config, mode(["spark-2", "spark-1"]))
+    monkeypatch.setattr(checks, "EngineApi", lambda *_words: Engine(("gb10", "worker", "running")))
+    monkeypatch.setattr(checks, "ask", lambda *_words: pytest.fail("asked"))
+    (found,) = checks.engines(config, mode(["spark-2", "spark-1"]))
     assert (found["role"], found["runs"], found["health"]["state"]) == ("worker", True, health.SERVING)
     # Without Ray it has its rank, which the launcher noted.
-    monkeypatch.setattr(seeing.engine_state, "engine_state", lambda *_words: {**RUN, "live": False, "exit_code": 1})
-    assert seeing.engines(config, mode(["spark-2", "spark-1"]))[0]["runs"] is False
+    monkeypatch.setattr(checks.engine_state, "engine_state", lambda *_words: {**RUN, "live": False, "exit_code": 1})
+    assert checks.engines(config, mode(["spark-2", "spark-1"]))[0]["runs"] is False
 
 
 def test_what_the_mode_has_is_looked_for_whatever_is_there(config: dict[str, t.Any]):
-    assert seeing.engines(config, mode(["spark-3"])) == [] and seeing.engines(config, mode(["spark-1"], "switching")) == []
-    (found,) = seeing.engines(config, mode(["spark-1"], name="other"))
+    assert checks.engines(config, mode(["spark-3"])) == [] and checks.engines(config, mode(["spark-1"], "switching")) == []
+    (found,) = checks.engines(config, mode(["spark-1"], name="other"))
     assert (found["runs"], found["container"], found["health"]) == (False, "", None)
 
 
 def test_without_a_mode_what_is_here_counts(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
-    (found,) = seeing.engines(config, None)
+    (found,) = checks.engines(config, None)
     assert (found["cluster"], found["of_mode"], found["runs"]) == ("gb10", False, True)
-    monkeypatch.setattr(seeing, "EngineApi", lambda *_words: Engine())
-    assert seeing.engines(config, None) == []
+    monkeypatch.setattr(checks, "EngineApi", lambda *_words: Engine())
+    assert checks.engines(config, None) == []
     Path(config["state_dir"], "gb10", "unit").mkdir(parents=True)
     boot = {"boot_id": "b", "at": utc_text()}
     glance.write(config["state_dir"], {"cluster": "gb10", "role": "head", "state": "failed", "reason": "", "model": "", "endpoint": "", "token": {}, **boot})
     record.write(unit_look.of_engine(config["state_dir"], "gb10").folder, "b", "failed", "it ended")
-    (found,) = seeing.engines(config, None)
+    (found,) = checks.engines(config, None)
     assert (found["runs"], found["unit"]["state"], found["unit"]["reason"]) == (False, "failed", "it ended")
 
 
@@ -135,24 +135,24 @@ def test_what_cannot_be_found_out_has_its_reason(config: dict[str, t.Any], monke
         raise ClusterError("the API refuses a completion: HTTP 401", remedy="Give the key.")
 
     monkeypatch.setattr(token_probe, "ask", fails)
-    assert "HTTP 401. Remedy: Give the key." in seeing.engines(config, mode(["spark-1"]))[0]["error"]
+    assert "HTTP 401. Remedy: Give the key." in checks.engines(config, mode(["spark-1"]))[0]["error"]
 
     def silent(*_words: t.Any) -> t.Any:
         raise UnknownState("Docker does not answer within 30 s")
 
     monkeypatch.setattr(Engine, "containers", silent)
     with pytest.raises(UnknownState):
-        seeing.engines(config, mode(["spark-1"]))
+        checks.engines(config, mode(["spark-1"]))
 
 
 def test_what_stands_behind_the_question_mark_of_an_endpoint_is_asked_and_not_told(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
 
-    def ask(url: str, *_words: t.Any, **_options: t.Any) -> seeing._http.Answer:
+    def ask(url: str, *_words: t.Any, **_options: t.Any) -> checks._http.Answer:
         asked.append(url)
-        return seeing._http.Answer(503, b"")
+        return checks._http.Answer(503, b"")
 
-    monkeypatch.setattr(seeing._http, "ask", ask)
-    seen = seeing.endpoint({"name": "a", "url": "https://x.lan/health?t=planted&u=1"}, seeing._http.trusting())
+    monkeypatch.setattr(checks._http, "ask", ask)
+    seen = checks.endpoint({"name": "a", "url": "https://x.lan/health?t=planted&u=1"}, checks._http.trusting())
     assert asked == ["https://x.lan/health?t=planted&u=1"]
     assert seen["text"] == "https://x.lan/health?...: status 503, expected 200 to 299"

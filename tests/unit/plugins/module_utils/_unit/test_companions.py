@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._companion import run
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_access
 from ansible_collections.gb10.cluster.plugins.module_utils._node import obstacles
-from ansible_collections.gb10.cluster.plugins.module_utils._unit import beside, record, service, specification, text, unit_files
+from ansible_collections.gb10.cluster.plugins.module_utils._unit import companions, record, service, specification, text, unit_files
 
 OWN = "b" * 64
 
@@ -36,15 +36,15 @@ class Node:
         self.asked: list[str] = []
         self.said: list[str] = []
         self.broken: set[tuple[str, str]] = set()
-        for module in (beside, service):
+        for module in (companions, service):
             monkeypatch.setattr(module, "say", self.said.append)
-        monkeypatch.setattr(beside, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(companions, "LOOK_SECONDS", 0.01)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
         self.given = {"companions": [one("asr"), one("ollama")], "state_dir": str(tmp_path), "roots": {"proc_root": str(tmp_path / "proc")}}
         (self.folder / specification.FILE).write_text(specification.dump(self.given))
-        self.unit = beside.Companions(beside.read(str(self.folder / specification.FILE)), lambda *_given: {})
-        monkeypatch.setattr(beside, "start", self.start)
-        monkeypatch.setattr(beside, "stop", self.stop)
+        self.unit = companions.Companions(specification.read(str(self.folder / specification.FILE), companions.wrong), lambda *_given: {})
+        monkeypatch.setattr(companions, "start", self.start)
+        monkeypatch.setattr(companions, "stop", self.stop)
 
     def start(self, _api: t.Any, given: t.Mapping[str, t.Any]) -> str:
         if given["name"] == "ollama":
@@ -70,23 +70,23 @@ def node(tmp_path, monkeypatch):
     return lambda **more: Node(tmp_path, monkeypatch, **more)
 
 
-def test_they_start_in_their_order_and_stop_the_other_way_round(node):
+def test_companions_start_in_order_and_stop_in_reverse(node):
     made = node()
     assert made.unit.main() == 0
     assert made.asked == ["asr started", "ollama started", "ollama stopped", "asr stopped"] and made.state["state"] == "stopped"
 
 
-def test_one_that_does_not_come_up_is_named_and_keeps_no_other_away(node, monkeypatch):
+def test_a_companion_that_fails_to_start_is_named_and_the_others_start(node, monkeypatch):
     made = node()
     made.broken = {("asr", "started")}
     shown = []
-    for module in (beside, service):
+    for module in (companions, service):
         monkeypatch.setattr(module, "notify", lambda *lines: shown.extend(lines))
     assert made.unit.main() == 0
     assert made.asked[:2] == ["asr started", "ollama started"] and "STATUS=running: asr: no" in shown and "READY=1" in shown
 
 
-def test_one_that_does_not_end_is_on_record(node):
+def test_a_companion_that_does_not_stop_is_recorded(node):
     made = node()
     made.broken = {("ollama", "stopped")}
     assert made.unit.main() == 1
@@ -109,12 +109,12 @@ def test_a_unit_that_is_released_leaves_them_running(node, monkeypatch):
         (made.folder / unit_files.RELEASE).touch()
         return made.start(api, given)
 
-    monkeypatch.setattr(beside, "start", started)
+    monkeypatch.setattr(companions, "start", started)
     assert made.unit.main() == 0
     assert made.asked == ["asr started", "ollama started"] and made.state["state"] == "stopped" and not (made.folder / unit_files.RELEASE).exists()
 
 
-def test_one_that_was_taken_out_is_not_stopped(node):
+def test_a_companion_removed_from_the_specification_is_not_stopped(node):
     made = node()
     (made.folder / specification.FILE).write_text(specification.dump({**made.given, "companions": made.given["companions"][:1]}))
     made.unit.ask_to_stop(15, None)
@@ -122,14 +122,14 @@ def test_one_that_was_taken_out_is_not_stopped(node):
 
 
 @pytest.mark.parametrize("wrong", ["{", json.dumps({"schema": 1}), json.dumps({"schema": 1, "companions": [{}], "state_dir": "", "roots": {}})])
-def test_another_file_is_no_specification(tmp_path, wrong):
+def test_an_invalid_specification_is_refused(tmp_path, wrong):
     path = tmp_path / specification.FILE
     path.write_text(wrong)
     with pytest.raises(UnknownState, match=specification.FILE):
-        beside.read(str(path))
+        specification.read(str(path), companions.wrong)
 
 
-def test_its_unit_begins_before_those_of_the_engines_and_has_the_time_that_it_takes():
+def test_the_companions_unit_starts_before_engines_and_has_enough_time():
     given = {"companions": [one("asr"), one("ollama")]}
     lines = text.companions("/state", "/usr/bin/python3", given).splitlines()
     assert "ExecStart=/usr/bin/python3 -I /state/unit.pyz companions /state/specification.json" in lines and "Restart=no" in lines
@@ -163,8 +163,8 @@ class Engine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, status: str = "exited", deaf: bool = False) -> None:
         self.status, self.deaf = status, deaf
         self.did: list[str] = []
-        monkeypatch.setattr(beside, "docker", self.docker)
-        monkeypatch.setattr(beside, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(companions, "docker", self.docker)
+        monkeypatch.setattr(companions, "LOOK_SECONDS", 0.01)
         monkeypatch.setattr(gpu_access, "await_cdi_devices", lambda api, gpus, before: self.did.append(f"devices for {gpus}"))
         monkeypatch.setattr(obstacles, "foreign_on", lambda api, ports, current: [])
         monkeypatch.setattr(running, "health", lambda port, path, timeout: (True, "status 200"))
@@ -184,43 +184,43 @@ class Engine:
         return "address in use"
 
 
-def test_a_container_that_is_there_is_started_once_it_can_have_the_gpu(monkeypatch):
+def test_an_existing_container_starts_once_the_gpu_is_available(monkeypatch):
     engine = Engine(monkeypatch)
-    said = beside.start(engine, one("ollama", gpus=True))
-    assert engine.did == ["devices for all", "start OWN"] and said == "companion ollama is started, http://127.0.0.1:1/ says status 200"
-    assert beside.start(engine, one("ollama")) == said and engine.did == ["devices for all", "start OWN"]
+    said = companions.start(engine, one("ollama", gpus=True))
+    assert engine.did == ["devices for all", "start OWN"] and said == "companion ollama is started; http://127.0.0.1:1/ answers status 200"
+    assert companions.start(engine, one("ollama")) == said and engine.did == ["devices for all", "start OWN"]
 
 
-def test_none_is_made_at_a_boot_and_no_port_is_shared(monkeypatch):
+def test_no_container_is_created_at_boot_and_no_port_is_shared(monkeypatch):
     engine = Engine(monkeypatch, status="")
     with pytest.raises(ClusterError, match="no container of the companion ollama"):
-        beside.start(engine, one("ollama"))
+        companions.start(engine, one("ollama"))
     engine = Engine(monkeypatch)
     held = {"port": 1, "address": "0.0.0.0", "pid": 7, "process": "python3", "cmdline": "", "since": "then", "container": "", "container_name": ""}
     monkeypatch.setattr(obstacles, "foreign_on", lambda api, ports, current: [held])
     with pytest.raises(ClusterError, match=r"ports that the companion ollama needs are taken on .*python3 \(pid 7\)"):
-        beside.start(engine, one("ollama"))
+        companions.start(engine, one("ollama"))
     assert "start OWN" not in engine.did
 
 
-def test_one_that_ends_or_does_not_answer_fails(monkeypatch):
+def test_a_companion_that_ends_or_does_not_answer_fails(monkeypatch):
     engine = Engine(monkeypatch)
     monkeypatch.setattr(engine, "docker", lambda *words: None)
-    monkeypatch.setattr(beside, "docker", engine.docker)
+    monkeypatch.setattr(companions, "docker", engine.docker)
     with pytest.raises(ClusterError, match="ended with exit code 3; its log ends:\naddress in use"):
-        beside.start(engine, one("ollama"))
+        companions.start(engine, one("ollama"))
     engine = Engine(monkeypatch)
     monkeypatch.setattr(running, "health", lambda port, path, timeout: (False, "status 503"))
     with pytest.raises(WaitTimeout, match="not healthy after 0 s: GET http://127.0.0.1:1/: status 503"):
-        beside.start(engine, one("ollama", health_timeout=0))
+        companions.start(engine, one("ollama", health_timeout=0))
 
 
-def test_it_is_asked_to_end_by_its_own_signal_and_never_killed(monkeypatch):
+def test_a_companion_gets_its_own_stop_signal_and_is_never_killed(monkeypatch):
     engine = Engine(monkeypatch, status="running")
-    assert beside.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
-    assert beside.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
+    assert companions.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
+    assert companions.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
     engine = Engine(monkeypatch, status="running", deaf=True)
-    with pytest.raises(ClusterError, match="was asked to end and still runs after 0 s; it was not killed"):
-        beside.stop(engine, one("ollama", stop_timeout=0))
+    with pytest.raises(ClusterError, match="got its stop signal and still runs after 0 s; it was not killed"):
+        companions.stop(engine, one("ollama", stop_timeout=0))
     assert engine.did == ["kill --signal SIGINT OWN"]
-    assert beside.stop(Engine(monkeypatch, status=""), one("ollama")) == "companion ollama was removed"
+    assert companions.stop(Engine(monkeypatch, status=""), one("ollama")) == "companion ollama was removed"
