@@ -71,6 +71,13 @@ play-next: ## the whole play on the newer ansible-core
 engine-next: ## every scenario on nodes with the next Debian and its Docker engine
 two-clusters: ## two clusters in one inventory
 
+.PHONY: gpu-records
+gpu-records: ## HOST=user@name, a GPU host with vLLM: start the engine model shape after model shape, and fetch the records to .cache/gpu-records
+	@test -n "$(HOST)" || { echo "set HOST=user@name, a host with a GPU and vLLM for its python3" >&2; exit 2; }
+	rsync -a tests/tools/record_engine.py tests/unit/fixtures/gpu/shapes.json $(HOST):gb10-records/
+	ssh $(HOST) python3 gb10-records/record_engine.py --shapes gb10-records/shapes.json --out gb10-records/out $(if $(ONLY),--only $(ONLY))
+	rsync -a $(HOST):gb10-records/out/ .cache/gpu-records/$(HOST)/
+
 .PHONY: field-check
 field-check: venv ## FILE=an archive of calibrate: verdicts that differ from those on its machine
 	PYTHONPATH=collections $(PYTHON) tests/tools/field_check.py "$(FILE)"

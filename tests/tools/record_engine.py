@@ -135,15 +135,20 @@ class Start:
 
     def loaded(self) -> None:
         """Read the metrics idle, with eight requests under way, and after them."""
-        self.path("idle.prom").write_text(get(self.port, "/metrics")[1])
+        self.path("idle.prom").write_text(self.metrics())
         threads = [threading.Thread(target=self.ask, args=(192,)) for _request in range(8)]
         for one in threads:
             one.start()
         time.sleep(0.6)
-        self.path("load.prom").write_text(get(self.port, "/metrics")[1])
+        self.path("load.prom").write_text(self.metrics())
         for one in threads:
             one.join()
-        self.path("after.prom").write_text(get(self.port, "/metrics")[1])
+        self.path("after.prom").write_text(self.metrics())
+
+    def metrics(self) -> str:
+        """Return the engine's own metrics without the buckets of histograms."""
+        lines = get(self.port, "/metrics")[1].splitlines()
+        return "\n".join(line for line in lines if line.startswith("vllm:") and "_bucket{" not in line and "_created{" not in line) + "\n"
 
     def processes(self, process: subprocess.Popen[bytes]) -> list[dict[str, t.Any]]:
         return [seen(pid) for pid in [process.pid, *below(process.pid)]]
@@ -176,6 +181,14 @@ class Start:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
         self.found["ended_by_itself"] = process.poll() is not None
+
+    def kill_server(self, process: subprocess.Popen[bytes]) -> None:
+        orphans = below(process.pid)
+        process.kill()
+        process.wait(END_SECONDS)
+        time.sleep(2)
+        self.found["processes_after"] = [seen(pid) for pid in orphans]
+        self.found["compute_apps_after"] = output_of(["nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader"])
 
     def stop_core(self, process: subprocess.Popen[bytes]) -> None:
         core = self.core(process)
@@ -241,7 +254,11 @@ class Start:
             self.holder.wait()
 
 
-INJECTIONS: dict[str | None, t.Callable[[Start, subprocess.Popen[bytes]], None]] = {"kill_core": Start.kill_core, "stop_core": Start.stop_core}
+INJECTIONS: dict[str | None, t.Callable[[Start, subprocess.Popen[bytes]], None]] = {
+    "kill_core": Start.kill_core,
+    "kill_server": Start.kill_server,
+    "stop_core": Start.stop_core,
+}
 
 
 def below(pid: int) -> list[int]:
@@ -279,12 +296,33 @@ def machine() -> dict[str, t.Any]:
     return {"gpu": gpu, "kernel": platform.release(), "python": platform.python_version(), "processors": os.cpu_count(), **releases}
 
 
+#: A line of a progress bar, by what stands before the percentage.
+BAR = re.compile(r"^.*?(Capturing CUDA graphs \(\w+\)|DeepGEMM warmup|[\w .()-]+): +\d+%\|")
+#: How many lines of the list of routes stay, and how many characters of a line.
+ROUTES, WIDTH = 2, 1500
+
+
+def short(text: str) -> str:
+    """Return a log with the first and the last line of each progress bar, and the first lines of the list of routes."""
+    kept: list[str] = []
+    routes = 0
+    for line in filter(None, (line.rstrip() for line in re.split(r"[\r\n]+", text))):
+        routes += "Route: /" in line
+        if "Route: /" in line and routes > ROUTES:
+            continue
+        bars = [match[1] if (match := BAR.match(one)) else None for one in [*kept[-2:], line]]
+        if len(bars) == 3 and bars[0] and len(set(bars)) == 1:
+            kept.pop()
+        kept.append(line[:WIDTH])
+    return "\n".join(kept) + "\n"
+
+
 def clean(text: str, work: pathlib.Path) -> str:
     """Return a text without what names this one machine."""
     text = text.replace(str(work / "models"), "MODELS").replace(str(work), "WORK")
     site = next((one for one in os.environ.get("PYTHONPATH", "").split(":") if one), "")
     text = text.replace(site, "SITE") if site else text
-    text = text.replace(os.path.expanduser("~") + "/.cache", "CACHE")
+    text = text.replace(os.path.expanduser("~") + "/.cache", "CACHE").replace(sys.prefix, "PYTHON")
     text = text.replace(platform.node(), "node") if len(platform.node()) > 3 else text
     return re.sub(r"tcp://\d+\.\d+\.\d+\.\d+", "tcp://192.0.2.2", text)
 
@@ -312,7 +350,7 @@ def main() -> int:
             break
         one = Start(shape, options.out, options.work)
         one.run()
-        one.log.write_text(clean(one.log.read_text(errors="replace"), options.work))
+        one.log.write_text(short(clean(one.log.read_text(errors="replace"), options.work)))
         print(f"{time.monotonic() - began:.0f} s: {one.name}: {one.found.get('ready_seconds', one.found.get('not_ready'))}", flush=True)
     return 0
 

@@ -118,10 +118,10 @@ def checkpoint_bytes(config: dict[str, Any]) -> float:
 
 
 def draft_bytes(config: dict[str, Any]) -> float:
-    """Return the size of an EAGLE-3 drafter: one layer with queries of twice the width, three hidden states made one, and a head of its own words."""
+    """Return the size of an EAGLE-3 drafter whose head is the model's: one layer with queries of twice the width, and three hidden states made one."""
     width = config["hidden_size"]
     attention = _attention(config) + width * config["head_dim"] * (config["num_attention_heads"] + 2 * config["num_key_value_heads"])
-    return 2 * (attention + 3 * width * config["intermediate_size"] + 3 * width * width + config["draft_vocab_size"] * width)
+    return 2 * (attention + 3 * width * config["intermediate_size"] + 3 * width * width)
 
 
 # -- beside the plan ------------------------------------------------------------------------------------------------------
@@ -145,7 +145,8 @@ class Record:
         self.directory, self.name = directory, name
         self.found = json.loads((directory / f"{name}.json").read_text())
         self.shape = SHAPES[name]
-        self.log = (directory / f"{name}.log").read_text(encoding="utf-8")
+        log = directory / f"{name}.log"
+        self.log = log.read_text(encoding="utf-8") if log.exists() else ""
         self.said = said(self.log)
 
     @property
@@ -176,9 +177,7 @@ class Record:
 
     def tokens(self, gib: float) -> float:
         """Return how many tokens a cache of so many GiB holds by the plan's arithmetic: whole sequences, times their length."""
-        state = components.state_bytes(self.facts, self.use)
-        page = components.CONSTANTS["page"].value if state else 1.0
-        return gib * GIB / ((components.kv_bytes(self.facts, self.use) + state) * page) * self.use.context
+        return gib * GIB / sum(components.paged_bytes(self.facts, self.use)[:2]) * self.use.context
 
     @property
     def gpu(self) -> str:

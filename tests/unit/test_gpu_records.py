@@ -12,7 +12,10 @@ import gpu_records
 import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_log
+from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components
+from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
+from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import stacks
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures
 
 RECORDS = gpu_records.records()
@@ -25,6 +28,9 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text(enc
 NAMED = {
     "wrong-flag": "engine-unknown-argument",
     "missing-shard": "model-files-missing",
+    "qwen3-next-no-kernel": "kernel-not-available",
+    "memory-taken": "memory-out",
+    "core-stopped": "engine-interrupted",
     "share-beside": "memory-not-free",
     "core-killed": "engine-dead",
 }
@@ -48,13 +54,13 @@ def test_models_of_five_kinds_are_recorded():
 
 @pytest.mark.parametrize("record", LOADED, ids=name)
 def test_weights_are_as_planned(record):
-    assert record.part("weights")[0] == pytest.approx(record.said["weights"], rel=0.02)
+    assert record.part("weights")[0] + record.part("drafter")[0] == pytest.approx(record.said["weights"], rel=0.02)
 
 
 @pytest.mark.parametrize("record", LOADED, ids=name)
 def test_the_tokens_of_a_cache_are_as_planned(record):
     """The cache of the size that the engine found holds as many tokens as the engine says."""
-    assert record.tokens(record.said["available"]) == pytest.approx(record.said["tokens"], rel=0.03)
+    assert record.tokens(record.said["available"]) == pytest.approx(record.said["tokens"], rel=0.001)
 
 
 @pytest.mark.parametrize("record", MEASURED, ids=name)
@@ -102,11 +108,48 @@ def test_a_long_warm_up_is_a_stage():
     assert record.found["not_ready"].startswith("no answer") and shown[-1] == ("tuning kernels", 1167, 1167)
 
 
-@pytest.mark.parametrize("record", [one for one in RECORDS if "inject" in one.found], ids=name)
+@pytest.mark.parametrize("record", [one for one in RECORDS if "inject" in one.found and one.log], ids=name)
 def test_a_failure_is_named(record):
     found = failures.Diagnosis()
     found.feed(lines(record))
     assert found.fatal.signature.id == NAMED[record.name]
+
+
+def classes(listed, seen):
+    """The zombie check's classes of a record's processes, by pid, with the driver's list of them."""
+    entries = []
+    for line in listed.splitlines():
+        pid, title, used = line.split(", ")
+        entries.append({"pid": int(pid), "name": title, "type": "C", "used_mib": int(used.split()[0])})
+    init = Process(pid=1, ppid=0, state="S", name="init", argv=("/sbin/init",), container="", uid=0, rss_kib=1)
+    table = [
+        Process(one["pid"], one["parent"], one["state"], one["name"][:15], tuple(one["command"].split()), "", 0, one["VmRSS"]) for one in seen if "gone" not in one
+    ]
+    found = zombies.classified(entries, stacks({one.pid: one for one in [init, *table]}, "/nowhere"), lambda _pid: "ghost")
+    return {one["name"]: (one["class"], one["used_mib"]) for one in found}
+
+
+@pytest.mark.parametrize("record", [one for one in HEALTHY if one.found.get("compute_apps")], ids=name)
+def test_the_zombie_check_sees_a_living_engine(record):
+    found = classes(record.found["compute_apps"], record.found["processes"])
+    assert {kind for kind, _used in found.values()} == {"live"}
+
+
+def test_the_zombie_check_sees_a_core_whose_server_was_killed():
+    """The module itself blocked there: the core lost its server and still held 48706 MiB."""
+    record = next(one for one in RECORDS if one.name == "server-killed").found
+    assert classes(record["compute_apps_after"], record["processes_after"]) == {"VLLM::EngineCore": ("orphan", 48706)}
+
+
+def test_a_stopped_core_is_healthy_to_all_but_a_request():
+    record = next(one for one in RECORDS if one.name == "core-stopped").found
+    assert (record["health_stopped"][0], record["asked_stopped"]["status"], record["asked_after"]["status"]) == (200, 0, 200)
+    assert [one["state"] for one in record["processes_stopped"] if "EngineCore" in one["command"]] == ["T"]
+
+
+def test_an_engine_without_a_kernel_says_that_it_is_ready_and_ends_at_the_first_request():
+    record = next(one for one in RECORDS if one.name == "qwen3-next-no-kernel").found
+    assert record["ready_seconds"] and record["asked"]["status"] == 500
 
 
 def test_what_is_left_of_an_engine_whose_core_was_killed():
@@ -115,9 +158,10 @@ def test_what_is_left_of_an_engine_whose_core_was_killed():
     assert not [one for one in record["processes_after"] if "EngineCore" in one["command"]]
 
 
+@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "qwen3-8b-eagle3"])
 @pytest.mark.parametrize(("when", "running"), [("idle", 0.0), ("load", 8.0)])
-def test_metrics_tell_whether_it_works(when, running):
-    text = (gpu_records.GPU / "h100-vllm-0.26.0-2026-11-26" / f"qwen3-30b-a3b.{when}.prom").read_text(encoding="utf-8")
+def test_metrics_tell_whether_it_works(model, when, running):
+    text = (gpu_records.GPU / "h100-vllm-0.26.0-2026-11-26" / f"{model}.{when}.prom").read_text(encoding="utf-8")
     found = api_probe.parse_progress(text)
     assert found[0] == running and found.kv_use is not None and (found.kv_use > 0) == (running > 0)
 

@@ -12,6 +12,8 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_facts, recipe
 
 GIB = 1024**3
+#: Tokens of the smallest block of a KV cache.
+BLOCK = 16
 
 
 class Constant(t.NamedTuple):
@@ -72,7 +74,9 @@ CONSTANTS = {
     ),
     "staging": Constant(1.0, 1.0, "buffers of the loader: nothing measured; InstantTensor's defaults in eugr's recipes hold 3 x 64 MiB and more"),
     "staging_files": Constant(5.0, 3.0, "fastsafetensors takes whole files to the device before it splits them; shards are about 5 GB"),
-    "page": Constant(1.05, 0.05, "hybrid models: pages are rounded to the state's size, 0.35 to 0.8 % and whole groups of layers (vLLM's logs)"),
+    "page": Constant(
+        1.05, 0.05, "hybrid models with rows of several kinds: pages are rounded to the state's size, 0.35 to 0.8 % and whole groups of layers (vLLM's logs)"
+    ),
     "reserve": Constant(6.0, 0.0, "TechPreacher/dgx-spark-vllm-cluster warns below 6 GiB; healthy pairs serve for hours with 3.5 to 4.4 (pulsar, sparkring)"),
     "unproven": Constant(
         8.0,
@@ -133,14 +137,15 @@ def kv_parts(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> list[tuple[s
     """Return (kind, bytes of one sequence of ``use.context`` tokens on one rank, arithmetic) for each kind of layer.
 
     Heads are split over tensor ranks, but each rank has one at least. Latent rows are on every rank. Both are split over ranks of a context group. A sliding
-    layer keeps its window and what the steps under way bring, never more than the sequence. The draft layer of MTP is one of full attention (or latent) more.
+    layer keeps its window and what the steps under way bring, never more than the sequence. The layer of a drafter that reads the model's own rows (MTP, EAGLE)
+    is one of full attention (or latent) more.
     """
     tokens, value, stages = use.context, use.kv_value, use.pipeline
     if facts.get("kv_bytes_per_token"):
         each = facts["kv_bytes_per_token"] / use.context_ranks
         return [("stated", each * tokens, f"{each:g} B a token and rank, as stated, x {tokens} tokens")]
     parts = []
-    draft = (facts.get("draft_layers") or 1) if use.own_draft else 0
+    draft = draft_layers(facts, use)
     heads, width = facts.get("num_key_value_heads") or 0, facts.get("head_dim") or 0
     full = model_facts.plain_layers(facts)
     if full:
@@ -167,6 +172,11 @@ def kv_parts(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> list[tuple[s
     return parts
 
 
+def draft_layers(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> int:
+    """Return how many layers of a drafter keep keys and values in the model's own cache: those of MTP, or the one of EAGLE."""
+    return (facts.get("draft_layers") or 1) if use.own_draft else int(use.one_layer_draft)
+
+
 def _over(use: recipe.Settings) -> str:
     return f" / {use.context_ranks} ranks of the context" if use.context_ranks > 1 else ""
 
@@ -179,6 +189,28 @@ def kv_bytes(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> float:
 def state_bytes(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> float:
     """Return the bytes of constant state that one sequence has on one rank. Each draft token keeps a state of its own (vLLM's speculative blocks)."""
     return (model_facts.state_bytes(facts) or 0) / use.tensor / use.pipeline * (1 + use.drafts)
+
+
+def paged_bytes(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> tuple[float, float, float]:
+    """Return (KV cache, state) in bytes that one sequence of ``use.context`` tokens takes on one rank, in whole pages, and the part by which both may be wrong.
+
+    A hybrid model's layers share pages as large as one layer's state, rounded up to a block of tokens, and groups of as many layers as the rarer kind has, or
+    the commoner one where it has less than half as many again (vllm/v1/core/kv_cache_utils.py and vllm/platforms/interface.py of 0.26.0; four starts on an H100
+    had the tokens that follow, within 0.1 %). Of attention of several kinds beside a state nothing was measured. A page of another model is 16 tokens.
+    """
+    kv, state, page = kv_bytes(facts, use), state_bytes(facts, use), CONSTANTS["page"]
+    if not state:
+        return kv, state, 0.0
+    if {kind for kind, _size, _arithmetic in kv_parts(facts, use)} != {"full"}:
+        return kv * page.value, state * page.value, page.within
+    attention = -(-model_facts.plain_layers(facts) // use.pipeline) + draft_layers(facts, use)
+    others = -(-((facts.get("linear_layers") or 0) + (facts.get("mamba_layers") or 0)) // use.pipeline)
+    token, copies = kv / use.context / attention, 1 + use.drafts
+    block = BLOCK * math.ceil(state / copies / others / token / BLOCK)
+    fewer, more = sorted((attention, others))
+    group = more if more < 1.5 * fewer else fewer
+    size = block * token * group
+    return math.ceil(attention / group) * math.ceil(use.context / block) * size, math.ceil(others / group) * copies * size, 0.01
 
 
 # -- components --------------------------------------------------------------------------------------------------------
@@ -224,8 +256,9 @@ def weights(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float 
     if facts.get("weights_gib_per_rank"):
         size, arithmetic, source, factor = facts["weights_gib_per_rank"], f"{facts['weights_gib_per_rank']:g}, as loaded", "the engine's own word", 1.0
     elif known is not None:
-        factor, size = spare.value, known[0] / ranks / GIB * spare.value
-        arithmetic = f"({known[1]}) / {ranks} rank(s) x {spare.value:g}"
+        tables = (facts.get("rotary_bytes") or 0) / GIB
+        factor, size = spare.value, known[0] / ranks / GIB * spare.value + tables
+        arithmetic = f"({known[1]}) / {ranks} rank(s) x {spare.value:g} + {tables:.2g} of rotary tables"
         source = f"{facts.get('source') or 'the facts of the model'}; {spare.source}"
     elif declared is not None:
         size, arithmetic, source, factor = declared, f"{declared:.4g}, as the profile declares", "memory.weights_gb of the profile", 1.0
@@ -251,7 +284,7 @@ def weights(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float 
 def activation(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> Component:
     """Return the peak of activations in a step of ``use.batched`` tokens, and of the sampler.
 
-    A token has, in 16 bits: about 12 rows of the model's width that live at once (residual, norms, projections in and out), the inputs and outputs of its
+    The sampler runs after the step, so the larger of the two counts. A token has, in 16 bits: about 12 rows of the model's width that live at once (residual, norms, projections in and out), the inputs and outputs of its
     experts or of the MLP, and queries, keys and values twice. What tensor ranks split is split. Logits are 32 bits for each sequence (and draft), twice.
     """
     width = facts["hidden_size"]
@@ -267,9 +300,9 @@ def activation(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> Component:
     logits = 2 * 4 * rows * (facts.get("vocab_size") or 0) / GIB
     factor = CONSTANTS["allocator"]
     step = use.batched * 2 * (12 * width + inner + attention) / GIB
-    size = step * factor.value + logits
-    arithmetic = f"{use.batched} tokens x 2 B x ({12 * width} + {inner} + {attention}) values x {factor.value:g} + {rows} rows of logits"
-    return Component("activation", "activations", size, step * factor.within + logits / 2, SERVING, True, arithmetic, factor.source)
+    size = max(step * factor.value, logits)
+    arithmetic = f"{use.batched} tokens x 2 B x ({12 * width} + {inner} + {attention}) values x {factor.value:g}, or {rows} rows of logits"
+    return Component("activation", "activations", size, max(step * factor.within, logits / 2), SERVING, True, arithmetic, factor.source)
 
 
 def fixed(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float | None) -> list[Component]:

@@ -25,7 +25,7 @@ _WHOLE = (
     "global_num_key_value_heads", "global_head_dim", "attention_layers", "sliding_layers", "sliding_window", "linear_layers", "mamba_layers",
     "mamba_state_bytes_per_sequence", "recurrent_state_bytes_per_sequence", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_latent_size",
     "draft_layers", "parameters", "parameters_active", "weights_group", "kv_cache_bits", "kv_lora_rank", "qk_rope_head_dim",
-    "kv_bytes_per_token", "max_position_embeddings",
+    "kv_bytes_per_token", "max_position_embeddings", "rotary_bytes",
 )  # fmt: skip
 _NUMBERS = ("weights_bits", "checkpoint_gb", "table_gib", "file_backed_gib", "weights_gib_per_rank")
 
@@ -175,6 +175,7 @@ def from_config(config: t.Mapping[str, t.Any]) -> Facts:
             facts.setdefault("head_dim", facts["hidden_size"] // heads)
     facts.update(_layers(text))
     facts.update(_state(text, facts))
+    facts.update(_rotary(text, facts))
     facts.update(_quantization(config.get("quantization_config") or text.get("quantization_config") or text.get("compression_config"), text))
     if any(isinstance(config.get(name), dict) for name in ("vision_config", "audio_config")):
         facts["multimodal"] = True
@@ -223,7 +224,8 @@ def _layers(text: t.Mapping[str, t.Any]) -> Facts:
 
 
 def _state(text: t.Mapping[str, t.Any], facts: Facts) -> Facts:
-    """Return the bytes of constant state a sequence has: Mamba-2 and gated delta rule, as vLLM keeps them (state in 32 bits, convolution in 16)."""
+    """Return the bytes of constant state a sequence has: Mamba-2 and gated delta rule, as vLLM keeps them: convolution in 16 bits, a state in 32,
+    that of the delta rule only where ``mamba_ssm_dtype`` says so (vllm/model_executor/models/config.py of 0.26.0)."""
     kernel = text.get("conv_kernel") or text.get("mamba_d_conv") or text.get("linear_conv_kernel_dim") or 4
     if facts.get("mamba_layers"):
         heads, size = text.get("mamba_num_heads") or text.get("mamba_n_heads"), text.get("mamba_head_dim") or text.get("mamba_d_head")
@@ -235,9 +237,21 @@ def _state(text: t.Mapping[str, t.Any], facts: Facts) -> Facts:
         names = ("linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")
         if all(_is_whole(text.get(name)) for name in names):
             values, keys, key_dim, value_dim = (text[name] for name in names)
-            layer = values * key_dim * value_dim * _STATE + (2 * keys * key_dim + values * value_dim) * (kernel - 1) * _CONV
+            each = _STATE if text.get("mamba_ssm_dtype") == "float32" else _CONV
+            layer = values * key_dim * value_dim * each + (2 * keys * key_dim + values * value_dim) * (kernel - 1) * _CONV
             return {"recurrent_state_bytes_per_sequence": facts["linear_layers"] * layer}
     return {}
+
+
+def _rotary(text: t.Mapping[str, t.Any], facts: Facts) -> Facts:
+    """Return the bytes of the tables of rotary positions, which are in no checkpoint: one row of 16 bits for each position, ``factor`` times as many where the
+    scaling is linear, and a second table where sliding layers have a base frequency of their own."""
+    scaling, length, width = text.get("rope_scaling") or text.get("rope_parameters") or {}, facts.get("max_position_embeddings"), facts.get("head_dim")
+    if not length or not width or not (scaling or text.get("rope_theta")):
+        return {}
+    linear = (scaling.get("rope_type") or scaling.get("type")) == "linear"
+    rows = length * (scaling.get("factor") or 1 if linear else 1) + (length if text.get("rope_local_base_freq") else 0)
+    return {"rotary_bytes": int(rows * width * (text.get("partial_rotary_factor") or 1) * 2)}
 
 
 def _quantization(config: t.Any, text: t.Mapping[str, t.Any]) -> Facts:

@@ -48,8 +48,8 @@ def node_plan(
     beside, own = components.outside(use, node), components.fixed(facts, use, declared)
     out, out_within = components.total_of(beside)
     inner, inner_within = components.total_of(one for one in own if "serving" in one.when)
-    page = components.CONSTANTS["page"] if model_facts.state_bytes(facts) else components.Constant(1.0, 0.0, "")
-    one, state = components.kv_bytes(facts, use) / components.GIB * page.value, components.state_bytes(facts, use) / components.GIB * page.value
+    kv, states, paged_within = components.paged_bytes(facts, use)
+    one, state = kv / components.GIB, states / components.GIB
     seqs = use.sequences
     # One whole sequence has to fit, and each sequence needs a block of state; the two share the blocks, so the larger is the least.
     least = max(one + state, (use.seqs or 1) * state / (1 + use.drafts))
@@ -97,8 +97,8 @@ def node_plan(
     per, rest = f"{seqs} sequences x {state:.4f}", max(0.0, taken - kept - states)
     why = f"{use.kv_bytes} B" if use.kv_bytes is not None else f"{use.share:g} x {node.total:g} - {inner:.2f} of all the engine's own"
     cache_parts = [
-        components.Component("kv", title, kept, kept * page.within, components.SERVING, True, words or "none", source),
-        *([components.Component("state", "constant state", states, states * page.within, components.SERVING, True, per, source)] if state else []),
+        components.Component("kv", title, kept, kept * paged_within, components.SERVING, True, words or "none", source),
+        *([components.Component("state", "constant state", states, states * paged_within, components.SERVING, True, per, source)] if state else []),
         components.Component("pool", "rest of the KV cache", rest, 0.0, components.SERVING, True, why, "as the engine is configured"),
     ]
     loader = components.Component("staging", "loader", staging.value, staging.within, components.LOADING, True, f"{staging.value:g}", staging.source)
@@ -260,7 +260,7 @@ def reported(use: recipe.Settings, loads: float, node: components.Node, reports:
 
 def _takes_no_more(use: recipe.Settings, than: recipe.Settings) -> bool:
     """Return whether settings take no more of a node than others do, as far as each of them shows separately."""
-    same = ("tensor", "pipeline", "data", "context_ranks", "own_draft", "draft_split")
+    same = ("tensor", "pipeline", "data", "context_ranks", "own_draft", "one_layer_draft", "draft_split")
     most = ("context", "sequences", "batched", "kv_value", "drafts", "graphs", "vision", "ray", "online_fp8", "pinned_gib", "unsized_draft")
     if any(getattr(use, name) != getattr(than, name) for name in same) or any(getattr(use, name) > getattr(than, name) for name in most):
         return False

@@ -54,6 +54,7 @@ class Settings(t.NamedTuple):
     recorded: bool
     unread: tuple[str, ...]
     steps: int = STEPS
+    one_layer_draft: bool = False
 
     @property
     def share(self) -> float:
@@ -130,6 +131,7 @@ def settings_of(
         drafts=(_int(drafts) or 1) if spec and str(spec.get("method")) != "ngram" else 0,
         draft_gib=draft_gib,
         draft_split=_int(spec.get("draft_tensor_parallel_size")) not in (1, None) or "mtp" in str(spec.get("method")),
+        one_layer_draft=bool(spec.get("model")) and str(spec.get("method")).startswith("eagle"),
         own_draft=bool(spec) and not spec.get("model") and str(spec.get("method")) != "ngram",
         unsized_draft=bool(spec.get("model")) and not draft_gib and not draft_in_weights,
         graphs=not serve.get("enforce_eager") and mode != "NONE",

@@ -97,8 +97,7 @@ def test_a_request_uses_the_engines_devices():
     """The log of one start: 36.25 GiB hold 27.81 sequences of 131072 tokens, with MTP of three tokens."""
     facts = {**NEMOTRON, "draft_layers": 1}
     one = use(facts, 1, kv_cache_dtype="fp8", max_model_len=131072, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
-    size = (components.kv_bytes(facts, one) + components.state_bytes(facts, one)) / components.GIB * components.CONSTANTS["page"].value
-    assert size == pytest.approx(36.25 / 27.81, rel=0.1)
+    assert sum(components.paged_bytes(facts, one)[:2]) / components.GIB == pytest.approx(36.25 / 27.81, rel=0.03)
 
 
 def test_a_start_that_was_measured_on_an_h100_is_planned_as_it_went():
@@ -356,7 +355,7 @@ def test_a_config_with_a_text_part_is_read():
         "num_hidden_layers": 40, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320,
         "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 10, "linear_num_value_heads": 32, "linear_num_key_heads": 16,
         "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "num_experts": 256, "num_experts_per_tok": 8,
-        "moe_intermediate_size": 512, "mtp_num_hidden_layers": 1,
+        "moe_intermediate_size": 512, "mtp_num_hidden_layers": 1, "mamba_ssm_dtype": "float32",
     }  # fmt: skip
     facts = model_facts.from_config({"architectures": ["X"], "text_config": text, "vision_config": {"hidden_size": 1}, "torch_dtype": "bfloat16"})
     assert (facts["attention_layers"], facts["linear_layers"]) == (10, 30) and facts["recurrent_state_bytes_per_sequence"] == 64389120
