@@ -96,7 +96,7 @@ class Injection:
     ids: t.ClassVar[tuple[str, ...]]
     #: Nothing goes on by itself after it, so that the play stops the engine.
     known: t.ClassVar[bool] = True
-    #: The engine is there as long as nobody ends it.
+    #: The engine stays until it is ended.
     lasts: t.ClassVar[bool] = True
     #: It shows by what does not come any more, so that it takes longer to notice.
     stalls: t.ClassVar[bool] = False
@@ -145,7 +145,7 @@ class Kill(Signal):
 
 
 class Stop(Signal):
-    """It goes on when somebody lets it."""
+    """It continues after SIGCONT."""
 
     what, ids, known, healths = "STOP", ("process stopped",), False, ("halted",)
     said = "kill -CONT PID lets it go on"
@@ -238,7 +238,7 @@ class Injected:
     known: bool
 
     def names(self, host: str) -> bool:
-        """Return whether the failure is that node's. Who is silent on a fabric, nobody of two can know: the cause names both."""
+        """Return whether the failure is that node's. Which of two nodes is silent on a fabric is unknown: the cause names both."""
         return self.first["node"] == host or host in self.first["cause"]
 
 

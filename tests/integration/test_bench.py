@@ -22,7 +22,7 @@ from .making import HEAD_CONTAINER, WORKER_CONTAINER
 SMALL = {"gb10_bench_concurrency": "1,2", "gb10_bench_tokens": "128/16"}
 KEY = "/etc/gb10/secrets/gb10/api_key"
 #: A client that streams one long answer, and ends when its input is closed. It has no secret in its arguments.
-SOMEBODY = r"""
+OTHER_CLIENT = r"""
 import json, sys, urllib.request
 url, key = sys.argv[1], open(sys.argv[2]).read().strip()
 body = {"model": "tiny", "prompt": "a", "max_tokens": 1900, "ignore_eos": True, "stream": True}
@@ -115,16 +115,16 @@ def test_five_equal_runs_pass_and_an_engine_that_is_slowed_down_fails(lab: Lab, 
     assert after.rc == 0 and not rows(place)[-1]["regressed"], after.failures
 
 
-def test_an_engine_with_somebody_elses_request_is_left_alone(lab: Lab, live_cluster: None) -> None:
+def test_an_engine_with_a_foreign_request_is_left_alone(lab: Lab, live_cluster: None) -> None:
     engine = json.loads(lab.run(HEAD, "cat", "/var/lib/gb10/gb10/run/run.json"))
     url = f"http://{engine['api_address']}:{engine['api_port']}"
-    argv = ["docker", "exec", "-i", f"gb10-lab-{HEAD}", "python3", "-c", SOMEBODY, url, KEY]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as somebody:
+    argv = ["docker", "exec", "-i", f"gb10-lab-{HEAD}", "python3", "-c", OTHER_CLIENT, url, KEY]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         try:
-            assert somebody.stdout is not None and somebody.stdout.readline().strip() == "begun"
+            assert client.stdout is not None and client.stdout.readline().strip() == "begun"
             refused = lab.play("bench", **SMALL)
         finally:
-            somebody.communicate(timeout=60)
+            client.communicate(timeout=60)
     assert refused.rc != 0 and ("bench", "Measure case by case") not in refused.tasks()
     assert re.search(r"it has 1 request\(s\), running or waiting", refused.said) and "repeat while the engine is idle" in refused.said
 

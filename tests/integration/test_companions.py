@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Services beside the engine: a container by its image's id and a unit of the owner's come up, count, and end, and whoever is in the way is told so.
+"""Services beside the engine: a container by its image's id and a unit of the owner's come up, count, and end, and a process in the way is named.
 
 Both are stand-ins (tests/lab/companion) that hold memory and a port and speak neither to a model nor to anybody.
 """
@@ -145,8 +145,8 @@ def test_the_engine_of_the_mode_counts_before_they_start(lab: Lab, ollama: dict[
 
 
 def test_a_unit_that_is_not_there_starts_nothing(lab: Lab, ollama: dict[str, t.Any]) -> None:
-    refused = play(lab, "up", "off", ollama, {**SPEECH, "unit": "gb10lab-nobody.service"})
-    assert refused.rc != 0 and "companion speech: this node has no unit gb10lab-nobody.service" in refused.said
+    refused = play(lab, "up", "off", ollama, {**SPEECH, "unit": "gb10lab-missing.service"})
+    assert refused.rc != 0 and "companion speech: this node has no unit gb10lab-missing.service" in refused.said
     assert not running(lab)
 
 
@@ -181,7 +181,7 @@ def test_one_that_ignores_its_stop_is_reported_and_killed_by_consent_alone(lab: 
     assert killed.rc == 0 and running(lab) == [], killed.failures
 
 
-def test_prune_lists_a_container_that_nobody_declares(lab: Lab, ollama: dict[str, t.Any]) -> None:
+def test_prune_lists_an_undeclared_container(lab: Lab, ollama: dict[str, t.Any]) -> None:
     assert play(lab, "up", "off", ollama).rc == 0
     assert play(lab, "down", "", ollama).rc == 0
     kept = lab.play("prune", gb10_companions=[ollama])

@@ -104,7 +104,7 @@ def unguarded(lab: Lab) -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def ranks(lab: Lab, host: str) -> t.Iterator[dict[str, str]]:
-    """Processes with a rank's title: of ours, of ours and deaf to SIGTERM, and of somebody else; yields their containers by these words."""
+    """Processes with a rank's title: own, own and deaf to SIGTERM, and foreign; yields their containers by these words."""
     labels = ("--label=io.gb10.owner=gb10.cluster", "--label=io.gb10.cluster=gb10", "--label=io.gb10.role=head")
     start = {
         "ours": (labels, 'exec -a VLLM::Worker_TP0 sleep 900'),
@@ -157,7 +157,7 @@ def test_the_guard_is_set_up_once_and_taken_away(lab: Lab, unguarded: None) -> N
     assert "no such" in lab.run(HEAD, "sh", "-c", "test -e /var/lib/gb10/guard && echo there || echo no such")
 
 
-def test_a_unit_of_somebody_else_stays(lab: Lab, unguarded: None) -> None:
+def test_a_foreign_unit_stays(lab: Lab, unguarded: None) -> None:
     lab.write(WORKER, UNIT, "[Unit]\nDescription=mine\n")
     try:
         ran = lab.play("protect", tags="guard")
@@ -167,7 +167,7 @@ def test_a_unit_of_somebody_else_stays(lab: Lab, unguarded: None) -> None:
         lab.run(WORKER, "rm", "-f", UNIT)
 
 
-def test_a_collapse_ends_the_ranks_of_ours_and_nobody_else(lab: Lab, no_cluster: None, unguarded: None) -> None:
+def test_a_collapse_ends_its_own_ranks_only(lab: Lab, no_cluster: None, unguarded: None) -> None:
     """No play runs meanwhile, and the disk is written to all the time."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
@@ -195,7 +195,7 @@ def test_a_collapse_ends_the_ranks_of_ours_and_nobody_else(lab: Lab, no_cluster:
 
 
 def test_without_a_level_it_is_only_said_what_would_be_done(lab: Lab, no_cluster: None, unguarded: None) -> None:
-    """In the ring, in the journal, and in status, also for whoever may not read the ring."""
+    """In the ring, in the journal, and in status, also for accounts that may not read the ring."""
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0
@@ -240,7 +240,7 @@ def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None)
         with ranks(lab, HEAD) as names:
             await_record(lab, HEAD, lambda one: one.get("p") == "loading", time.time() - 1)
             began = time.time()
-            # From the lowest to the highest, so that memory never falls from one curve to the next: that would be a collapse that nobody recorded.
+            # From the lowest to the highest, so that memory never falls from one curve to the next: that would be a collapse that was never recorded.
             curves = sorted(((steepest(one["points"]), one["name"]) for one in CURVES["healthy"]), key=lambda curve: curve[0][0])
             for levels, name in curves:
                 # A gib less than where it ends, as that is noted.
@@ -255,7 +255,7 @@ def test_healthy_curves_end_nothing(lab: Lab, no_cluster: None, unguarded: None)
             lab.run(host, "rm", "-f", MEMINFO)
 
 
-def test_while_they_serve_it_is_only_told(lab: Lab, no_cluster: None, unguarded: None) -> None:
+def test_while_they_serve_it_is_only_reported(lab: Lab, no_cluster: None, unguarded: None) -> None:
     for host in (HEAD, WORKER):
         play_memory(lab, host, [60])
     assert lab.play("protect", tags="guard", gb10_node_roots={**ROOTS, "meminfo": MEMINFO}).rc == 0

@@ -162,7 +162,7 @@ def greeting(address: str, port: int) -> bytes:
 
 
 def answer_of(address: str, port: int) -> str:
-    """What a port answers to somebody without a credential, in the words of the table."""
+    """What a port answers without a credential, in the words of the table."""
     if speaks_http2(address, port):
         statuses = {grpc_status(address, port, method) for method in GRPC_METHODS} - {""}
         return "refused" if statuses - {UNIMPLEMENTED} == {UNAUTHENTICATED} else f"gRPC {sorted(statuses)}"
@@ -208,7 +208,7 @@ def test_every_port_that_listens_stands_in_the_table_and_answers_as_it_says(lab:
 
 @pytest.mark.usefixtures("live_cluster")
 def test_no_route_of_the_api_answers_without_the_key(lab: Lab) -> None:
-    """All that the engine lists, with every method, and those that act without a body: here nobody is served."""
+    """All that the engine lists, with every method, and those that act without a body: here no request is served."""
     address, port = ADDRESSES[HEAD]["management"], 8000
     key = lab.run(HEAD, "cat", KEY_FILE).strip()
     document = curl(address, port, "/openapi.json", "--header", f"Authorization: Bearer {key}")
@@ -255,7 +255,7 @@ def test_who_answers_in_place_of_the_engine_is_not_sent_the_key(lab: Lab) -> Non
             came = lab.run(HEAD, "cat", TAKEN)
     finally:
         lab.run(HEAD, "rm", "-f", TAKEN)
-    assert "GET /health" in came and "GET /metrics" in came, "nobody answered in its place, so this shows nothing"
+    assert "GET /health" in came and "GET /metrics" in came, "no other process answered in its place, so this proves nothing"
     assert "authorization" not in came.lower() and key not in came and "POST" not in came
     assert "the API's key was not sent" in found["key_withheld"] and "the API's key was not sent" in found["progress"]["withheld"]
     assert found["completion"] is None and found["requests_running"] is None
@@ -404,7 +404,7 @@ def test_ray_refuses_a_question_without_the_token(lab: Lab) -> None:
     played = lab.play(tags="ray")
     assert played.rc == 0, played.failures
     assert "requests without the token" in played.said
-    # Nor does it take one of somebody's own.
+    # Nor does it accept a foreign one.
     head = f"{ADDRESSES[HEAD]['fabric']}:6379"
     program = (
         "import os, sys; os.environ.pop('RAY_AUTH_TOKEN_PATH', None); os.environ['RAY_AUTH_TOKEN'] = 'another-token-of-32-letters-or-so'\n"

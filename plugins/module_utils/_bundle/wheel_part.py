@@ -91,7 +91,7 @@ def downloaded(api: EngineApi, image: str, lines: t.Sequence[str], params: t.Map
 
 def _download(api: EngineApi, image: str, lock: t.Sequence[str], directory: str, env: t.Mapping[str, str], ca_file: str | None) -> None:
     """Have the image's own pip download these packages into a directory of this node. Raises :class:`ClusterError`."""
-    # Bases set a constraint for additional packages; for pip an empty variable is no constraint.
+    # Bases set a constraint for additional packages; for pip an empty variable sets none.
     variables = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in env.items()}}
     mounts = [{"Type": "bind", "Source": directory, "Target": TARGET}]
     if ca_file:

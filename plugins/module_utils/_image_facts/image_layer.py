@@ -67,7 +67,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     image, wanted = params["image"], params["requirements"]
     asked = attempts(wanted, params["ray_allowed"])
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    # NGC images set a constraint for additional packages. The installed packages constrain the layer; for pip an empty variable is no constraint.
+    # NGC images set a constraint for additional packages. The installed packages constrain the layer; for pip an empty variable sets none.
     env = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in params["pip_env"].items()}}
     mounts = []
     if params["ca_file"]:

@@ -45,7 +45,7 @@ PROBE_AGE = 3600
 SECONDS_PER_DAY = 86400
 
 #: The image role's build ends with labels: of the recipe, of its mods, or given to the build. An image whose newest layer is something else was built by a
-#: user on one of ours.
+#: user on an own one.
 _LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.(?:recipe|mods|base_digest|versions)=")
 
 #: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
@@ -109,12 +109,12 @@ def ended_at(inspected: dict[str, t.Any]) -> float:
 def why_container(inspected: dict[str, t.Any], cluster: str, age: int, companions: t.Collection[str] | None = None) -> str:
     """Return why a container may be removed, empty when it may not: it must carry our labels, belong to this cluster, and not run.
 
-    ``companions`` are the names of those that are declared as containers; None where nobody said which, and then all of them stay.
+    ``companions`` are the names of those that are declared as containers; None if they are unknown, and then all of them stay.
     """
     labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
     if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
         return ""
-    # One of an image that was made of a container of ours has that one's cluster, too.
+    # One of an image that was made of an own container has that one's cluster, too.
     if labels.get(LABEL_ROLE) == PROBE:
         return "left over from asking an image" if age >= PROBE_AGE else ""
     if labels.get(LABEL_ROLE) == COMPANION:
@@ -148,7 +148,7 @@ def containers(
 
 
 def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float) -> list[Candidate]:
-    """Return the containers of this cluster that still download a model. Whoever holds the cluster's lock knows that no play waits for one."""
+    """Return the containers of this cluster that still download a model. The holder of the cluster's lock knows that no play waits for one."""
     wanted, why = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}, "left running by a play that was interrupted, or one that runs now"
     return [
         Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age_of(seconds_of(one["State"].get("StartedAt") or one["Created"]), now), 0, why)
@@ -191,7 +191,7 @@ def images(
         tags, age = references(image), age_of(image["Created"], now)
         name = ", ".join(tags) or image["Id"][:19]
         if not built_by_us(histories[image["Id"]]):
-            left.append(Left("image", name, "built by a user on one of ours"))
+            left.append(Left("image", name, "built by a user on an image of the collection"))
         elif image["Id"] not in used and not kept & {*tags, *(image.get("RepoDigests") or []), image["Id"]}:
             why = "its name went to a newer build" if not tags else f"unused, built more than {days} days ago"
             if not tags or age >= days * SECONDS_PER_DAY:
@@ -225,7 +225,7 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
 def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs: t.Collection[str], days: int, now: float) -> Judged:
     """Judge the files below a cluster's log directory.
 
-    A log of ours may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
+    A log of the collection may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
     """
     of_container = re.compile(_CONTAINER_LOG.format(cluster=re.escape(cluster)))
     newest = max((match["run"] for match in (_ENGINE_LOG.match(path) for path, _status in found) if match), default="")

@@ -30,7 +30,7 @@ def marked(body: str, mark: str = MARK) -> str:
 
 
 def whose(text: bytes, mark: str = MARK) -> str:
-    """Return ``ours``, ``edited`` for one of ours that was edited, or ``foreign``."""
+    """Return ``ours``, ``edited`` for an own one that was edited, or ``foreign``."""
     first, _end, body = text.decode("utf-8", "replace").partition("\n")
     if not first.startswith(mark):
         return "foreign"

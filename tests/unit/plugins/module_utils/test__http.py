@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One HTTP exchange within one deadline and one size, with whoever answers."""
+"""One HTTP exchange within one deadline and one size, with any server."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Pair:
         return found
 
     def list_again(self) -> None:
-        """Have the list be that of what lies there, as somebody would who made a bundle of their own."""
+        """Have the list be that of what lies there, as a person would who made a bundle by hand."""
         names = sorted(str(path.relative_to(self.bundle)) for path in self.bundle.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
         sums = {name: hashlib.sha256((self.bundle / name).read_bytes()).hexdigest() for name in names}
         (self.bundle / "SHA256SUMS").write_bytes(content.sums_text(sums))
@@ -284,7 +284,7 @@ def test_a_file_of_the_same_name_and_other_content_stays(pair: Pair) -> None:
     assert error.reason == "other content" and str(theirs) in str(error) and theirs.read_bytes() == b"theirs"
 
 
-def test_another_image_of_the_name_keeps_it_until_it_is_told_to_give_it(pair: Pair) -> None:
+def test_another_image_of_the_name_keeps_it_without_consent(pair: Pair) -> None:
     pair.export()
     theirs = pair.two.build(NODE, None, {"opt/theirs": b"1"})
     with pytest.raises(ClusterError, match="gb10/engine:ray") as caught:
@@ -380,7 +380,7 @@ HUB = "cache-two/hub"
 
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
-    """A cache and a disk of a user's, where everybody may pass; and a directory of root's that nobody else may write to."""
+    """A cache and a disk of a user's, where everybody may pass; and a directory of root's that no other account may write to."""
     place = Path(tempfile.mkdtemp())
     place.chmod(0o755)
     made = Pair(place, monkeypatch)
@@ -659,7 +659,7 @@ def test_what_the_profile_does_not_load_is_not_imported(pair: Pair) -> None:
     assert pair.bring()["changed"] and not theirs.exists()
 
 
-def test_a_directory_of_somebody_is_not_written_to(pair: Pair) -> None:
+def test_a_foreign_directory_is_not_written_to(pair: Pair) -> None:
     pair.bundle.mkdir()
     (pair.bundle / "holiday.jpg").write_bytes(b"1")
     with pytest.raises(ClusterError, match="holiday.jpg") as caught:

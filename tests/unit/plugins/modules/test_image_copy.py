@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An image arrives whole or not at all, only what is missing travels, and nobody else gets any of it."""
+"""An image arrives whole or not at all, only what is missing travels, and no other node gets any of it."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_nothing_but_the_offer_is_given(pair: Pair) -> None:
 
 
 class Stranger:
-    """Somebody who took the source's address and port, and answers as the source does: with the right secret or without."""
+    """A stranger who took the source's address and port, and answers as the source does: with the right secret or without."""
 
     def __init__(self, pair: Pair, frames: t.Sequence[tuple[int, bytes]], proves: bool) -> None:
         self.heard, self._frames, self._proves = b"", frames, proves

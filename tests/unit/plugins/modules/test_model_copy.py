@@ -176,7 +176,7 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed(pair: Pair, monk
     assert error.reason == "refused" and "does not know the secret itself" in str(error)
 
 
-def test_a_source_that_gives_out_as_much_as_it_can_says_so(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_serves_as_much_as_it_can_reports_it(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks.threading.Semaphore, "acquire", lambda *_given, **_more: False)
     assert refused(pair).reason == "busy"
 
@@ -191,7 +191,7 @@ SNAPSHOT = f"models--org--tiny/snapshots/{COMMIT}"
 
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
-    """A node whose cache is a user's, where everybody may pass; and a directory of root's that nobody else may write to."""
+    """A node whose cache is a user's, where everybody may pass; and a directory of root's that no other account may write to."""
     place = Path(tempfile.mkdtemp())
     place.chmod(0o755)
     found = Pair(place, monkeypatch)
@@ -251,8 +251,8 @@ def test_no_link_of_a_user_leads_root(theirs: Pair, link: str, target: str) -> N
 
 @AS_ROOT
 @pytest.mark.parametrize("swapped", ["hub", "hub/models--org--tiny", f"hub/{copying.STAGE}", f"hub/{copying.STAGE}/models--org--tiny"])
-def test_a_link_that_is_put_there_meanwhile_leads_nobody(theirs: Pair, monkeypatch: pytest.MonkeyPatch, swapped: str) -> None:
-    """Between the look and the files' names: whoever follows it is the user."""
+def test_a_link_that_is_put_there_meanwhile_is_not_followed(theirs: Pair, monkeypatch: pytest.MonkeyPatch, swapped: str) -> None:
+    """Between the look and the files' names: only the user follows it."""
     real, path = copy_target.place, theirs.path / "two" / swapped
 
     def place(one: copy_stage.Repository) -> None:
@@ -282,7 +282,7 @@ def test_a_cache_of_two_owners_is_refused_with_the_line_that_mends_it(theirs: Pa
 
 
 @AS_ROOT
-def test_a_users_directory_in_roots_cache_leads_nobody(theirs: Pair) -> None:
+def test_a_users_directory_in_roots_cache_is_not_followed(theirs: Pair) -> None:
     give(theirs.path / "two", 0)
     users_link(theirs.target / "snapshots", theirs.path / "etc")
     os.chown(theirs.target, ONE, ONE)
@@ -387,7 +387,7 @@ def test_a_file_of_the_same_name_and_other_content_is_named_and_stays(pair: Pair
     assert pair.wire.connections == 0 and refused(pair, check=True).reason == "other content"
 
 
-def test_a_link_and_a_ref_of_somebody_else_stay(pair: Pair) -> None:
+def test_a_foreign_link_and_a_foreign_ref_stay(pair: Pair) -> None:
     (pair.target / "snapshots" / COMMIT).mkdir(parents=True)
     (pair.target / "snapshots" / COMMIT / "config.json").symlink_to("/etc/passwd")
     assert "leads to /etc/passwd" in str(refused(pair))
@@ -395,7 +395,7 @@ def test_a_link_and_a_ref_of_somebody_else_stay(pair: Pair) -> None:
     (pair.target / "refs").mkdir()
     (pair.target / "refs/main").write_text("f" * 40)
     assert "names another commit" in str(refused(pair, listing=pair.listing("main")))
-    # A ref that nobody asked for is somebody's own.
+    # An unrequested ref is foreign.
     pair.call()
     assert (pair.target / "refs/main").read_text() == "f" * 40
 
@@ -533,7 +533,7 @@ def serve(pair: Pair, check: bool = False, **params):
     return pair.call(check, state="served", hf_home=str(pair.path / "one"), repositories=asked, clients=["10.0.0.2"], port=20300, **params)
 
 
-def test_what_is_given_out_is_listed_and_check_mode_starts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_served_is_listed_and_check_mode_starts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     monkeypatch.setattr(copy_source, "start", lambda *given: started.append(given) or "/run/secret")
     assert serve(pair, check=True)["secret_file"] == "" and started == []
@@ -547,7 +547,7 @@ def test_what_is_given_out_is_listed_and_check_mode_starts_nothing(pair: Pair, m
     assert result["secret_file"] == "/run/secret" and (listing["repo"], listing["revision"], listing["ref"]) == (REPO, COMMIT, "")
 
 
-def test_a_model_that_is_absent_is_not_given_out(pair: Pair) -> None:
+def test_a_model_that_is_absent_is_not_served(pair: Pair) -> None:
     with pytest.raises(ClusterError, match="nothing to copy"):
         pair.call(state="served", repositories=[{"repo": "org/none", "revision": "main"}], clients=["10.0.0.2"])
 

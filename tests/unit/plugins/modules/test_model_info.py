@@ -229,7 +229,7 @@ def test_an_absent_plain_directory_beside_a_repository_of_the_hub(snapshot, tmp_
     assert f"there is no model in {tmp_path}/none" in result["msg"]
 
 
-def test_copies_are_told_apart_by_names_and_sizes(snapshot, tmp_path):
+def test_copies_are_distinguished_by_names_and_sizes(snapshot, tmp_path):
     before = plain(snapshot, tmp_path)["repositories"][0]["listing"]
     (snapshot / "__pycache__").mkdir()
     (snapshot / "__pycache__/x.pyc").write_text("x")

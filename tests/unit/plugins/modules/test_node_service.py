@@ -169,7 +169,7 @@ def test_silent_then_one_alert_then_silent_then_well_again(node: Node):
     assert "planted" not in (node.folder / sweep_files.CONFIG).read_text(encoding="utf-8")
 
 
-def test_a_channel_that_is_down_is_said_and_told_when_it_is_back(node: Node):
+def test_a_channel_that_is_down_is_named_and_notified_when_it_is_back(node: Node):
     with listening() as hook:
         node.install(f"{hook.url}/planted-hook", memory_floor_gib=1000)
         hook.status = 500
@@ -194,7 +194,7 @@ def test_a_state_that_cannot_be_read_is_said_and_begun_again(node: Node):
         assert node.sweep()[0] == 0 and len(hook.came) == 2
 
 
-def test_a_disk_that_refuses_makes_nobody_hear_the_same_every_quarter_of_an_hour(node: Node):
+def test_a_disk_that_refuses_does_not_repeat_the_alert_every_quarter_of_an_hour(node: Node):
     spare = node.root / "run"
     spare.mkdir()
     with listening() as hook:
@@ -221,7 +221,7 @@ def test_a_lock_keeps_it_silent(node: Node):
         assert set(hook.came[0][2]["problems"]) == {"memory", "lock of cluster gb10"}
 
 
-def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_told(node: Node):
+def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_reported(node: Node):
     modes.write(str(node.state), {**OFF, "mode": "singles", "clusters": {"spark-1": {"profile": "x", "source": "x", "nodes": ["spark-1"]}}})
     with listening() as hook, listening() as other:
         port = int(other.url.rsplit(":", 1)[1])
@@ -234,7 +234,7 @@ def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_told(node: Node
     assert "node spark-3" not in problems, "it takes connections: it may only be busy"
 
 
-def test_a_mode_that_is_broken_is_told(node: Node):
+def test_a_mode_that_is_broken_is_reported(node: Node):
     (node.state / "mode.json").write_text("{", encoding="utf-8")
     with listening() as hook:
         node.install(hook.url)
@@ -314,7 +314,7 @@ def test_bad_options_are_refused_before_anything_is_written(node: Node):
     assert not node.folder.exists() and list(node.units.iterdir()) == []
 
 
-def test_a_unit_of_somebody_else_and_one_that_was_edited_stay(node: Node):
+def test_a_foreign_unit_and_an_edited_one_stay(node: Node):
     (node.units / sweep_files.TIMER).write_text("[Unit]\nDescription=mine\n", encoding="utf-8")
     for options in ({}, {"state": "absent"}):
         well, said, _out = node.module(**options)

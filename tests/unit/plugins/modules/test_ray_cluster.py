@@ -247,7 +247,7 @@ def test_the_guard_tells_how_many_requests_run(node, monkeypatch):
     ("requests", "why"), [(Requests(3), "it has 3 request"), (Requests(None, "HTTP 401"), "how many requests it has is unknown: HTTP 401"), (Requests(0), "")]
 )
 @pytest.mark.parametrize("wanted", [{"allow_restart": True, "shm_size": "20g"}, {"state": "stopped"}, {"state": "absent"}])
-def test_a_live_engine_is_taken_away_only_where_nobody_loses_a_request(node, monkeypatch, requests, why, wanted):
+def test_a_live_engine_is_taken_away_only_where_no_request_is_lost(node, monkeypatch, requests, why, wanted):
     monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     monkeypatch.setattr(interruption, "requests_of", lambda engine, timeout, key_file: requests)
     node(Engine([running()], titles=["vllm serve", "ray::RayWorkerProc.run"]))
@@ -269,7 +269,7 @@ def test_a_live_engine_is_taken_away_only_where_nobody_loses_a_request(node, mon
         (UnknownState("the probe printed what cannot be read"), False),
     ],
 )
-def test_an_engine_whose_rank_is_gone_answers_nobody(node, monkeypatch, table, lacks):
+def test_an_engine_whose_rank_is_gone_answers_no_request(node, monkeypatch, table, lacks):
     """Its requests hang, and its metrics go on counting them."""
 
     def ask(*_arguments):
@@ -291,7 +291,7 @@ def test_an_engine_whose_rank_is_gone_answers_nobody(node, monkeypatch, table, l
 
 @pytest.mark.parametrize("wanted", [{"state": "stopped"}, {"state": "absent"}, {"allow_restart": True, "shm_size": "20g"}])
 @pytest.mark.parametrize("started", [["vllm", "serve", "mine"], ["ray::train"], ["VLLM::EngineCore"]])
-def test_work_that_somebody_started_in_the_container_needs_consent(node, monkeypatch, wanted, started):
+def test_foreign_work_in_the_container_needs_consent(node, monkeypatch, wanted, started):
     """``docker exec … vllm serve``: what our own engine answers says nothing of it."""
     monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     engine = node(Engine([running()], titles=["vllm serve", " ".join(started)]))
@@ -471,7 +471,7 @@ def test_a_taken_port_names_its_container(node, monkeypatch):
         ("sleep", ("infinity",), "gcs_server"),
     ],
 )
-def test_a_stale_head_blocks_until_somebody_says_so(node, monkeypatch, path, args, process):
+def test_a_stale_head_blocks_without_consent(node, monkeypatch, path, args, process):
     monkeypatch.setattr(listeners, "listeners", lambda ports: [listener(process, holder=STALE_ID), listener("ray::X", 20102, STALE_ID)])
     node(Engine([container(STALE_ID, "yesterday", path=path, args=args)]))
     with pytest.raises(ClusterError) as caught:
@@ -536,7 +536,7 @@ def test_the_wait_ends_with_the_container(monkeypatch):
         wait(Engine([entry]), RayTable("", "", [], "", ""), monkeypatch)
 
 
-def test_the_wait_ends_when_somebody_removes_the_container(monkeypatch):
+def test_the_wait_ends_when_the_container_is_removed(monkeypatch):
     with pytest.raises(ClusterError, match="was removed while it was waited for"):
         wait(Engine(), RayTable("", "", [], "", ""), monkeypatch)
 
@@ -743,7 +743,7 @@ def test_a_container_by_halves_is_replaced_unasked(node, sdk, tmp_path, status, 
 
 
 @pytest.mark.parametrize("labels", [{"io.gb10.owner": "gb10.cluster"}, {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}])
-def test_a_container_of_ours_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
+def test_an_own_container_with_broken_labels_is_replaced_unasked(node, sdk, tmp_path, labels):
     node(Engine([container(labels=labels)]))
     result = ray_cluster.work(Module(**places(tmp_path), wait=False))
     assert result["reason"] == "container of this collection has labels without its fields"
@@ -761,7 +761,7 @@ def test_a_container_with_broken_labels_that_holds_work_is_not(node, sdk, tmp_pa
     "labels",
     [
         {},
-        {"io.gb10.owner": "somebody"},
+        {"io.gb10.owner": "stranger"},
         {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "other"},
         {"io.gb10.cluster": "gb10", "io.gb10.role": "head"},
     ],
@@ -1024,7 +1024,7 @@ def link_above(home):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another account's link takes root")
 @pytest.mark.parametrize("plant", [hub_link, hub_link_to_be_made, link_above])
-def test_whoever_owns_the_cache_does_not_choose_what_the_engine_reads(tmp_path, plant):
+def test_the_owner_of_the_cache_does_not_choose_what_the_engine_reads(tmp_path, plant):
     (tmp_path / "secrets" / "hub").mkdir(parents=True)
     link = plant(tmp_path)
     with pytest.raises(ClusterError, match=f"{link} is a link to") as caught:

@@ -281,7 +281,7 @@ def test_requests_are_interrupted_only_where_that_is_allowed(node, wanted, check
 
 
 @pytest.mark.parametrize("known", [{"unready_runs": ["20260101T000000Z-0001"]}, {"lacks_rank": True}])
-def test_an_engine_that_answers_nobody_is_stopped_without_consent(node, known):
+def test_an_engine_that_answers_no_request_is_stopped_without_consent(node, known):
     node.note(OTHER)
     node.requests = None
     assert node.work(Api(status=LIVE, stop=STOPPED), state="stopped", **known)["changed"]
@@ -371,7 +371,7 @@ def test_a_start_beside_another_start_is_refused(node):
     assert node.started == []
 
 
-def test_an_order_that_nobody_carried_out_keeps_no_start_away(node):
+def test_an_order_that_was_not_carried_out_prevents_no_start(node):
     """A controller that died between writing the description and starting the launcher."""
     node.note(SAME)
     assert node.work(Api(status={"live": False, "remaining": [], "starting": "r2", "launcher": None}))["run_id"] == node.started[0]
@@ -408,7 +408,7 @@ def test_how_the_last_engine_ended_is_said(node):
 
 
 @pytest.mark.parametrize("half", ["{", "[]", "{}"])
-def test_a_broken_note_without_an_engine_keeps_nobody(node, half):
+def test_a_broken_note_without_an_engine_prevents_nothing(node, half):
     node.note(SAME)
     (node.run / "run.json").write_text(half)
     api = Api(status={"live": False, "remaining": [], "unreadable": "run.json cannot be read"}, stop=STOPPED)
@@ -504,7 +504,7 @@ def test_a_planted_note_is_named_and_keeps_no_stop_away(node, how):
 
 
 def test_a_launcher_that_lies_ends_no_engine(node, monkeypatch):
-    """Somebody put another python3 in the container: the kernel still shows the process."""
+    """Another python3 was put in the container: the kernel still shows the process."""
     node.note(SAME)
     monkeypatch.setattr(engine_state, "host_pid", lambda _run, _run_dir, _proc: 48121)
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: Requests(0, "idle"))
@@ -634,7 +634,7 @@ def test_processes_that_cannot_be_ended_fail_the_stop(node):
     assert "reboot" in caught.value.remedy
 
 
-#: What a python3 can print that somebody put in the place of the image's own.
+#: What a python3 can print that replaced the image's own.
 FORGED = [engine_api.ExecResult(0, text, "") for text in ("[]", "{}", json.dumps({**ANSWER, "remaining": "all"}), "[" * 100_000)]
 
 

@@ -220,7 +220,7 @@ def test_names_of_containers():
     ("name", "labels", "told"),
     [
         ("gb10-gb10-head", {"io.gb10.cluster": "gb10", "io.gb10.role": "head"}, ("gb10", "head")),
-        # As ray_cluster takes it over: somebody made it by hand, or an interrupted play did.
+        # As ray_cluster takes it over: it was made by hand, or by an interrupted play.
         ("gb10-gb10-worker", {}, ("gb10", "worker")),
         ("gb10-two-words-head", {"io.gb10.role": ""}, ("two-words", "head")),
         ("gb10-gb10-head", {"io.gb10.cluster": "judges"}, ("judges", "head")),

@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 
 KEY = "planted-k3y"
 HOST, INSIDE, USERS = "pid:[1]", "pid:[77]", "user:[5]"
-#: Listens on its argument's port beside whoever else does, and says so. It answers nothing.
+#: Listens on its argument's port next to any other listener, and prints so. It answers nothing.
 LISTENER = """
 import socket, sys
 server = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
@@ -94,7 +94,7 @@ def test_only_the_engines_container_gets_the_key(proc):
 
 
 def test_a_connection_that_was_taken_is_judged_by_who_took_it(proc):
-    """The listener is the engine's, and whoever holds the accepted socket is not: only that end reads what is sent."""
+    """The listener is the engine's, and the process with the accepted socket is not: only that end reads what is sent."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
@@ -240,7 +240,7 @@ def thief():
 
 @pytest.fixture
 def engine(thief, tmp_path):
-    """An engine that lives, as a look at the node describes it, while somebody else has its port."""
+    """An engine that lives, as a look at the node describes it, while another process has its port."""
     (tmp_path / "gb10").mkdir()
     (tmp_path / "gb10/api_key").write_text(f"{KEY}\n")
     return {"pid": os.getpid(), "api_address": "127.0.0.1", "api_port": thief.port, "run_id": "r1", "argv": [], "log_path": "/nowhere"}

@@ -133,5 +133,5 @@ def test_a_foreign_engine_is_not_the_recorded_one(tmp_path):
     everybody = [10, 11, 20, 30, 31, 40, 50, 51]
     found = at_work.among(everybody, 10, str(tmp_path))
     assert (pids(found.parts), pids(found.others)) == ([10, 11, 20], [30, 31, 51, 40])
-    # Without a note nobody knows which of them is ours.
+    # Without a note it is unknown which of them is the engine's.
     assert pids(at_work.among(everybody, None, str(tmp_path)).parts) == [20]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an engine serves: busy is not hung, a hung engine never serves, and what nobody knows is unknown."""
+"""Whether an engine serves: busy is not hung, a hung engine never serves, and missing answers are unknown."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_stall_counts_from_the_first_look_that_waited_in_vain():
         ("r", 1400.0, FLAT._replace(tokens=900.0), FLAT._replace(tokens=900.0), 1400.0),
         ("s", 1400.0, FLAT, FLAT, 1400.0),
         ("r", 10.0, FLAT, FLAT, 10.0),
-        # There is progress, or nobody knows.
+        # There is progress, or it is unknown.
         ("r", 1400.0, FLAT, FLAT._replace(kv_use=0.5), None),
         ("r", 1400.0, FLAT, None, None),
     ],

@@ -139,7 +139,7 @@ def test_with_all_of_it_replaced_a_teardown_leaves_what_the_next_start_needs(nod
         planted.check(node)
     planted.clear(node)
     assert planted.found(node) == [] and outside(node).read_text() == SECRET
-    # A person's file, and what the host keeps, are nobody's to remove.
+    # A person's file, and what the host keeps, must not be removed.
     kept = {f"{node.log}/engine", f"{node.log}/engine/of-a-person.txt", f"{node.log}/containers", f"{node.log}/containers/gb10-gb10-head-1f0c.log"}
     caches = {f"{node.cache}/{IMAGE}", *(f"{node.cache}/{IMAGE}/triton{end}" for end in ("", "/ab", "/ab/kernel.so", "/ab/kernel.so/below"))}
     assert kept <= set(left(node)) <= kept | caches

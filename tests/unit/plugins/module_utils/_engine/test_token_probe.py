@@ -153,7 +153,7 @@ MILLION = 1_048_576
 
 
 def looked_at(api, monkeypatch, note, figures_at, seconds, length=2048, sent_at=sends_nothing):
-    """The verdicts of looks one after the other, by somebody who gives each question 15 s, until ``seconds`` are over, and of one that got its token."""
+    """The verdicts of looks one after the other, with 15 s for each question, until ``seconds`` are over, and of one that got its token."""
     monkeypatch.setattr(token_probe, "boot_seconds", lambda: 5000.0 + api.now)
     monkeypatch.setattr(token_probe.traffic, "all_rdma_sent", lambda _root: sent_at(api.now))
     api.figures, api.waits, api.now, api.length = figures_at, 15.0, 0.0, length

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Root acts in a user's directory as that user, and as root nowhere that somebody else can change."""
+"""Root acts in a user's directory as that user, and as root nowhere that another account can change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import owners,
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import page_cache
 from ansible_collections.gb10.cluster.plugins.module_utils._model import digests, model_files
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become another account")
 
 #: Users that have no account.
 ONE, OTHER = 4711, 4712
@@ -201,7 +201,7 @@ def test_nothing_that_reads_a_model_reads_it_for_a_user_who_may_not(place, read)
         read(place / "home", "model.safetensors")
     # Nor is the page cache asked for it.
     assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 1
-    # The client's own layout: links of the user's to files of the user's, which nobody else may read.
+    # The client's own layout: links of the user's to files of the user's, which no other account may read.
     os.chown(place / "etc/secret", ONE, ONE)
     assert read(place / "home", "model.safetensors")
     assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 0

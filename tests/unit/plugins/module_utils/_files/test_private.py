@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
 from ansible_collections.gb10.cluster.plugins.module_utils._records import starts
 from ansible_collections.gb10.cluster.plugins.module_utils._samples import memory_return
 
-NOBODY = 65534
+STRANGER = 65534
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another account takes root")
 
@@ -70,7 +70,7 @@ def test_a_directory_is_never_open_while_it_is_made(tmp_path, open_umask, monkey
 
 def reached(path):
     """Whether an account without rights runs it by its path."""
-    program = f"import os, sys; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); sys.exit(not os.access(sys.argv[1], os.X_OK))"
+    program = f"import os, sys; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER}); sys.exit(not os.access(sys.argv[1], os.X_OK))"
     return not subprocess.run([sys.executable, "-c", program, path], timeout=30, check=False).returncode
 
 
@@ -93,7 +93,7 @@ def test_who_may_enter(tmp_path, mode, opened):
     tmp_path.chmod(mode)
     assert private.is_open(str(tmp_path)) == opened
     if mode & 0o070:
-        os.chown(tmp_path, -1, NOBODY)
+        os.chown(tmp_path, -1, STRANGER)
         assert private.is_open(str(tmp_path))
 
 
@@ -105,14 +105,14 @@ def test_an_absent_directory_is_not_open(tmp_path):
 def test_a_foreign_directory_is_refused_with_a_remedy(tmp_path):
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
-    os.chown(folder, NOBODY, -1)
-    with pytest.raises(ClusterError, match=f"belongs to user {NOBODY}") as caught:
+    os.chown(folder, STRANGER, -1)
+    with pytest.raises(ClusterError, match=f"belongs to user {STRANGER}") as caught:
         private.close(str(folder))
     assert "chown root:root" in caught.value.remedy and private.is_open(str(folder))
 
 
 @as_root
-@pytest.mark.parametrize(("mode", "owner", "refused"), [(0o755, NOBODY, True), (0o777, 0, True), (0o1777, 0, False), (0o775, 0, False)])
+@pytest.mark.parametrize(("mode", "owner", "refused"), [(0o755, STRANGER, True), (0o777, 0, True), (0o1777, 0, False), (0o775, 0, False)])
 def test_a_directory_that_another_account_could_replace_is_refused(tmp_path, mode, owner, refused):
     state = tmp_path / "state"
     state.mkdir()
@@ -129,7 +129,7 @@ def test_a_directory_that_another_account_could_replace_is_refused(tmp_path, mod
 @as_root
 def test_the_place_that_a_link_leads_to_counts_as_well(tmp_path):
     (tmp_path / "theirs" / "state" / "gb10").mkdir(parents=True)
-    os.chown(tmp_path / "theirs", NOBODY, -1)
+    os.chown(tmp_path / "theirs", STRANGER, -1)
     (tmp_path / "state").symlink_to(tmp_path / "theirs" / "state")
     with pytest.raises(ClusterError, match="theirs, above"):
         private.close(str(tmp_path / "state" / "gb10"))
@@ -159,5 +159,5 @@ def test_the_open_directories_of_a_node_are_named_with_the_command(tmp_path):
 @as_root
 def test_a_foreign_directory_is_given_to_root_first(tmp_path):
     folder, _planted = of_an_older_version(tmp_path)
-    os.chown(folder, NOBODY, -1)
+    os.chown(folder, STRANGER, -1)
     assert private.opened(str(tmp_path / "state"))[0]["remedy"] == f"chown root:root {folder} && chmod 0700 {folder}"

@@ -141,7 +141,7 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     for name in (f"a.{GONE}-17.new", "a.gb10-new", *others):
         (tmp_path / name).write_text("half")
     files.write_whole(str(tmp_path / "a"), b"whole")
-    # Another writer that lives is at work, and what has another name is somebody else's.
+    # Another writer that lives is at work, and a file with another name belongs to another program.
     assert sorted(os.listdir(tmp_path)) == sorted(others) and (tmp_path / "a").read_text() == "whole"
 
 

@@ -67,7 +67,7 @@ def test_an_engine_that_lists_none_reads_specifications(tmp_path):
     place.mkdir()
     (place / "nvidia.yaml").write_text(YAML)
     (place / "broken.yaml").write_text("devices:\n- x\n")
-    info = {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi-of-nobody"]}
+    info = {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi-missing"]}
     assert "nvidia.com/gpu=all" in gpu_access.cdi_devices(engine(info), str(tmp_path))
 
 

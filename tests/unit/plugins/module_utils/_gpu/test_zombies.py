@@ -37,7 +37,7 @@ print("ready", flush=True)
 time.sleep(60)
 """
 
-#: Starts the one above and ends, so that somebody else adopts it.
+#: Starts the one above and ends, so that another process adopts it.
 ABANDON = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[2:], "x" * 40], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

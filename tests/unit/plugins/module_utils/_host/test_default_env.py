@@ -127,10 +127,10 @@ def test_one_file_that_cannot_be_parsed_does_not_hide_the_others(tmp_path):
     assert found == {("systemd:b.service", "NCCL_NET"): "Socket"}
     assert [error["verdict"] for error in errors] == ["unknown", "unknown"]
     assert "too large" in errors[0]["error"] and "a.service: a quote is not closed" in errors[1]["error"] and errors[1]["remedy"]
-    assert "hunter2" not in str(errors), "where a secret begins in such a text nobody knows"
+    assert "hunter2" not in str(errors), "where a secret begins in such a text is unknown"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become another account")
 def test_a_file_that_may_not_be_read_is_reported(tmp_path):
     write(tmp_path, "systemd/system/a.service", "[Service]\nEnvironmentFile=/etc/secret.env\nEnvironment=NCCL_NET=IB\n")
     write(tmp_path, "secret.env", "HF_TOKEN=x\n").chmod(0o600)

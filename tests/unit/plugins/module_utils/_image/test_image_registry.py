@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An engine pushes the wanted blobs of an image and no others, keeps its image and none of the names of a copy; nobody else can push."""
+"""An engine pushes the wanted blobs of an image and no others, keeps its image and none of the names of a copy; no other client can push."""
 
 from __future__ import annotations
 

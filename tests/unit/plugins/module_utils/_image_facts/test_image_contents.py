@@ -135,7 +135,7 @@ def test_the_contract_has_the_images_variables(call):
 
 
 def spoil(path, how):
-    """Change a note as somebody else than the module would."""
+    """Change a note as another program would."""
     note = json.loads(path.read_text())
     if how == "link":
         path.rename(path.with_name("elsewhere"))

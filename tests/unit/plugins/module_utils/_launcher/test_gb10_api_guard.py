@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nobody gets past the guard of the API without its key. What the real engine does with it is shown on the lab."""
+"""No client passes the guard of the API without its key. What the real engine does with it is shown on the lab."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_the_engine_survives_its_launcher(lab):
     _rc, status, _err = lab.call("status")
     assert status["live"]
     _rc, answer, _err = lab.call("stop", "--grace", "5")
-    # Nobody is there to reap the engine but the machine's first process; a zombie counts as ended all the same.
+    # Only the machine's first process reaps the engine; a zombie counts as ended all the same.
     assert answer["signals"] == ["SIGTERM"]
     assert _launcher.engine(note) is None
     assert lab.note("exit") is None
@@ -793,7 +793,7 @@ def test_the_next_process_of_a_launchers_number_is_left_alone(tmp_path, monkeypa
     assert ending.left() == []
 
 
-# -- what somebody planted among its notes -----------------------------------------------------------------------------
+# -- what was planted among its notes -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/hostname", path)], ids=["fifo", "directory", "link"])

@@ -30,7 +30,7 @@ LEASED = {"mode": "cluster", "phase": "leased", "reason": "", "clusters": PAIR}
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node with the unit of the pair and the kept one of its own service, leased by somebody who is silent for 300 s."""
+    """A node with the unit of the pair and the kept one of its own service, leased by a caller that is silent for 300 s."""
     kernel = tmp_path / "proc" / "sys" / "kernel" / "random"
     kernel.mkdir(parents=True)
     (kernel / "boot_id").write_text(f"{BOOT}\n", encoding="ascii")
@@ -168,7 +168,7 @@ def test_memory_that_is_not_back_starts_nothing_and_says_leak(node):
 
 
 @pytest.mark.parametrize(("fails", "asked"), [(ENDING[1], [*ENDING, BACK[-1]]), (BACK[1], ENDING + BACK)])
-def test_what_fails_is_on_record_and_the_next_run_goes_on(node, fails, asked):
+def test_what_fails_is_recorded_and_the_next_run_continues(node, fails, asked):
     lease(node)
     found = Node(node, fails=[fails])
     assert found.keeper.look() and found.asked == asked
@@ -204,7 +204,7 @@ def test_a_worker_waits_until_the_head_is_gone(node, monkeypatch):
     assert found.keeper.look() and answers == [] and found.asked == ENDING + BACK
 
 
-def test_what_somebody_took_down_already_is_not_stopped_again(node):
+def test_what_is_down_already_is_not_stopped_again(node):
     lease(node)
     os.unlink(units.of_engine("/", "gb10", str(node / "etc")).path)
     found = Node(node)
@@ -214,7 +214,7 @@ def test_what_somebody_took_down_already_is_not_stopped_again(node):
 # --- the record ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_lost_when_nobody_renews_it_and_by_a_reboot(node):
+def test_a_lease_is_lost_without_renewal_and_by_a_reboot(node):
     made = lease(node)
     assert record.why_lost(made, BOOT, 1000.0) == "it was not renewed for 350 s" and not record.why_lost(made, BOOT, 950.0)
     assert "the node was rebooted" in record.why_lost(made, "another", 1.0) and record.summary(made, "another")["left_seconds"] == 0

@@ -55,7 +55,7 @@ def test_one_that_may_hold_something_stays(status):
         None,
         {},
         {"io.gb10.cluster": "gb10"},
-        {**OURS, "io.gb10.owner": "somebody"},
+        {**OURS, "io.gb10.owner": "stranger"},
         {**OURS, "io.gb10.cluster": "other"},
         {**OURS, "io.gb10.cluster": ""},
         {"io.gb10.owner": "gb10.cluster"},
@@ -88,7 +88,7 @@ def test_a_probe_that_just_ended_may_still_be_waited_for(age, why):
         ([], "exited, of a companion that is not declared"),
     ],
 )
-def test_a_companion_goes_when_it_is_declared_no_more_and_somebody_said_which_are(companions, why):
+def test_a_companion_that_is_no_longer_declared_goes_if_the_declared_ones_are_known(companions, why):
     labels = {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "companion", "io.gb10.companion": "asr", "io.gb10.cluster": "gb10"}
     assert prune.why_container(container(labels=labels), "gb10", 9 * DAY, companions) == why
 
@@ -111,7 +111,7 @@ DOWNLOAD = {**OURS, "io.gb10.role": "download"}
     ("status", "labels", "is_found"),
     [
         ("running", DOWNLOAD, True), ("paused", DOWNLOAD, True), ("exited", DOWNLOAD, False), ("running", OURS, False), ("running", None, False),
-        ("running", {**DOWNLOAD, "io.gb10.cluster": "other"}, False), ("running", {**DOWNLOAD, "io.gb10.owner": "somebody"}, False),
+        ("running", {**DOWNLOAD, "io.gb10.cluster": "other"}, False), ("running", {**DOWNLOAD, "io.gb10.owner": "stranger"}, False),
     ],
 )  # fmt: skip
 def test_a_download_of_this_cluster_that_goes_on(status, labels, is_found):
@@ -150,7 +150,7 @@ def judged(*listed, history=(STEP,), used=(), keep=(), days=14):
 
 
 @pytest.mark.parametrize("history", [(STEP,), (STEP_BUILDKIT, {"CreatedBy": "RUN x"})])
-def test_an_old_image_that_nobody_uses_may_go(history):
+def test_an_old_unused_image_may_go(history):
     (only,) = judged(image(), history=history).candidates
     assert (only.name, only.ref, only.age, only.size) == ("local/vllm-ray:26.05", ("local/vllm-ray:26.05",), 20 * DAY, 100)
     assert "more than 14 days ago" in only.why
@@ -208,7 +208,7 @@ def test_a_digest_is_a_name_too():
 
 
 @pytest.mark.parametrize("history", [({"CreatedBy": "RUN pip install more"}, STEP), ({"CreatedBy": ""}, STEP), ()])
-def test_what_somebody_built_on_ours_is_not_ours(history):
+def test_a_foreign_image_built_on_an_own_one_stays(history):
     result = judged(image(), history=history)
     assert result.candidates == [] and [left.why for left in result.left] == ["built by a user on one of ours"]
 
@@ -248,7 +248,7 @@ def judge_logs(root, runs=(), days=14):
     return [os.path.relpath(one.name, root) for one in result.candidates], [os.path.relpath(one.name, root) for one in result.left]
 
 
-def test_old_logs_of_ours_may_go_and_nothing_else(logs):
+def test_old_own_logs_may_go_and_nothing_else(logs):
     candidates, left = judge_logs(logs)
     assert sorted(candidates) == ["containers/gb10-gb10-worker-0123456789ab.log", f"engine/{OLD}.log", f"engine/{OLD}.log.1"]
     assert sorted(left) == [f"{OLD}.log", "containers/gb10-other-head-0123456789ab.log", "engine/notes.txt"]

@@ -192,7 +192,7 @@ def test_an_error_inside_is_raised_unchanged(tmp_path):
 
 
 @pytest.mark.parametrize("planted", ["link", "open to others", "another's", "pipe"])
-def test_a_file_that_somebody_else_can_open_is_no_lock(tmp_path, monkeypatch, planted):
+def test_a_file_that_another_account_can_open_is_not_a_lock(tmp_path, monkeypatch, planted):
     path = tmp_path / cluster_locks.ALONE
     if planted == "link":
         (tmp_path / "target").touch(0o600)
@@ -213,7 +213,7 @@ def test_a_file_that_somebody_else_can_open_is_no_lock(tmp_path, monkeypatch, pl
 
 
 def test_a_lock_file_that_went_while_it_was_opened_is_opened_again(tmp_path, monkeypatch):
-    """Whoever was in removes it at the end."""
+    """The holder removes it at the end."""
     path, opened = str(tmp_path / "x"), []
     real = files.open_lock
 

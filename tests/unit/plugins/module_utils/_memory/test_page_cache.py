@@ -130,7 +130,7 @@ def on_disk(hub):
 
 @contextlib.contextmanager
 def held(path):
-    """Hold all of a file's pages in memory. Clean pages that nobody holds are the kernel's to take away at any time."""
+    """Hold all of a file's pages in memory. The kernel may drop clean pages that are not mapped at any time."""
     libc = page_cache._libc()
     libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:

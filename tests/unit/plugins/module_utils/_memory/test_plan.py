@@ -220,7 +220,7 @@ def test_the_worst_node_counts():
     assert all(reason.startswith("b: ") for reason in found["reasons"])
 
 
-def test_a_pinned_cache_is_tight_until_a_start_is_on_record():
+def test_a_pinned_cache_is_tight_until_a_start_is_recorded():
     serve = {"max_model_len": 262144, "max_num_seqs": 8, "kv_cache_memory_bytes": "4G", "kv_cache_dtype": "fp8"}
     assert planned(NEMOTRON, **serve)["verdict"] == plan.TIGHT
     recorded = recipe.settings_of(serve, {"tensor": 2}, NEMOTRON, recorded=True)

@@ -457,7 +457,7 @@ def test_the_check_at_the_start_wants_the_share_free(free, verdict, borne):
         ]) and (found["verdict"] == plan.NO) >= (expected == plan.NO)  # fmt: skip
 
 
-def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_on_record():
+def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_recorded():
     small = {**DENSE, "checkpoint_gb": 8}
 
     def said(share, on=None, recorded=False):
@@ -634,8 +634,8 @@ PINNED = RUNS._replace(utilization=None, kv_bytes=4 * GIB)
     ],
 )  # fmt: skip
 def test_a_report_counts_for_what_takes_no_more(changes, covered):
-    reports = [recipe.Report(RUNS, 32.0, TOTAL, 0.0, "somebody")]
-    assert plan.reported(RUNS._replace(**changes), 32.0, node(), reports) == ("somebody" if covered else "")
+    reports = [recipe.Report(RUNS, 32.0, TOTAL, 0.0, "an owner")]
+    assert plan.reported(RUNS._replace(**changes), 32.0, node(), reports) == ("an owner" if covered else "")
 
 
 @pytest.mark.parametrize(
@@ -643,15 +643,15 @@ def test_a_report_counts_for_what_takes_no_more(changes, covered):
 )
 def test_a_report_without_something_counts_for_nothing_with_it(field, more):
     less = RUNS._replace(**{"graphs": False, "vision": False, "ray": False, "online_fp8": False, "loader": "auto"})
-    reports = [recipe.Report(less, 32.0, TOTAL, 0.0, "somebody")]
-    assert plan.reported(less, 32.0, node(), reports) == "somebody" and plan.reported(less._replace(**{field: more}), 32.0, node(), reports) == ""
-    with_it = [recipe.Report(less._replace(**{field: more}), 32.0, TOTAL, 0.0, "somebody")]
-    assert plan.reported(less._replace(**{field: more}), 32.0, node(), with_it) == "somebody"
+    reports = [recipe.Report(less, 32.0, TOTAL, 0.0, "an owner")]
+    assert plan.reported(less, 32.0, node(), reports) == "an owner" and plan.reported(less._replace(**{field: more}), 32.0, node(), reports) == ""
+    with_it = [recipe.Report(less._replace(**{field: more}), 32.0, TOTAL, 0.0, "an owner")]
+    assert plan.reported(less._replace(**{field: more}), 32.0, node(), with_it) == "an owner"
 
 
 def test_a_report_of_a_cache_in_bytes_counts_for_an_equal_or_smaller_one():
-    reports = [recipe.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "nobody"), recipe.Report(PINNED, 32.0, TOTAL, 0.0, "somebody")]
-    for changes, who in (({}, "somebody"), ({"kv_bytes": 4 * GIB + 1}, ""), ({"kv_bytes": GIB}, "somebody"), ({"kv_bytes": None, "utilization": 0.1}, "")):
+    reports = [recipe.Report(RUNS._replace(context=1), 32.0, TOTAL, 0.0, "another owner"), recipe.Report(PINNED, 32.0, TOTAL, 0.0, "an owner")]
+    for changes, who in (({}, "an owner"), ({"kv_bytes": 4 * GIB + 1}, ""), ({"kv_bytes": GIB}, "an owner"), ({"kv_bytes": None, "utilization": 0.1}, "")):
         assert plan.reported(PINNED._replace(**changes), 32.0, node(), reports) == who, changes
 
 
@@ -664,23 +664,23 @@ def test_a_report_of_a_cache_in_bytes_counts_for_an_equal_or_smaller_one():
     ],
 )  # fmt: skip
 def test_a_report_counts_for_a_node_like_those(loads, on, covered):
-    reports = [recipe.Report(RUNS, 32.0, TOTAL, 2.0, "somebody")]
-    assert plan.reported(RUNS, loads, on, reports) == ("somebody" if covered else "")
+    reports = [recipe.Report(RUNS, 32.0, TOTAL, 2.0, "an owner")]
+    assert plan.reported(RUNS, loads, on, reports) == ("an owner" if covered else "")
 
 
 def test_a_report_keeps_from_no_and_makes_nothing_fit():
     settings = use(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.9)
-    reports = [recipe.Report(settings, 40.0, TOTAL, 0.0, "somebody")]
+    reports = [recipe.Report(settings, 40.0, TOTAL, 0.0, "an owner")]
     found = planned(settings=settings, reports=reports, search=True)
     (one,) = found["nodes"]
-    assert (found["verdict"], one["reported"]) == (plan.TIGHT, "somebody") and found["reasons"][-1] == "a: it is reported to run: somebody"
+    assert (found["verdict"], one["reported"]) == (plan.TIGHT, "an owner") and found["reasons"][-1] == "a: it is reported to run: an owner"
     assert found["reasons"][0] == "a: 119.0 GiB would be in use while it serves, 2.7 +/- 4.0 left of 121.69"
     assert found["would_fit"] == [{"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan.FITS}]
     assert planned(settings=settings)["verdict"] == plan.NO
     fits = planned(settings=settings._replace(utilization=0.6), reports=reports)
     assert (fits["verdict"], fits["reasons"]) == (plan.FITS, [])
     large = planned({**DENSE, "checkpoint_gb": 150}, settings=settings, reports=[reports[0]._replace(weights=200.0)])
-    assert large["verdict"] == plan.NO and large["nodes"][0]["reported"] == "somebody" and "reported to run" not in str(large["reasons"])
+    assert large["verdict"] == plan.NO and large["nodes"][0]["reported"] == "an owner" and "reported to run" not in str(large["reasons"])
 
 
 # -- advice ------------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_digest_is_versioned_and_heeds_no_order():
 
 
 def test_digest_does_not_move_between_versions_of_the_collection():
-    # Whoever changes this value restarts every cluster of every user at the next upgrade.
+    # A change of this value restarts every cluster of every user at the next upgrade.
     first = {name: value for name, value in FIELDS.items() if name not in ("node_role", "state_dir", "log_dir")}
     assert fields.digest(first, ABSENT) == "2:4cde1173935f7195d4fae1fe7110035da440aad8f34403fb5b6e84a4dc8fd21e"
 

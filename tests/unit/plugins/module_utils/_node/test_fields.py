@@ -62,7 +62,7 @@ def test_no_module_gives_a_container_the_node(name, capability):
 
 @each_recorded(1)
 def test_an_upgrade_recreates_no_container(recorded):
-    """Whoever changes this restarts every cluster of every user at the next upgrade: a live container of version 1 stays, and waits for what is new."""
+    """A change of this restarts every cluster of every user at the next upgrade: a live container of version 1 stays, and waits for what is new."""
     live, now = there(recorded["labels"]), wanted(recorded)
     assert live.digest.startswith("1:") and now.digest.startswith("2:")
     assert container.changes(live, now) == {}

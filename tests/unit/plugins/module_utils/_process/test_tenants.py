@@ -242,7 +242,7 @@ RANK = "Name:\tVLLM\nVmRSS:\t  900 kB\nRssAnon:\t 512000 kB\nRssFile:\t 400 kB\n
 
 
 def test_what_a_cluster_holds_comes_from_the_driver_and_the_kernel(tmp_path):
-    """Pages of files and shared memory are left out, and so is whoever is not in a container of ours."""
+    """Pages of files and shared memory are left out, and so are processes outside of this collection's containers."""
     seen = Scan({one.pid: one for one in (process(5, "VLLM::Worker", container=OURS), process(6, "x", container=OURS), process(7, "y", container=THEIRS))}, 0)
     for pid in (5, 6, 7):
         status(tmp_path, pid, RANK)

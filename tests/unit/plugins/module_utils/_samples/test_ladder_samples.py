@@ -91,7 +91,7 @@ def measured(port, **params):
 
 
 def test_a_greeting_is_timed(sshd, tmp_path):
-    sshd.greeting = b"A banner of somebody\r\nSSH-2.0-OpenSSH_9.6\r\n"
+    sshd.greeting = b"A foreign banner\r\nSSH-2.0-OpenSSH_9.6\r\n"
     found = measured(sshd.port, until=str(tmp_path / "gone"))
     assert len(found["samples_ms"]) == 1 and found["worst_ms"] == found["samples_ms"][0] and found["errors"] == []
 

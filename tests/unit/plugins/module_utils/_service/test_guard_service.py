@@ -135,7 +135,7 @@ def test_a_guard_of_an_older_version_is_named_and_renewed(node):
     assert node.bring()["guard"]["older"] is False
 
 
-def test_what_it_did_or_would_have_is_told_for_a_day(node, monkeypatch):
+def test_what_it_did_or_would_have_is_reported_for_a_day(node, monkeypatch):
     node.bring()
     (node.folder / guard_files.SAID).write_text(json.dumps({"t": 1795444512.0, "text": "7.0 GiB available; no action"}), encoding="utf-8")
     for seconds, told in ((-86401, False), (-86399, True), (0, True), (86399, True), (86401, False)):
@@ -148,7 +148,7 @@ def test_what_it_did_or_would_have_is_told_for_a_day(node, monkeypatch):
         assert node.bring(check_mode=True)["guard"]["said"] is None
 
 
-def test_whoever_may_not_read_the_ring_is_told_so(node, monkeypatch):
+def test_an_account_that_may_not_read_the_ring_gets_an_error(node, monkeypatch):
     node.bring()
 
     def refused(_folder):
@@ -192,7 +192,7 @@ def test_its_ring_goes_when_that_is_asked_for(node):
     assert forgotten["actions"] == [f"remove {node.folder / guard_files.RING}"] and not node.folder.exists()
 
 
-def test_a_unit_of_somebody_else_stays(node):
+def test_a_foreign_unit_stays(node):
     node.unit.write_text("[Unit]\nDescription=mine\n", encoding="utf-8")
     for state in ("present", "absent"):
         with pytest.raises(ClusterError, match="is not this collection's"):

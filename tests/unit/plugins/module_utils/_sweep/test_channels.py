@@ -54,14 +54,14 @@ def test_a_webhook_gets_all_of_it_as_json(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("status", "says"), [(500, "status 500: no planted way"), (404, "status 404"), (302, "status 302, a redirect, which is not followed")])
-def test_a_webhook_that_refuses_was_not_told_and_a_redirect_is_not_followed(tmp_path: Path, status: int, says: str):
+def test_a_webhook_that_refuses_was_not_notified_and_a_redirect_is_not_followed(tmp_path: Path, status: int, says: str):
     with listening() as server, listening() as elsewhere:
         server.status, server.body, server.headers = status, b"no planted\nway", {"Location": f"{elsewhere.url}/stolen"}
         assert says in send(tmp_path, {"type": "webhook"}, f"{server.url}/hook")
     assert len(server.came) == 1 and elsewhere.came == []
 
 
-def test_nobody_there_and_nobody_who_answers_are_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_and_a_silent_listener_are_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(channels, "SEND_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
@@ -69,7 +69,7 @@ def test_nobody_there_and_nobody_who_answers_are_refusals(tmp_path: Path, monkey
     assert send(tmp_path, {"type": "webhook"}, f"http://127.0.0.1:{port}/") == "Connection refused"
 
 
-def test_no_part_of_a_secret_is_told_where_an_answer_is_cut(tmp_path: Path):
+def test_no_part_of_a_secret_is_shown_where_an_answer_is_cut(tmp_path: Path):
     with listening() as server:
         secret = f"{server.url}/planted-secret-of-a-hook"
         server.status, server.body = 500, f"{'x' * (channels.SHOWN - len(secret) + 4)} {secret}".encode()
@@ -78,7 +78,7 @@ def test_no_part_of_a_secret_is_told_where_an_answer_is_cut(tmp_path: Path):
 
 
 @pytest.mark.parametrize("channel", [{"type": "webhook"}, {"type": "telegram", "chat_id": "1", "api_url": "http://10.255.255.1"}])
-def test_a_secret_does_not_leave_the_node_in_clear_unless_somebody_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: dict[str, t.Any]):
+def test_a_secret_does_not_leave_the_node_in_clear_without_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: dict[str, t.Any]):
     asked: list[str] = []
 
     def ask(url: str, *_words: t.Any, **_options: t.Any) -> channels._http.Answer:
@@ -144,7 +144,7 @@ def test_a_bot_that_does_not_say_ok_did_not_write(tmp_path: Path, status: int, b
     assert said == f"status {status}: {body.decode()}"
 
 
-def test_a_bot_that_nobody_answers_does_not_show_its_token(tmp_path: Path):
+def test_a_bot_without_an_answer_does_not_show_its_token(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for base in (f"http://127.0.0.1:{port}", "http://127.0.0.1:1/x y"):
@@ -177,7 +177,7 @@ def test_a_mail_program_with_recipients_of_its_own_reads_plain_text(tmp_path: Pa
     assert path.read_text(encoding="utf-8") == f"{NOTE.text}\n"
 
 
-def test_a_mail_program_that_fails_hangs_or_is_not_there_was_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_mail_program_that_fails_hangs_or_is_missing_did_not_notify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fails = [sys.executable, "-c", "import sys; sys.exit('no such user')"]
     assert send(tmp_path, {"type": "mail", "command": fails}) == f"{sys.executable} ended with 1: no such user"
     assert "cannot be run: No such file or directory" in send(tmp_path, {"type": "mail", "command": ["/nowhere/sendmail"]})

@@ -145,7 +145,7 @@ def test_what_cannot_be_found_out_has_its_reason(config: dict[str, t.Any], monke
         checks.engines(config, mode(["spark-1"]))
 
 
-def test_what_stands_behind_the_question_mark_of_an_endpoint_is_asked_and_not_told(monkeypatch: pytest.MonkeyPatch):
+def test_the_query_of_an_endpoint_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
 
     def ask(url: str, *_words: t.Any, **_options: t.Any) -> checks._http.Answer:

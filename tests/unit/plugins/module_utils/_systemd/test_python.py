@@ -117,7 +117,7 @@ def test_the_way_of_a_link_counts_as_well(tree):
     assert python.changeable("/opt/venv/bin/python") == "/home/ada"
 
 
-def test_a_path_that_cannot_be_followed_is_nobodys(tree):
+def test_a_path_that_cannot_be_followed_has_no_owner(tree):
     tree.put("/opt/venv/bin/python", LINK, 0, "/opt/venv/bin/python")
     assert python.changeable("/opt/venv/bin/python") == "/opt/venv/bin/python"
     tree.put("/opt/venv/bin/python", LINK, 0, "gone")
@@ -159,7 +159,7 @@ def test_this_machines_own_answers():
     assert {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), os.path.join(sys.prefix, "pyvenv.cfg")} <= set(places)
 
 
-def test_nobody_else_chooses_a_python_for_a_unit():
+def test_only_root_chooses_a_python_for_a_unit():
     """What runs at once, in a unit that ends with its play or beside the module itself, may run what the module runs in."""
     plugins = Path(__file__).resolve().parents[5] / "plugins"
     at_once = {"image_copying.py", "lock_probe.py", "steps.py", "copy_source.py", "wheel_part.py", "python.py"}

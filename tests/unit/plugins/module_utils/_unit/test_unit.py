@@ -728,7 +728,7 @@ def test_a_connection_missed_by_one_check_does_not_count_as_gone(node):
 
 @pytest.mark.parametrize(("role", "silent", "left"), [("worker", False, ["spark-1"]), ("worker", True, []), ("head", False, [])])
 def test_a_heads_power_loss_is_detected_when_its_kernel_refuses(node, role, silent, left):
-    """Its connection stays in the list: nobody told this node of its end."""
+    """Its connection stays in the list: this node was not notified of its end."""
     one = joined(node, role)
     one.listens, one.silent = False, silent
     found = [one.supervisor.ranks.left() for _look in range(meeting.ASK_LOOKS)]

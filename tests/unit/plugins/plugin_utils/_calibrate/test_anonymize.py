@@ -39,7 +39,7 @@ def one(text: str, name: str = "node/some.log") -> str:
         (r'{"log": "first\nspark-1\tspark-10"}', r'{"log": "first\nnode-1\tnode-2"}'),
         ("\x1b[36mspark-1\x1b[0m", "\x1b[36mnode-1\x1b[0m"),
         ("other.LAB.acme.example", "other.example.net"),
-        ("jennys-laptop JENNY jenny@home.example", "controller user-1 somebody@example.net"),
+        ("jennys-laptop JENNY jenny@home.example", "controller user-1 someone@example.net"),
         ("/home/jenny/x /home/tom/.cache tom", "/home/user-1/x /home/user-2/.cache user-2"),
         ("/home/nvidia/x nvidia-smi of nvidia", "/home/nvidia/x nvidia-smi of nvidia"),
         ("192.168.100.11 192.168.100.12:6379 10.20.30.40/24", "192.0.2.11 192.0.2.12:6379 198.51.100.40/24"),

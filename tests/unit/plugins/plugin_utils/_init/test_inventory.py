@@ -345,7 +345,7 @@ def test_three_nodes_on_a_switch(tmp_path):
     plan = planned(spark(1), spark(2), spark(3))
     assert problems(plan) == [("init.profile", "cluster", "warn")]
     assert "gb10_profile" not in loaded(plan)["spark1"]
-    assert judged(plan) == [("input.nodes", "warn"), ("input.parallel", "block")], "only the profile is left to choose, and nobody tried three"
+    assert judged(plan) == [("input.nodes", "warn"), ("input.parallel", "block")], "only the profile is left to choose, and three are untested"
     chosen = own_profile(tmp_path, pipeline=3)
     plan = planned(spark(1), spark(2), spark(3), chosen=chosen)
     assert problems(plan) == []

@@ -184,11 +184,11 @@ def test_a_name_is_of_one_model_however_its_weights_are_stored():
     assert all(len(found) == 1 for found in shapes.values()), shapes
     stored = ["-FP8", "-FP8-dynamic", "-NVFP4", "-NVFP4-GB10", "-NVFP4A16", "-AWQ", "-AWQ-4bit", "-GPTQ-Int4", "-W4A16", "-EXL3-TR3-4bpw", ""]
     stored += ["-int4-AutoRound", "_fp8"]
-    assert {planning.model_of(f"somebody/Qwen3.6-27B{end}") for end in stored} == {"qwen3.6-27b"}
+    assert {planning.model_of(f"someone/Qwen3.6-27B{end}") for end in stored} == {"qwen3.6-27b"}
 
 
 @pytest.mark.parametrize("model", ["repository:drafter", "z-lab/Qwen3.8-27B-DFlash2"])
-def test_a_drafter_on_record_has_its_size(model):
+def test_a_drafter_recorded_has_its_size(model):
     profile = profiles.load("qwen3_8_27b_nvfp4_one")
     unsized = {"repositories": {"drafter": {**profile["repositories"]["drafter"], "size_gb": None}}}
     serve = {"speculative_config": {**profile["serve"]["speculative_config"], "model": model}}
@@ -227,13 +227,13 @@ def test_nodes_of_the_inventory_count_where_it_says_their_memory():
     assert [one["total_gib"] for one in given["nodes"]] == [60.8, 60.9] and given["class_gb"] is None
 
 
-def test_a_shipped_profile_with_a_recipe_on_record_says_so():
+def test_a_shipped_profile_with_a_recipe_recorded_says_so():
     said = {}
     for name in profiles.known():
         found = planning.memory_plan(profiles.load(name))
         if found["verdict"] == plan.TIGHT:
             said[name] = "it is reported to run: https://" in " ".join(found["reasons"])
-    assert said.pop("qwen3_30b_a3b_thinking_fp8_tp2") is False, "nobody reported that"
+    assert said.pop("qwen3_30b_a3b_thinking_fp8_tp2") is False, "that was not reported"
     assert len(said) == 7 and all(said.values()), said
 
 
@@ -318,7 +318,7 @@ def test_nemotron_grows_by_a_gib_next_to_the_report():
 
 
 def test_a_profile_of_an_unknown_model_is_unknown_and_says_what_it_lacks():
-    profile = {**profiles.load(NEMOTRON), "model": {"repo": "somebody/something"}, "memory": {"class_gb": 128, "weights_gb": None, "config": {}}}
+    profile = {**profiles.load(NEMOTRON), "model": {"repo": "someone/something"}, "memory": {"class_gb": 128, "weights_gb": None, "config": {}}}
     found = planning.memory_plan(profile)
     assert found["verdict"] == plan.UNKNOWN and "memory.config.hidden_size" in found["missing"]
     rows = wording.findings(found)
@@ -329,7 +329,7 @@ def test_a_profile_of_an_unknown_model_is_unknown_and_says_what_it_lacks():
 
 
 def test_a_config_json_takes_the_place_of_the_table():
-    profile = {**profiles.load(NEMOTRON), "model": {"repo": "somebody/something"}, "memory": {"class_gb": 128, "weights_gb": 40.0, "config": {}}}
+    profile = {**profiles.load(NEMOTRON), "model": {"repo": "someone/something"}, "memory": {"class_gb": 128, "weights_gb": 40.0, "config": {}}}
     config = {"architectures": ["X"], "num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000}
     found = planning.memory_plan(profile, config=config)
     assert found["verdict"] == plan.FITS and "config.json" in found["facts"]["source"] and found["facts"]["head_dim"] == 128
@@ -372,7 +372,7 @@ def test_a_plan_that_does_not_fit_stops_and_says_what_would():
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_size_of_the_cache_is_proposed_once_a_start_is_on_record(recorded):
+def test_a_size_of_the_cache_is_proposed_once_a_start_is_recorded(recorded):
     found = planning.memory_plan(profiles.load(NEMOTRON), recorded=recorded)
     size = found["propose_kv_cache_memory_bytes"]
     rows = [one for one in wording.lines(found) if "kv-cache-memory-bytes" in one]

@@ -94,6 +94,6 @@ def test_a_file_that_registers_more_parsers_makes_any_name_right():
 
 
 def test_a_policy_is_not_a_release():
-    """Whoever silences `engine.flags` leaves it to the engine."""
+    """Silencing `engine.flags` leaves it to the engine."""
     assert resolver.lacks(resolver.Engine("0.33.0"), "enable_sleep_mode", True, {}) is None
     assert said(profile(), enable_sleep_mode=True) == []

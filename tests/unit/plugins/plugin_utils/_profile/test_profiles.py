@@ -565,7 +565,7 @@ def test_a_variant_says_only_what_differs(tmp_path):
     assert problems == []
     assert (profile["id"], profile["model"]["repo"], profile["parallel"]["tensor"]) == ("other", "org/small", 1)
     assert profile["env"]["shared"] == {"A": "1", "B": "2"} and list(profile["repositories"]) == ["drafter"]
-    # An argument's value is replaced as a whole, and what nobody measured of this variant is untested.
+    # An argument's value is replaced as a whole, and a variant without measurements is untested.
     assert profile["serve"]["speculative_config"] == {"method": "mtp", "model": "repository:drafter"} and "tokenizer" not in profile["serve"]
     assert profile["evidence"] == "untested" and profile["switches"]["fast"]["evidence"] == "untested" and profile["speed"]["one"] is None
 
@@ -609,7 +609,7 @@ def test_what_cannot_be_extended_is_named(tmp_path, extends, words):
 
 @pytest.mark.parametrize("nodes", range(1, 9))
 def test_ranks_of_one_to_eight_nodes_have_their_arguments(nodes):
-    """Three to eight nodes are known by their arguments alone: nobody has run them."""
+    """Three to eight nodes are known by their arguments alone: they were not run."""
     profile, problems = validation.validate({**MINIMAL, "executor": "native", "parallel": {"tensor": nodes, "expert": True}})
     assert problems == []
     arguments = derived.serve_arguments(profile)

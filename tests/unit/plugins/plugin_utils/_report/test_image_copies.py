@@ -93,7 +93,7 @@ def test_a_base_without_layers_is_the_image() -> None:
         # An older Ray in the place of the wanted one, which the base keeps out.
         ([node("a", recipe="q", ray="2.52.1", kept_out="2.60.0")] * 2, ["n0", "n1"], [], []),
         ([node("a", recipe="q", ray="2.52.1", kept_out="2.59.0")] * 2, [], ["n0"], [["n0>n1"]]),
-        # Another Ray, or another base: nobody goes on with that.
+        # Another Ray, or another base: that is not continued.
         ([node("a", recipe="q", ray="2.55.0")] * 2, [], ["n0"], [["n0>n1"]]),
     ],
 )

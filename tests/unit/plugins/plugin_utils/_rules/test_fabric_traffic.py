@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where a completion's traffic went. Names and states of the devices are those that two Sparks with one cable showed (rdma link); nobody has published
+"""Where a completion's traffic went. Names and states of the devices are those that two Sparks with one cable showed (rdma link); no one has published
 their counters before and after a completion, so those figures are composed. The lab's are recorded."""
 
 from __future__ import annotations

@@ -824,7 +824,7 @@ def test_what_lies_on_the_disk_already_needs_no_space(entry, free_gib, missing):
 
 
 def test_what_is_known_of_the_size_is_the_least_that_is_needed():
-    """The drafter alone does not fit, and nobody says how large the model is."""
+    """The drafter alone does not fit, and the size of the model is unknown."""
     unsaid = {**WITH_DRAFTER, "model": {**PROFILE["model"], "size_gb": None}, "memory": {**PROFILE["memory"], "weights_gb": None}}
     record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), rules={"disk.free": {"least_gib": 0, "why": "a test"}}), second(node(models=[])), unsaid)
     (found,) = [one for one in record["findings"] if one["id"] == "model.disk"]
@@ -1001,7 +1001,7 @@ def test_what_is_tight_warns_and_names_why():
     assert found.startswith("tight: ") and "expected 8 until a start is recorded" in found
 
 
-def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a_start_is_on_record():
+def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a_start_is_recorded():
     for arguments, words in (({"gpu_memory_utilization": 0.9}, "0.0 +/- 3.6 left"), ({"gpu_memory_utilization": None}, "is left to the engine")):
         plain = judged(asked(serve_arguments=arguments), second(serve_arguments=arguments))
         assert of_plan(plain) == [("spark-1", "block"), ("spark-2", "block")]
@@ -1020,7 +1020,7 @@ def test_an_override_of_the_plan_is_in_the_record():
 
 
 def test_a_profile_without_the_facts_of_its_model_passes_no_plan():
-    profile = {**PROFILE, "model": {**PROFILE["model"], "repo": "somebody/something"}, "memory": {**PROFILE["memory"], "config": {}}}
+    profile = {**PROFILE, "model": {**PROFILE["model"], "repo": "someone/something"}, "memory": {**PROFILE["memory"], "config": {}}}
     record = judged(profile=profile)
     assert set(record["matrix"]["plan.fits"].values()) == {"not_judged"} and not of_plan(record)
     assert [entry["node"] for entry in record["not_judged"] if entry["id"] == "plan.fits" and "is unknown" in entry["why"]] == ["spark-1", "spark-2"]
@@ -1087,7 +1087,7 @@ def test_a_companion_counts_once_with_the_larger_of_its_claim_and_what_it_holds(
     found = {entry["node"]: entry for entry in record["findings"] if entry["id"] == "plan.fits"}
     assert found["spark-1"]["measured"] == pytest.approx(found["spark-2"]["measured"], abs=0.1)
     assert "others there: companion ollama 40 GiB declared." in found["spark-1"]["message"]
-    # It is no tenant that nobody knows, and counts under its own name alone.
+    # It is a known tenant, and counts under its own name alone.
     assert "others there: companion ollama 40 GiB declared (30.0 held now)." in found["spark-2"]["message"]
     assert not {"tenant.holding", "tenant.idle"} & ids(record)
 
@@ -1106,7 +1106,7 @@ def test_a_companion_that_could_not_be_seen_is_unknown_where_it_counts() -> None
     assert ids(judged(asked(node(**blind)))) == set()
 
 
-def test_the_size_of_the_cache_is_applied_where_every_node_has_a_start_on_record() -> None:
+def test_the_size_of_the_cache_is_applied_where_every_node_has_a_recorded_start() -> None:
     wish: dict[str, t.Any] = {"kv_cache": "recorded"}
     usual = {"steady_mb": 30000, "lowest_mb": 30000}
     start = {"starts": [recorded(**usual)]}
@@ -1164,7 +1164,7 @@ def test_what_a_start_took_counts_where_it_is_more_than_the_plan():
     assert not of_plan(judged(asked(node(starts=[recorded(**other) for other in others]))))
 
 
-def test_a_cache_in_bytes_is_tight_until_a_start_is_on_record():
+def test_a_cache_in_bytes_is_tight_until_a_start_is_recorded():
     arguments = {"kv_cache_memory_bytes": "8G"}
     starts = {"starts": [recorded(steady_mb=60000, lowest_mb=60000)]}
     record = judged(asked(node(**starts), serve_arguments=arguments), second(serve_arguments=arguments))

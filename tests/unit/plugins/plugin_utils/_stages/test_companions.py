@@ -83,7 +83,7 @@ def test_a_gpu_whose_specification_may_be_to_come(docker, lacks):
     assert companions.plan([one], info([there(one)], docker=docker), wanted("singles"))["lacks_cdi"] is False
 
 
-def test_without_a_mode_all_of_ours_end_and_a_stopped_one_is_left():
+def test_without_a_mode_all_own_ones_end_and_a_stopped_one_is_left():
     rows = [row(OLLAMA), there(SPEECH, running=False), there(SPEECH, name="old", container="gb10-companion-old", declared=False)]
     found = companions.plan([OLLAMA, SPEECH], info(rows), wanted("", up=False))
     assert found["up"] == [] and [(one["name"], one["unit"]) for one in found["stop"]] == [("ollama", "ollama.service"), ("old", "")]
