@@ -53,7 +53,8 @@ class ActionModule(ActionBase):
             required_together=[["title", "findings"]],
         )
         if arguments["stage"]:
-            arguments["nodes"] = arguments["nodes"] or self._templar.template(task_vars["__gb10_nodes"])
+            if arguments["nodes"] is None:
+                arguments["nodes"] = self._templar.template(task_vars["__gb10_nodes"])
             outcome = self._judge(arguments, task_vars)
         else:
             outcome = Outcome(arguments["title"] or "", arguments["findings"])

@@ -57,7 +57,7 @@ PHRASES = {
 }
 
 #: Words of other programs, which stay as they are.
-FOREIGN = ("Not synchronised", "models nobody node none", "somebody@", "guide for somebody who")
+FOREIGN = ("Not synchronised", "models nobody node none", "guide for somebody who")
 
 #: Files that are not clean yet. This list must shrink to nothing.
 LEFT: frozenset[str] = frozenset()

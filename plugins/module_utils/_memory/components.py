@@ -258,7 +258,7 @@ def weights(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float 
     elif known is not None:
         tables = (facts.get("rotary_bytes") or 0) / GIB
         factor, size = spare.value, known[0] / ranks / GIB * spare.value + tables
-        arithmetic = f"({known[1]}) / {ranks} rank(s) x {spare.value:g} + {tables:.2g} of rotary tables"
+        arithmetic = f"({known[1]}) / {ranks} rank(s) x {spare.value:g}{f' + {tables:.2f} of rotary tables' if tables >= 0.005 else ''}"
         source = f"{facts.get('source') or 'the facts of the model'}; {spare.source}"
     elif declared is not None:
         size, arithmetic, source, factor = declared, f"{declared:.4g}, as the profile declares", "memory.weights_gb of the profile", 1.0

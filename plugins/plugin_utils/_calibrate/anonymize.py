@@ -190,7 +190,7 @@ class _Anonymizer:
         kind, text = found.lastgroup or "", found[0]
         fixed = {
             "secret": "<secret>",
-            "mail": f"somebody@{_DOMAIN}",
+            "mail": f"someone@{_DOMAIN}",
             "tag": f"<{found['tagname']}>0",
             "serial": f"{found['serialname']}0",
             "ssid": f"{found['ssidname']}0",

@@ -323,7 +323,7 @@ def test_every_result_and_option_is_documented():
     of_fragments = {"docker_socket", "docker_timeout", "roots", "tool_timeout"}
     assert set(options) - of_fragments == set(described)
     assert described["sections"]["choices"] == [*node_info.SECTIONS, *node_info.BY_NAME]
-    assert set(documented["RETURN"]) == {*node_info.SECTIONS, *node_info.BY_NAME, "errors"}
+    assert set(documented["RETURN"]) == {*node_info.SECTIONS, *node_info.BY_NAME, "errors", "reached"}
 
 
 def keys_of(value, described, path=""):

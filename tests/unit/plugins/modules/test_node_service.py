@@ -230,7 +230,7 @@ def test_a_node_that_is_gone_and_docker_that_does_not_answer_are_reported(node: 
         node.sweep()
     problems = hook.came[0][2]["problems"]
     assert "127.0.0.1 port 1: Connection refused" in problems["node spark-2"]
-    assert "sweep" in problems and "the engines of this node are not known" in problems["sweep"]
+    assert "sweep" in problems and "the engines of this node are unknown" in problems["sweep"]
     assert "node spark-3" not in problems, "it takes connections: it may only be busy"
 
 

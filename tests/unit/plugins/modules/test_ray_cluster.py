@@ -769,7 +769,7 @@ def test_a_container_with_broken_labels_that_holds_work_is_not(node, sdk, tmp_pa
 @pytest.mark.parametrize("status", ["running", "created", "exited"])
 def test_a_foreign_container_is_never_removed(node, sdk, tmp_path, labels, status):
     node(Engine([container(labels=labels, status=status)]))
-    with pytest.raises(ClusterError, match="not ours has the name of ours"):
+    with pytest.raises(ClusterError, match="a foreign container has the name of this node"):
         ray_cluster.work(Module(**places(tmp_path)))
     assert not ray_cluster.work(Module(state="absent"))["changed"]
     assert sdk.calls == []

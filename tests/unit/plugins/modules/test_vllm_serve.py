@@ -223,7 +223,7 @@ def test_a_live_engine_with_other_arguments_blocks(node, check_mode):
     api = Api(status=LIVE)
     with pytest.raises(ClusterError, match="it has 3 request.*- --max-model-len 1024") as caught:
         node.work(api, check_mode)
-    assert "allow_restart=true" in caught.value.remedy
+    assert "gb10_allow=restart" in caught.value.remedy
     assert caught.value.details["requests_running"] == 3
     assert caught.value.details["diff"]["before"]["argv"] == OTHER.argv
     assert [name for name, _args, _timeout in api.called] == ["status"]

@@ -81,7 +81,7 @@ def test_a_link_that_leads_nowhere_is_refused_at_every_level(place):
     for path in ("home/cache", "home/cache/hub", "home/over/hub"):
         assert refused(place / path).remedy.startswith(f"Mount or make {place}/etc/ssh.service.d, or remove the link: rm {place}/home/cache")
     link(place / "home/round", "round")
-    assert "circle" in refused(place / "home/round").remedy
+    assert "circular" in refused(place / "home/round").remedy
 
 
 def test_roots_directory_below_a_users_is_named_with_the_command_that_fixes_it(place):

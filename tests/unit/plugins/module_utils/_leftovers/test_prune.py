@@ -210,7 +210,7 @@ def test_a_digest_is_a_name_too():
 @pytest.mark.parametrize("history", [({"CreatedBy": "RUN pip install more"}, STEP), ({"CreatedBy": ""}, STEP), ()])
 def test_a_foreign_image_built_on_an_own_one_stays(history):
     result = judged(image(), history=history)
-    assert result.candidates == [] and [left.why for left in result.left] == ["built by a user on one of ours"]
+    assert result.candidates == [] and [left.why for left in result.left] == ["built by a user on an image of the collection"]
 
 
 def test_without_its_base_the_whole_image_comes_back():

@@ -188,10 +188,10 @@ def test_a_path_that_is_a_device_itself_is_refused_and_a_link_to_nothing_is_abse
 
 
 def test_what_may_not_be_read_is_counted(hub, monkeypatch):
-    def refuse(path, flags, real=os.open):
+    def refuse(path, flags, dir_fd=None, real=os.open):
         if "b10b" in str(path):
             raise PermissionError(13, "Permission denied", path)
-        return real(path, flags)
+        return real(path, flags, dir_fd=dir_fd)
 
     monkeypatch.setattr(page_cache.os, "open", refuse)
     survey = look(hub / "blobs", hub / "refs")

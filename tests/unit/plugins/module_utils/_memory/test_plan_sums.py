@@ -24,6 +24,8 @@ HYBRID = {
 }  # fmt: skip
 TOTAL = 121.69
 C = components.CONSTANTS
+#: GiB of a page of that model on one rank: 688 tokens of its 8 attention layers, the least multiple of 16 that holds a layer's state.
+PAGE = 688 * 2 * 8 * 128 * 2 * 8 / 1024**3
 
 
 def use(facts=None, tensor=1, pipeline=1, data=1, **serve):
@@ -180,7 +182,7 @@ def test_every_part_of_a_plain_start():
     found = planned(max_model_len=8192, max_num_seqs=4, gpu_memory_utilization=0.8)
     step = 8192 * 2 * (12 * 4096 + 2 * 16384 + 2 * (32 + 16) * 128) / GIB
     logits = 2 * 4 * 4 * 131072 / GIB
-    weights, activations = 32 * 1.015, step * 1.5 + logits
+    weights, activations = 32 * 1.015, max(step * 1.5, logits)
     inner = weights + activations + 1.7 + 1.0
     pool = 0.8 * TOTAL - inner
     kv = 2 * 32 * 8 * 128 * 2 * 8192 / GIB
@@ -189,7 +191,7 @@ def test_every_part_of_a_plain_start():
         "os": (4.0, 2.0, "loading+serving", False),
         "engine_host": (5.5, 3.5, "loading+serving", False),
         "weights": (round(weights, 3), round(weights * 0.03, 3), "loading+serving", True),
-        "activation": (round(activations, 3), round(step * 0.7 + logits / 2, 3), "serving", True),
+        "activation": (round(activations, 3), round(max(step * 0.7, logits / 2), 3), "serving", True),
         "workspaces": (1.7, 1.5, "serving", True),
         "graphs": (1.0, 0.9, "serving", True),
         "kv": (kv, 0.0, "serving", True),
@@ -231,8 +233,10 @@ def test_every_part_of_a_start_with_all_there_is():
     later = (whole - plain) / 2 + plain
     step = 4096 * 2 * (12 * 4096 + 4 * (2 * 2048 // 2 + 512) + 2 * 48 * 128 // 2) / GIB
     logits = 2 * 4 * 4 * (1 + 3) * 131072 / GIB
-    kv, state = 2 * 8 * 4 * 128 * 2 * 8192 / GIB * 1.05, 2**26 / 2 * 4 / GIB * 1.05
-    inner = later + 1.5 * 1.015 + step * 1.5 + logits + 1.7 + 1 + 2.5 + 1.6
+    # A page: the tokens, 16 at a time, whose keys and values are no smaller than a layer's state, of as many layers as attention has.
+    page = 16 * math.ceil(2**26 / 2 / 24 / 2048 / 16) * 2048 * 8 / GIB
+    kv, state = math.ceil(8192 / 688) * page, 24 / 8 * 4 * page
+    inner = later + 1.5 * 1.015 + max(step * 1.5, logits) + 1.7 + 1 + 2.5 + 1.6
     pool = 0.6 * TOTAL - inner
     load = 11.69 + 5.5 + 5 + 1 + whole + 1.5 * 1.015 + 1 + 5
     expected = {
@@ -244,13 +248,13 @@ def test_every_part_of_a_start_with_all_there_is():
         "weights": (later, whole * 0.03, "loading+serving", True),
         "weights_read": (whole - later, whole * 0.03 / 2, "loading", True),
         "drafter": (1.5 * 1.015, 1.5 * 1.015 * 0.03, "loading+serving", True),
-        "activation": (step * 1.5 + logits, step * 0.7 + logits / 2, "serving", True),
+        "activation": (max(step * 1.5, logits), max(step * 0.7, logits / 2), "serving", True),
         "workspaces": (1.7, 1.5, "serving", True),
         "fabric": (1.0, 0.5, "loading+serving", True),
         "vision": (2.5, 1.5, "serving", True),
         "graphs": (1.6, root(0.9, 0.4), "serving", True),
-        "kv": (kv, kv * 0.05, "serving", True),
-        "state": (4 * state, 4 * state * 0.05, "serving", True),
+        "kv": (kv, kv * 0.01, "serving", True),
+        "state": (4 * state, 4 * state * 0.01, "serving", True),
         "pool": (pool - kv - 4 * state, 0.0, "serving", True),
         "staging": (5.0, 3.0, "loading", True),
         "page_cache": (32.0, 0.0, "loading", False),
@@ -309,11 +313,11 @@ def test_a_page_cache_takes_what_room_there_is():
 def test_a_model_that_says_little_is_counted_with_usual_numbers():
     little = {"num_hidden_layers": 2, "hidden_size": 1000, "latent_layers": [{"layers": 2, "width": 64}], "checkpoint_gb": 1}
     found = components.activation(little, use(little, max_num_batched_tokens=1000))
-    assert found.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5 + 1024 rows of logits"
+    assert found.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5, or 1024 rows of logits"
     assert found.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and found.within == pytest.approx(1000 * 2 * 20000 * 0.7 / GIB)
     mixed = {**little, "num_experts": 4, "num_attention_heads": 3}
     experts = components.activation(mixed, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
-    assert experts.arithmetic == "1000 tokens x 2 B x (12000 + 16000 + 384) values x 1.5 + 1024 rows of logits"
+    assert experts.arithmetic == "1000 tokens x 2 B x (12000 + 16000 + 384) values x 1.5, or 1024 rows of logits"
 
 
 # -- a cache in bytes, and its proposal --------------------------------------------------------------------------------
@@ -331,7 +335,7 @@ def test_a_cache_in_bytes_is_what_it_says():
     assert found["reasons"] == [
         "a: kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: it takes a recorded start of this image, profile and driver"
     ]
-    kv, state = 2 * 8 * 8 * 128 * 2 * 8192 / GIB * 1.05, 2**26 / GIB * 1.05
+    kv, state = 12 * PAGE, 3 * PAGE
     wanted = kv + 4 * state + 0.1 * (kv + state)
     assert found["propose_kv_cache_memory_bytes"] == math.ceil(wanted * 4) * GIB // 4
     short = planned(HYBRID, max_model_len=2**20, max_num_seqs=4, kv_cache_memory_bytes="8G", concurrency=3)
@@ -500,8 +504,7 @@ def test_a_cache_that_is_too_small_is_refused_and_one_that_may_be_is_doubted():
 def test_messages_about_states_and_unrequested_sequences():
     shared = {"max_model_len": 1024, "gpu_memory_utilization": 0.45}
     asked = planned(HYBRID, **shared, max_num_seqs=400)
-    state = 2**26 / GIB * 1.05
-    one = 2 * 8 * 8 * 128 * 2 * 1024 / GIB * 1.05
+    state, one = 3 * PAGE, 2 * PAGE
     (text,) = [reason for reason in asked["reasons"] if "sequences" in reason]
     assert text.startswith(f"a: the engine would refuse: the state of 400 sequences takes {400 * state:.2f} GiB and the KV cache has ")
     assert ": 0.45 of 121.69 GiB less " in text and text.endswith("for weights, activations and graphs")
@@ -599,7 +602,7 @@ def test_the_smallest_proposal_is_a_quarter_of_a_gib():
 @pytest.mark.parametrize(("asked", "first"), [(300, 256), (100, 64), (40, 32), (20, 16), (10, 8), (6, 4), (3, 2), (2, 1)])
 def test_fewer_sequences_are_tried_in_steps(asked, first):
     """A state of a sixteenth of a GiB a sequence, and a cache of bytes that holds but few of those asked for."""
-    size = int((first + 0.5) * 2**26 * 1.05)
+    size = int((first + 0.5) * 3 * PAGE * GIB)
     found = planned(HYBRID, max_model_len=64, max_num_seqs=asked, kv_cache_memory_bytes=size, gpu_memory_utilization=0.4, search=True)
     assert next(one["to"] for one in found["would_fit"] if one["change"] == "max_num_seqs") == first
 
