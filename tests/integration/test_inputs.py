@@ -495,7 +495,7 @@ CASES = [
     ("one_for_all", "gb10_profile is set on the command line", "leave it out, and write it into the inventory"),
     ("no_such_single", "no_such_profile", "-e gb10_profile="),
     ("two_modes", "gb10_mode: has one value for the whole cluster, but differs between hosts: spark-1 cluster, spark-2 singles", "set gb10_mode once"),
-    ("vault_setting", "gb10_hf_endpoint: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file FILE"),
+    ("vault_setting", "gb10_hf_endpoint: is encrypted and can't be decrypted: Attempting to decrypt", "run with --ask-vault-pass or --vault-password-file"),
     ("vault_setting", "gb10_env: can't be evaluated: 'no_such_proxy' is undefined", "correct the expression in gb10_env"),
     ("vault_wrong", "gb10_hf_endpoint: is encrypted and can't be decrypted: Decryption failed", "and give the password that it was encrypted with"),
     ("vault_become", "ansible_become_password: is encrypted and can't be decrypted", "run with --ask-vault-pass or --vault-password-file FILE"),

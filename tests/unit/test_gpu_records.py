@@ -123,7 +123,9 @@ def classes(listed, seen):
         entries.append({"pid": int(pid), "name": title, "type": "C", "used_mib": int(used.split()[0])})
     init = Process(pid=1, ppid=0, state="S", name="init", argv=("/sbin/init",), container="", uid=0, rss_kib=1)
     table = [
-        Process(one["pid"], one["parent"], one["state"], one["name"][:15], tuple(one["command"].split()), "", 0, one["VmRSS"]) for one in seen if "gone" not in one
+        Process(one["pid"], one["parent"], one["state"], one["name"][:15], tuple(one["command"].split()), "", 0, one["VmRSS"])
+        for one in seen
+        if "gone" not in one
     ]
     found = zombies.classified(entries, stacks({one.pid: one for one in [init, *table]}, "/nowhere"), lambda _pid: "ghost")
     return {one["name"]: (one["class"], one["used_mib"]) for one in found}

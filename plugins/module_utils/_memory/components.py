@@ -284,7 +284,9 @@ def weights(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float 
 def activation(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> Component:
     """Return the peak of activations in a step of ``use.batched`` tokens, and of the sampler.
 
-    The sampler runs after the step, so the larger of the two counts. A token has, in 16 bits: about 12 rows of the model's width that live at once (residual, norms, projections in and out), the inputs and outputs of its
+    The sampler runs after the step, so the larger of the two counts.
+
+    A token has, in 16 bits: about 12 rows of the model's width that live at once (residual, norms, projections in and out), the inputs and outputs of its
     experts or of the MLP, and queries, keys and values twice. What tensor ranks split is split. Logits are 32 bits for each sequence (and draft), twice.
     """
     width = facts["hidden_size"]

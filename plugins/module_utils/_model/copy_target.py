@@ -229,7 +229,7 @@ def fetch(
                 if time.monotonic() >= until:
                     raise WaitTimeout(
                         f"the copy did not end in time: {rate.text(time.monotonic() - began, begun + fetching.done, total)}",
-                        remedy="Run again: it continues with the remaining blocks. Raise gb10_transfer_timeout for a slow link (gb10.cluster.doctor --tags fabric)",
+                        remedy="Run again: it continues with the remaining blocks. Raise gb10_transfer_timeout for a slow link (doctor --tags fabric)",
                         reason="slow",
                     )
         finally:

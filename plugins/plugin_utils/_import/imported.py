@@ -263,7 +263,7 @@ class _Mapper:
         if name in _OF_A_RANK or name in RESERVED and name not in _SIZES and name != "revision":
             self.ledger.dropped(field, unknown, "the collection sets it on each node", differs=False)
         else:
-            self.ledger.refused(field, unknown, "it has no value: neither the recipe's defaults nor its variables have it", "give it with gb10_import_choices.values")
+            self.ledger.refused(field, unknown, "it has no value in the recipe's defaults and variables", "give it with gb10_import_choices.values")
 
     def _plugin(self, field: str, name: str, value: str) -> None:
         """Take a file with Python as one of the model's repository, which has to be pinned: it is code that runs."""

@@ -47,7 +47,7 @@ def _sshd(node: str, sshd: dict[str, t.Any] | None, asked: bool) -> t.Iterator[F
         return
     if not answered(sshd) or sshd is None or not sshd.get("samples_ms"):
         said = "; ".join((sshd or {}).get("errors") or []) or str((sshd or {}).get("msg") or "sshd was not checked")
-        yield finding("ladder.sshd", node, "unknown", f"sshd's response time is unknown: {said}.", needed=ladder.SSHD_MS, remedy="see the node's load and its sshd")
+        yield finding("ladder.sshd", node, "unknown", f"sshd's response time is unknown: {said}.", needed=ladder.SSHD_MS, remedy="see its load and its sshd")
         return
     worst, lost = sshd["worst_ms"], sshd["samples_ms"].count(None)
     slow = worst is None or worst > ladder.SSHD_MS

@@ -826,7 +826,8 @@ def test_what_lies_on_the_disk_already_needs_no_space(entry, free_gib, missing):
 def test_what_is_known_of_the_size_is_the_least_that_is_needed():
     """The drafter alone does not fit, and the size of the model is unknown."""
     unsaid = {**WITH_DRAFTER, "model": {**PROFILE["model"], "size_gb": None}, "memory": {**PROFILE["memory"], "weights_gb": None}}
-    record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), rules={"disk.free": {"least_gib": 0, "why": "a test"}}), second(node(models=[])), unsaid)
+    rules = {"disk.free": {"least_gib": 0, "why": "a test"}}
+    record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), rules=rules), second(node(models=[])), unsaid)
     (found,) = [one for one in record["findings"] if one["id"] == "model.disk"]
     assert "9.3 GiB are missing of org/d" in found["message"] and PROFILE["model"]["repo"] not in found["message"]
 
