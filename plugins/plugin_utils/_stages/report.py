@@ -194,12 +194,15 @@ def _repository(one: dict[str, t.Any]) -> str:
 
 
 def request(report: dict[str, t.Any], head: dict[str, t.Any]) -> str:
-    """Return a request to copy. The key goes from its file to curl's standard input: it is in no command line."""
+    """Return a request to copy. The key goes from its file to curl's standard input: it is in no command line.
+
+    The header is put together in two steps, since a whole one is redacted wherever it is shown.
+    """
     asked = json.dumps({"model": report["served_names"][0], "messages": [{"role": "user", "content": "Say hello."}]})
     send = shlex.join(["-H", "Content-Type: application/json", "-d", asked, f"{report['endpoint']}/v1/chat/completions"])
     if head["key"] != "generate":
         return f"curl -s {send}"
-    return f"{shlex.join(['ssh', head['reached'], 'sudo', 'cat', head['key_file']])} | sed 's/^/Authorization: Bearer /' | curl -s -H @- {send}"
+    return f"{shlex.join(['ssh', head['reached'], 'sudo', 'cat', head['key_file']])} | sed 's/^/: Bearer /; s/^/Authorization/' | curl -s -H @- {send}"
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

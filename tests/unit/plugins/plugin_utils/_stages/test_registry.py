@@ -16,6 +16,7 @@ import pytest
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._node import description
+from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import planning
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profiles
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_settings
@@ -525,7 +526,8 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     says = f"""-d '{{"model": "{PROFILE['model']['served_names'][0]}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'"""
     json_is = "-H 'Content-Type: application/json'"
     sent = f"curl -s -H @- {json_is} {says} http://10.0.0.1:8000/v1/chat/completions"
-    assert outcome.lines[-1] == f"try it: ssh spark-1 sudo cat /k | sed 's/^/Authorization: Bearer /' | {sent}"
+    assert outcome.lines[-1] == f"try it: ssh spark-1 sudo cat /k | sed 's/^/: Bearer /; s/^/Authorization/' | {sent}"
+    assert redacted(outcome.lines[-1], {}) == outcome.lines[-1]
     assert report.request(outcome.stats["gb10_report"], {"key": "none"}) == sent.replace("-H @- ", "")
     assert outcome.stats["gb10_endpoint"] == "http://10.0.0.1:8000/v1" and outcome.mode == 0o644
     assert outcome.files == {"/r.json": outcome.stats["gb10_report"]}
