@@ -158,7 +158,7 @@ lock:
     acquired_at: "2026-11-21T09:14:03Z"
     age: 0
     holder: {"user": "ada", "hostname": "workbench", "machine": "9b1c6f2d", "boot_id": "7f6d", "pid_namespace": "pid:[4026531836]", "pid": 4711,
-      "pid_start": "1182733", "run": "ansible-local-4711k3b1x7", "service": "", "play": "Bring Nemotron up", "started_at": "2026-11-21T09:14:02Z"}
+      "pid_start": "1182733", "run": "ansible-local-4711k3b1x7", "service": "", "play": "Serve Nemotron", "started_at": "2026-11-21T09:14:02Z"}
 """
 
 import dataclasses

@@ -34,7 +34,7 @@ ARGUMENTS = {"Ask what the image holds", "Ask what the ladder recorded, and for 
 ASKS_ALONE = {
     "ray": ARGUMENTS,
     "serve": ARGUMENTS,
-    "proof": {*ARGUMENTS, "Read what each node has sent so far", "Ask for the sizes of the model", "Ask the engine for a completion"},
+    "proof": {*ARGUMENTS, "Read each node's counters", "Ask for the sizes of the model", "Ask the engine for a completion"},
     "report": {*ARGUMENTS, "Ask about the engine", "Ask about the node container", "Ask about the image"},
 }
 
@@ -92,7 +92,7 @@ def test_a_tag_runs_exactly_its_stage(lab, converged, stage):
     assert len(expected) > 2
     assert [task for task in played.tasks() if task in expected] == expected
     # The preflight's look shows which nodes answer; without it they are asked.
-    alone = ASKS_ALONE.get(stage, set()) | ({"See which nodes answer"} if stage != "preflight" else set())
+    alone = ASKS_ALONE.get(stage, set()) | ({"Check which nodes answer"} if stage != "preflight" else set())
     assert {name for _role, name in set(played.tasks()) - set(expected)} == alone
 
 

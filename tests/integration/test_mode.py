@@ -119,7 +119,7 @@ def test_a_pair_that_does_not_come_up_is_recorded_on_both_nodes_and_gives_way_wh
 def test_of_two_operators_at_once_one_is_refused(modes: Modes) -> None:
     modes.change("cluster")
     refusals: list[Play] = []
-    second = Once("mode : Declare that it changes", lambda: refusals.append(modes.lab.play("mode", gb10_mode="singles")))
+    second = Once("mode : Record that the mode changes", lambda: refusals.append(modes.lab.play("mode", gb10_mode="singles")))
     played = modes.lab.play("mode", gb10_mode="off", on_output=second)
     second.join()
     assert played.rc == 0 and refusals[0].rc != 0, (played.said[-2000:], refusals[0].said[-2000:])
@@ -130,7 +130,7 @@ def test_of_two_operators_at_once_one_is_refused(modes: Modes) -> None:
 # --- faults during a change ---------------------------------------------------------------------------------------------
 
 #: What a play prints when a change has begun, and when its way down and its way up begin.
-BEGUN, GOES_DOWN, COMES_UP = "mode : Declare that it changes", "teardown : Stop the engine", "Bring it up"
+BEGUN, GOES_DOWN, COMES_UP = "mode : Record that the mode changes", "teardown : Stop the engine", "Bring the service up"
 
 
 def test_ssh_to_the_worker_lost_on_the_way_is_named_and_the_next_run_goes_on(modes: Modes) -> None:

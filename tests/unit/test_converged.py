@@ -20,7 +20,7 @@ TASKS, CALLS = 35, 12
 #: What Ansible does not list: the tasks of `always`.
 UNLISTED = ("Release the cluster lock",)
 #: Skipped on a converged cluster with Ray and without a unit.
-SKIPPED = {"Stop where a rule stops", "Set up the unit"}
+SKIPPED = {"Stop if a rule blocks", "Set up the unit"}
 #: Actions that reach no node.
 LOCAL = ("gb10.cluster.judge", "gb10.cluster.inputs_info", "ansible.builtin.")
 LISTED = re.compile(r"^      (?:gb10\.cluster\.\w+ : )?(.+?)\tTAGS: ", re.MULTILINE)

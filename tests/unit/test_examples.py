@@ -68,9 +68,9 @@ def test_its_modes_pass_check_mode_up_to_the_first_node(example: str, mode: str)
     """No node of an example is anybody's, so ssh is told to give up at once: all that is judged before a node is reached has passed then."""
     given = json.dumps({"gb10_mode": mode, "ansible_ssh_common_args": "-o ProxyCommand=false"})
     done = through_ansible.run("playbook", "-i", f"inventories/{example}", "playbooks/mode.yml", "--check", "--extra-vars", given)
-    assert done.rc != 0 and "TASK [gb10.cluster.teardown : See which nodes answer]" in done.out, done.out
-    judged, _task, reached = done.out.partition("TASK [gb10.cluster.teardown : See which nodes answer]")
-    assert "fatal:" not in judged and "TASK [gb10.cluster.mode : Judge what is declared]" in judged, judged
+    assert done.rc != 0 and "TASK [gb10.cluster.teardown : Check which nodes answer]" in done.out, done.out
+    judged, _task, reached = done.out.partition("TASK [gb10.cluster.teardown : Check which nodes answer]")
+    assert "fatal:" not in judged and "TASK [gb10.cluster.mode : Judge the declared mode]" in judged, judged
     assert not [line for line in judged.splitlines() if line.startswith(("  block", "  unknown"))], judged
     blocked = [line for line in reached.splitlines() if line.startswith("  block")]
     assert blocked and all("teardown.lost" in line for line in blocked), reached
