@@ -40,7 +40,6 @@ def _unit(name: str, folder: str, etc_root: str) -> Unit:
     return Unit(name, (path_of(name, etc_root),), folder, PROGRAM, why=why)
 
 
-
 def unit_name(cluster: str) -> str:
     """Return the name of a cluster's unit."""
     return f"gb10-engine-{cluster}.service"
