@@ -73,7 +73,7 @@ CASES: dict[str, tuple[str, dict[str, dict[str, t.Any]], str, bool]] = {
     "the lock could not see it": ("gb10", locked(None), "__gb10_engine_seen", False),
     "the lock was not taken": ("gb10", {}, "__gb10_engine_seen", False),
     "what the lock has seen served before": ("gb10", locked({"live": True}), "__gb10_engine_before['engine']['live'] | default('unknown')", True),
-    "a head that was not asked": ("ray_head", {WORKER: {"__gb10_engine_before": {}}}, "__ray_head_stays", False),
+    "a head that no stage asked": ("ray_head", {WORKER: {"__gb10_engine_before": {}}}, "__ray_head_stays", False),
 }
 
 

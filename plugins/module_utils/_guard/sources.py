@@ -50,7 +50,7 @@ _KMSG_RECORD = 8192
 _NUMBER = re.compile(r"^-?[0-9]{1,9}(?:\.[0-9]{1,3})?$")
 _HEX = re.compile(r"^0x[0-9a-fA-F]{1,16}$")
 
-GpuSample = dict[str, float | int | None]
+GpuSample = dict[str, t.Union[float, int, None]]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------------

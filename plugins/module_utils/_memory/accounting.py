@@ -157,11 +157,15 @@ def baseline_path(state_dir: str) -> str:
     return os.path.join(state_dir, "baseline.json")
 
 
+def _is_of(kind: type, value: t.Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 def parse_baseline(text: str) -> dict[str, t.Any]:
     """Return a baseline. Raises :class:`UnknownState` with the raw text for anything else."""
     try:
         content = json.loads(text)
-        complete = isinstance(content, dict) and all(type(content.get(key)) is kind for key, kind in _BASELINE_KEYS.items())
+        complete = isinstance(content, dict) and all(_is_of(kind, content.get(key)) for key, kind in _BASELINE_KEYS.items())
         wrong = "lacks required keys" if not complete else "" if content["schema"] == BASELINE_SCHEMA else f"has schema {content['schema']}"
     except (ValueError, RecursionError) as error:
         wrong = f"is not JSON: {error}"
@@ -210,7 +214,7 @@ def last_stop(state_dir: str) -> tuple[float | None, int | None]:
         return None, None
     ended, cluster = max(known, key=lambda end: end[0])
     before = read_side(note.path_of(state_dir, cluster)).get("available_mb")
-    return max(0.0, time.time() - ended), before if type(before) is int else None
+    return max(0.0, time.time() - ended), before if _is_of(int, before) else None
 
 
 def write_baseline(path: str, content: t.Mapping[str, t.Any]) -> None:

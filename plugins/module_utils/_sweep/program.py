@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import time
 import traceback
 import typing as t
@@ -26,7 +27,8 @@ FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
 
 def say(text: str, secrets: t.Mapping[str, str]) -> None:
     """Write a line to the journal, without secrets."""
-    print(redacted(text, secrets), flush=True)
+    sys.stdout.write(redacted(text, secrets) + "\n")
+    sys.stdout.flush()
 
 
 class Sweep:

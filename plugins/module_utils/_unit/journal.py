@@ -29,7 +29,8 @@ def notify(*lines: str) -> None:
 
 def say(text: str) -> None:
     """Write a line to the journal."""
-    print(clean(text), flush=True)
+    sys.stdout.write(clean(text) + "\n")
+    sys.stdout.flush()
 
 
 def log_uncaught_errors() -> None:

@@ -50,7 +50,7 @@ def tenant_faults(tenants: t.Any) -> list[Fault]:
             (is_size, f"{where}.gib", f"is {size!r}", f"GiB above 0, up to {most}"),
         )
         found += [fault for is_right, *fault in checks if not is_right]
-    return [(place, what, expected) for place, what, expected in found]
+    return list(map(tuple, found))
 
 
 def claimed(tenants: t.Iterable[t.Mapping[str, t.Any]], node: str) -> dict[str, float]:

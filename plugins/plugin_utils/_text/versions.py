@@ -13,4 +13,6 @@ except ImportError:
     # ansible-core requires packaging; only ansible-test's import check runs without it.
     InvalidSpecifier = InvalidVersion = SpecifierSet = Version = None
 
+__all__ = ["HAS_PACKAGING", "InvalidSpecifier", "InvalidVersion", "SpecifierSet", "Version"]
+
 HAS_PACKAGING = Version is not None

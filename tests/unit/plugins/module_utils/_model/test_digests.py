@@ -31,7 +31,7 @@ def test_a_flipped_byte_is_named(tmp_path: Path, name: str, kind: str) -> None:
     read = digests.verify({str(root): REPO})
     assert (read.files, read.size, read.without, read.problems) == (5, 7109, 1, {})
     flip(root / name)
-    (problem,) = digests.verify({str(root): REPO}).problems
+    (problem,) = list(digests.verify({str(root): REPO}).problems)
     assert problem.id == "model.digest" and f"{name} was changed" in problem.message and f"its {kind} is" in problem.message
     assert problem.file == os.path.realpath(root / name) and f"sudo rm {problem.file}" in digests.remedy(problem, "")
 
@@ -68,7 +68,7 @@ def test_files_without_a_digest_of_the_hub_are_compared_with_the_manifest(plain:
     flip(plain / "model.safetensors")
     assert digests.rewritten(root, first.noted[root]) == []
     damaged = digests.verify({root: root}, first.noted)
-    (problem,) = damaged.problems
+    (problem,) = list(damaged.problems)
     assert problem.id == "model.digest" and "model.safetensors was changed, with the same size and time" in problem.message
     assert damaged.noted == first.noted, "the damage must not become what is right"
     assert "Copy " in digests.remedy(problem, "/note.json") and "sudo rm /note.json" in digests.remedy(problem, "/note.json")
