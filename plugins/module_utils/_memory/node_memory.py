@@ -95,9 +95,9 @@ def read_meminfo(proc_root: str = "/proc", path: str | None = None) -> dict[str,
     return _read(path or os.path.join(proc_root, "meminfo"), parse_meminfo)
 
 
-def figures(meminfo: t.Mapping[str, int]) -> dict[str, int]:
-    """Return the figures of :data:`FIGURES` in MiB (rounded down); a field that this kernel does not have is 0."""
-    return {key: meminfo.get(name, 0) // KIB_PER_MIB for key, name in FIGURES.items()}
+def figures(meminfo: t.Mapping[str, int], fields: t.Mapping[str, str] | None = None) -> dict[str, int]:
+    """Return some figures of meminfo in MiB (rounded down), without ``fields`` those of :data:`FIGURES`; a field that this kernel does not have is 0."""
+    return {key: meminfo.get(name, 0) // KIB_PER_MIB for key, name in (fields or FIGURES).items()}
 
 
 def reclaimable_mb(meminfo: dict[str, int], level: int) -> int:
