@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import json
 import posixpath
@@ -105,16 +104,22 @@ def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.
     return asked
 
 
+def is_address(text: t.Any) -> bool:
+    """Return whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(str(text))
+    except ValueError:
+        return False
+    return True
+
+
 def addresses_of(answers: Answers) -> tuple[str, ...]:
     """Return the addresses of the nodes that name one of them."""
     found = []
     for answer in answers.values():
         for interface in plain(answer["info"]).get("interfaces") or []:
             found += [network["address"] for network in interface["networks"] if network["scope"] != "host"]
-        for word in ("address", "api_address", "reached"):
-            with contextlib.suppress(ValueError):
-                ipaddress.ip_address(str(answer.get(word)))
-                found.append(str(answer[word]))
+        found += [str(answer[word]) for word in ("address", "api_address", "reached") if is_address(answer.get(word))]
     return tuple(dict.fromkeys(found))
 
 
