@@ -9,7 +9,6 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._bundle import content
-from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.collection import collection_version
 
@@ -20,13 +19,8 @@ class ActionModule(NodeJob):
     MODULE = "gb10.cluster.bundle"
     DOING = "bundle"
     LOST = "See on the node: pgrep -af bundle. What goes on ends by itself; the next run waits for it."
+    TIMEOUT, STATE_DIR, KIND = content.TIMEOUT, content.STATE_DIR, content.KIND
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self._task.args.setdefault("made_by", f"gb10.cluster {collection_version()}")
         return super().run(tmp, task_vars)
-
-    def limit(self) -> int:
-        return int(self._task.args.get("timeout") or content.TIMEOUT)
-
-    def note(self) -> str:
-        return copy_job.note_path(self._task.args.get("state_dir") or content.STATE_DIR, content.KIND, self._task.args.get("cluster_name") or "gb10")

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._model import downloading
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
@@ -17,9 +16,4 @@ class ActionModule(NodeJob):
     MODULE = "gb10.cluster.download_watch"
     DOING = "downloading"
     LOST = "See on the node: docker ps --filter label=io.gb10.role=download"
-
-    def limit(self) -> int:
-        return int(self._task.args.get("timeout") or downloading.TIMEOUT)
-
-    def note(self) -> str:
-        return copy_job.note_path(self._task.args.get("state_dir") or downloading.STATE_DIR, downloading.KIND, self._task.args.get("cluster_name") or "gb10")
+    TIMEOUT, STATE_DIR, KIND = downloading.TIMEOUT, downloading.STATE_DIR, downloading.KIND

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._image import image_copying, pulling
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
@@ -19,6 +18,7 @@ class ActionModule(NodeJob):
     MODULE = "gb10.cluster.image_copy"
     DOING = "copying the image"
     LOST = "See on the node: journalctl -u docker --since -10min. A copy that goes on ends by itself; the next run waits for it."
+    TIMEOUT, STATE_DIR, KIND = image_copying.TIMEOUT, image_copying.STATE_DIR, image_copying.KIND
 
     @property
     def _pulls(self) -> bool:
@@ -32,11 +32,7 @@ class ActionModule(NodeJob):
     def is_short(self) -> bool:
         return super().is_short() or not (self._pulls or self._task.args.get("state") == "copied")
 
-    def limit(self) -> int:
-        return int(self._task.args.get("timeout") or image_copying.TIMEOUT)
-
     def note(self) -> str:
-        state_dir = self._task.args.get("state_dir") or image_copying.STATE_DIR
         if self._pulls:
-            return pulling.note_path(state_dir, self._task.args["image"])
-        return copy_job.note_path(state_dir, image_copying.KIND, self._task.args.get("cluster_name") or "gb10")
+            return pulling.note_path(self._task.args.get("state_dir") or self.STATE_DIR, self._task.args["image"])
+        return super().note()

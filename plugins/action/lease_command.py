@@ -32,11 +32,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.api_key import KeyForElsewhere
 from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_state import WILDCARDS
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import required_text
+from ansible_collections.gb10.cluster.plugins.module_utils._files.files import required_text, write_whole
 from ansible_collections.gb10.cluster.plugins.module_utils._lease.record import OVER
 from ansible_collections.gb10.cluster.plugins.module_utils._module import complete
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import redacted
-from ansible_collections.gb10.cluster.plugins.module_utils._files.files import write_whole
 from ansible_collections.gb10.cluster.plugins.plugin_utils._lease import command
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import RunBoard
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.time_limit import time_limit

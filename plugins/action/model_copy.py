@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job import NodeJob
 
@@ -17,12 +16,7 @@ class ActionModule(NodeJob):
     MODULE = "gb10.cluster.model_copy"
     DOING = "copying"
     LOST = "See on the node: pgrep -af model_copy. A copy that goes on ends by itself; the next run waits for it."
+    TIMEOUT, STATE_DIR, KIND = copying.TIMEOUT, copying.STATE_DIR, copying.KIND
 
     def is_short(self) -> bool:
         return super().is_short() or self._task.args.get("state") != "copied"
-
-    def limit(self) -> int:
-        return int(self._task.args.get("timeout") or copying.TIMEOUT)
-
-    def note(self) -> str:
-        return copy_job.note_path(self._task.args.get("state_dir") or copying.STATE_DIR, copying.KIND, self._task.args.get("cluster_name") or "gb10")

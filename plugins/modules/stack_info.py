@@ -392,7 +392,7 @@ WORD_SHOWN = 500
 VALUE_SHOWN = 1000
 ERROR_SHOWN = 500
 PEERS_SHOWN = 64
-#: APIs that are asked, and addresses of one server: more of them are no stack.
+#: APIs that are asked, and addresses of one server: more of them are not a stack.
 APIS_ASKED = 16
 ADDRESSES_ASKED = 4
 #: Bytes of a list of sockets: some ten thousand connections.

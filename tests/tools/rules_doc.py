@@ -129,8 +129,8 @@ $ ansible-playbook -i ./gb10-inventory gb10.cluster.doctor --tags baseline
 
 - A baseline is valid for its own boot. A second run in the same boot keeps the first one.
 - It refuses if an engine or a container of the collection runs, if a GPU process computes, or if the boot was more than 1800 s
-  ago. `-e gb10_allow=baseline` records anyway, and the file lists the reasons against it. Where an enabled [unit](unit.md) starts the engine at boot, run teardown,
-  reboot, record the baseline, and serve again.
+  ago. `-e gb10_allow=baseline` records anyway, and the file lists the reasons against it.
+- Where an enabled [unit](unit.md) starts the engine at boot, run teardown, reboot, record the baseline, and serve again.
 - One copy stays on the node for [cuda_zombie_check](../plugins/modules/cuda_zombie_check.py), another goes to `CLUSTER-baseline` in
   `gb10_records_dir` on the controller. It
   contains no machine name and no user name. The calculation is uncalibrated: no baseline files from real Sparks have been sent yet, and they would be welcome.

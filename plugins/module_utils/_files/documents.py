@@ -57,6 +57,11 @@ class Document(t.NamedTuple):
             raise UnknownState(f"{path} is not {self.what}: {why}", **broken)
         return content
 
+    def read_keys(self, path: str, keys: t.Iterable[str]) -> Content | None:
+        """Return these keys of the content alone, None when the file is absent. Raises as :meth:`read`."""
+        content = self.read(path)
+        return {key: content[key] for key in keys} if content else None
+
     def write(self, path: str, content: t.Mapping[str, t.Any]) -> None:
         """Write the content so that all users may read it, regardless of the umask. Raises OSError."""
         files.write_json(path, {"schema": self.schema, **content}, 0o644)

@@ -61,8 +61,7 @@ DOCUMENT = Document("mode", "the record of a mode", 1, wrong, "Inspect {path}, r
 
 def read(state_dir: str) -> Record | None:
     """Return the record of a node, None when no mode was declared. Raises :class:`UnknownState` when it is invalid or cannot be read."""
-    content = DOCUMENT.read(path_of(state_dir))
-    return {key: content[key] for key in KEYS} if content else None
+    return DOCUMENT.read_keys(path_of(state_dir), KEYS)
 
 
 def following(before: Record | None, wanted: Record, now: str, event: str = "") -> Record:

@@ -61,8 +61,7 @@ def path_of(state_dir: str) -> str:
 
 def read(state_dir: str) -> Lease | None:
     """Return the lease of a node, None when there is none. Raises :class:`UnknownState` when it is invalid or cannot be read."""
-    content = DOCUMENT.read(path_of(state_dir))
-    return {key: content[key] for key in KEYS} if content else None
+    return DOCUMENT.read_keys(path_of(state_dir), KEYS)
 
 
 def write(state_dir: str, lease: Lease) -> None:

@@ -58,8 +58,7 @@ DOCUMENT = Document("state", "the state of a sweep", 1, _wrong, "rm {path}: the 
 
 def read_state(folder: str) -> judging.State | None:
     """Return the state of the last sweep, None without one. Raises :class:`UnknownState` when it cannot be read."""
-    content = DOCUMENT.read(os.path.join(folder, STATE))
-    return {key: content[key] for key in KEYS} if content else None
+    return DOCUMENT.read_keys(os.path.join(folder, STATE), KEYS)
 
 
 def write_state(folder: str, state: judging.State) -> None:

@@ -41,5 +41,4 @@ def write(state_dir: str, glance: Glance) -> None:
 def on_node(state_dir: str) -> list[Glance]:
     """Return the glances of all clusters of a node, by name. Raises :class:`UnknownState` for one that cannot be read or is invalid."""
     names = sorted(name for name in files.names(state_dir) if name.startswith(BEGIN) and name.endswith(END))
-    contents = (DOCUMENT.read(os.path.join(state_dir, name)) for name in names)
-    return [{key: content[key] for key in KEYS} for content in contents if content]
+    return list(filter(None, (DOCUMENT.read_keys(os.path.join(state_dir, name), KEYS) for name in names)))

@@ -13,6 +13,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_job
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress import Progress
 
@@ -31,20 +32,24 @@ display = Display()
 class NodeJob(ActionBase):
     """Runs a module as a job of the node, and prints a line now and then.
 
-    ``MODULE`` is the module, ``DOING`` what a line says that it does, ``LOST`` where to look when it does not end.
+    ``MODULE`` is the module, ``DOING`` what a line says that it does, ``LOST`` where to look when it does not end. ``TIMEOUT`` and ``STATE_DIR`` are the
+    defaults of its options, and ``KIND`` names its note.
     """
 
     MODULE = ""
     DOING = ""
     LOST = ""
+    TIMEOUT = 0
+    STATE_DIR = ""
+    KIND = ""
 
     def limit(self) -> int:
         """Return the seconds that the module itself may take."""
-        raise NotImplementedError
+        return int(self._task.args.get("timeout") or self.TIMEOUT)
 
     def note(self) -> str:
         """Return the file on the node that says how far it is, as ``{"text": …}``."""
-        raise NotImplementedError
+        return copy_job.note_path(self._task.args.get("state_dir") or self.STATE_DIR, self.KIND, self._task.args.get("cluster_name") or "gb10")
 
     def is_short(self) -> bool:
         """Return whether the job is short enough to run without progress lines."""

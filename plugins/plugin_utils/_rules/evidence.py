@@ -42,7 +42,7 @@ class Node:
     """One node: its name, what ``node_info`` and ``cuda_zombie_check`` answered there, and what is asked of it.
 
     ``needs`` is what ``judging.requirements`` returns. ``engine_live`` says whether an engine of this very cluster serves: its ports,
-    memory and processes are no faults.
+    memory and processes are not faults.
     """
 
     def __init__(self, name: str, info: Entry, zombies: Entry, needs: Entry) -> None:

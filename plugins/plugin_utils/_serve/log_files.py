@@ -4,7 +4,7 @@
 
 """Logs that lie on the controller, from anyone's cluster. This plugin util is PRIVATE to the collection.
 
-Nothing of them is trusted: sizes are bounded, links are not followed, and what is no text is named and left alone.
+Nothing of them is trusted: sizes are bounded, links are not followed, and a file that is not text is named and left alone.
 """
 
 from __future__ import annotations

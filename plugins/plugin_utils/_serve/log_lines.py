@@ -34,7 +34,7 @@ _STAMPS = (
 _RANK = re.compile(r"\[rank(?P<bracket>\d{1,4})\]|\brank=\[?(?P<option>\d{1,4})\b|\b(?:Vllm)?Worker[_ ]TP(?P<tensor>\d{1,4})(?!\d|_(?!EP))")
 _ADDRESS = re.compile(r"\([\w:.]{1,64} pid=\d{1,10}, ip=(?P<address>[\da-fA-F.:]{2,45})\)")
 
-#: Lines of these levels are no failures, whatever they quote. One alternative for each way to write a level.
+#: Lines of these levels are not failures, whatever they quote. One alternative for each way to write a level.
 _QUIET = re.compile(
     r"(?:^|[\s)|])(?:DEBUG|INFO|WARNING) +(?:\d\d-\d\d |\[\w+\.\w+:\d+\])"  # vLLM
     r"|^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:DEBUG|INFO|WARNING): "  # uvicorn, the banner of an image

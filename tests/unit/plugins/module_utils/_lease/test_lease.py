@@ -328,7 +328,7 @@ def test_an_end_that_cannot_be_noted_stops_nothing_a_second_time(node, monkeypat
     def room(*given):
         return written(*given) if given[1]["phase"] == "switching" and not waited else no_room() if len(waited) < 2 else written(*given)
 
-    monkeypatch.setattr(modes, "DOCUMENT", type("Full", (), {"write": staticmethod(room), "read": modes.DOCUMENT.read}))
+    monkeypatch.setattr(modes, "DOCUMENT", type("Full", (), {"write": staticmethod(room), "read_keys": modes.DOCUMENT.read_keys}))
     monkeypatch.setattr(record, "write", lambda *given: wrote(*given) if len(waited) != 2 or given[1]["state"] != "ended" else no_room())
     monkeypatch.setattr(keeper.time, "sleep", waited.append)
     assert found.keeper.look() and found.asked == ENDING + BACK and waited == [keeper.LOOK_SECONDS] * 3
