@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of bundle: has it run on its node by itself, and says how far it is until it is done."""
+"""Controller side of bundle: runs it in the background on the node, and prints its progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.collection impo
 
 
 class ActionModule(NodeJob):
-    """Exports, imports or verifies, and prints how much is done, how fast, and how long it takes still."""
+    """Exports, imports or verifies, and prints the progress, the speed and the remaining time."""
 
     MODULE = "gb10.cluster.bundle"
     DOING = "bundle"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Says what a calibration takes, and writes what was taken as one anonymous archive; runs on the controller alone."""
+"""Prints what a calibration collects, and writes the collected data as one anonymous archive. Runs only on the controller."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 
 display = Display()
 
-#: How Ansible reaches and names a node.
+#: The variables with the addresses and accounts by which Ansible connects to a node.
 LOGIN = {"reached": "ansible_host", "user": "ansible_user", "remote_user": "ansible_ssh_user"}
-#: Files on the controller that hold a secret.
+#: Settings with a path of a secret file on the controller.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
 
 
 class ActionModule(ActionBase):
-    """With ``state: planned`` prints what would be taken; with ``state: written`` writes what the nodes answered."""
+    """With ``state: planned`` prints what would be collected; with ``state: written`` writes the nodes' answers."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
         now = datetime.datetime.now(datetime.timezone.utc)
         answers = {node: variables_of(self, node, {**content.READS, **LOGIN}) for node in arguments["nodes"]}
         run = Run({}, [], "", task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"], now, self._task.check_mode)
-        asked = content.evidence(answers, arguments["profile"], arguments["executor"], run)
+        evidence = content.evidence(answers, arguments["profile"], arguments["executor"], run)
         facts = {
             "taken": now.strftime("%Y-%m-%d"),
             "collection": collection_version(),
@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
             "python": platform.python_version(),
             "parts": list(task_vars["ansible_run_tags"]),
         }
-        texts, links = content.collected(answers, asked, facts, logs_in(arguments["logs"]))
+        texts, links = content.collected(answers, evidence, facts, logs_in(arguments["logs"]))
         made = content.content(texts, links, self._names(answers, task_vars))
         if self._task.check_mode:
             return {"msg": f"{len(made.texts)} files would be written to {arguments['path']}", "files": sorted(made.texts)}
@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
         return {"msg": lines[0], **summary, "ansible_stats": {"data": passed_on, "per_host": False, "aggregate": False}}
 
     def _names(self, answers, task_vars):
-        """Return the identifying words here: the nodes' names, the controller's, the users', and the values of secrets."""
+        """Return the identifying words: the names of the nodes, the controller and the users, and the values of secrets."""
         nodes, users, secrets = [], [getpass.getuser()], {}
         for node, answer in answers.items():
             own = [node, str(answer["reached"] or ""), content.recorded(answer)["hostname"]]
@@ -106,18 +106,18 @@ class ActionModule(ActionBase):
         return Names(tuple(nodes), tuple(hosts), tuple(dict.fromkeys(users)), tuple(sorted(domains)), content.addresses_of(answers), secrets)
 
     def _secrets(self, node):
-        found = {}
+        secrets = {}
         for name in (*PASSWORDS, *SECRET_FILES):
             try:
                 value = str(variables_of(self, node, {name: name})[name] or "")
                 value = read_secret(os.path.expanduser(value)) if name in SECRET_FILES and value else value
             except (AnsibleError, OSError) as error:
-                # A secret that can't be had here was not sent to a node by this run either.
+                # A secret that cannot be read here was not sent to a node by this run either.
                 display.vvv(f"{node}: {name} is not known here: {error}")
                 continue
             if len(value) >= SHORTEST_SECRET:
-                found[name] = value
-        return found
+                secrets[name] = value
+        return secrets
 
 
 def logs_in(directory):
@@ -125,8 +125,8 @@ def logs_in(directory):
     if not directory:
         return {}
     paths = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
-    found = {}
+    texts = {}
     for path in paths:
         when, node, *rest = path.relative_to(directory).parts
-        found["/".join((node, "logs", when, *rest))] = path.read_text(encoding="utf-8", errors="replace")
-    return found
+        texts["/".join((node, "logs", when, *rest))] = path.read_text(encoding="utf-8", errors="replace")
+    return texts

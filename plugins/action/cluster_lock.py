@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The controller's half of cluster_lock: identifies this run, locks the nodes in one order, and takes over from a run of this controller that has ended."""
+"""Controller side of cluster_lock: identifies this run, locks the nodes in a fixed order, and takes over the lock of an ended run of this controller."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board impo
 
 MODULE = "gb10.cluster.cluster_lock"
 
-#: The topics that the instances publish: what a node is sorted by, and that it is locked.
+#: Topics that the instances publish: a node's sort key, and that it is locked.
 ORDER, LOCKED = "order", "locked"
 
-#: Seconds that all nodes have to take part, and that each has to be locked.
+#: Seconds for all nodes to join, and for each to be locked.
 ORDER_SECONDS = 120.0
 LOCK_SECONDS = 120.0
 
 
 def before(node: str, published: t.Mapping[str, t.Mapping[str, t.Any]]) -> set[str]:
-    """Return the nodes that are locked before ``node``, by what each published to be sorted by."""
+    """Return the nodes that are locked before ``node``, by their published sort keys."""
     key = {name: (entry["order"], name) for name, entry in published.items()}
     return {name for name in key if key[name] < key[node]}
 
 
 class ActionModule(ActionBase):
-    """Runs the module; once more with break_lock when the lock's run is known to have ended."""
+    """Runs the module, and again with break_lock when the run that has the lock is known to have ended."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         base = super().run(tmp, task_vars)
         self._vars = task_vars or {}
-        # Every task runs in a worker process; its parent is the ansible-playbook process, the same for the whole run, and so is its directory.
+        # Every task runs in a worker process. Its parent, ansible-playbook, and that process's directory are the same for the whole run.
         me = lock_holder(os.getppid(), str(self._vars.get("ansible_play_name", "")), os.path.basename(C.DEFAULT_LOCAL_TMP))
         args = {"holder": me, **self._task.args}
         if args.get("state", "acquired") != "acquired":
@@ -47,12 +47,12 @@ class ActionModule(ActionBase):
         result = {**base, **self._acquire(args)}
         if result.get("failed") or "path" in args:
             return result
-        # From here on something may change, so the last verdict does not count any more. The lock of a mode has a path of its own.
+        # From here on the run may change something, so the last verdict no longer counts. The lock of a mode has its own path.
         unknown = {"data": {"gb10_verdict": "unknown"}, "per_host": False, "aggregate": False}
         return {**result, "ansible_stats": unknown, "finished_at": time.time()}
 
     def _acquire(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Lock this node, and with others each in its turn."""
+        """Lock this node. Several nodes are locked one after the other."""
         nodes = args.get("nodes") or []
         if len(nodes) < 2:
             return self._lock(args)
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
             board.leave()
 
     def _lock_in_turn(self, board: RunBoard, node: str, count: int, args: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Lock this node once all before it are locked. Raises :class:`ClusterError` when another one could not be: then this one is not tried."""
+        """Lock this node after all nodes before it. Raises :class:`ClusterError` without trying when another node could not be locked."""
         board.publish(ORDER, {"order": str(args.get("order") or "")})
         everybody = board.wait_for(ORDER, ORDER_SECONDS, lambda published: len(published) >= count, count)
         first = before(node, everybody)
@@ -81,7 +81,7 @@ class ActionModule(ActionBase):
         return result
 
     def _lock(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Run the module on this node, and once more when the lock's run is known to have ended."""
+        """Run the module on this node, and again when the run that has the lock is known to have ended."""
         result = self._execute_module(module_name=MODULE, module_args=args, task_vars=self._vars)
         lock = result.get("lock")
         # In check mode a refusal is a warning.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The controller's half of cuda_zombie_check: shows how memory comes back, which a module cannot do while it runs."""
+"""Controller side of cuda_zombie_check: prints how memory is freed, which a module cannot do while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress im
 
 MODULE = "gb10.cluster.cuda_zombie_check"
 
-#: Seconds between two lines, at least; a call of the module takes as many samples as fit.
+#: Minimum seconds between two lines. A call of the module takes as many samples as fit.
 LINE_SECONDS = 10
 
 DEFAULTS = {"settle_sleep": 5, "settle_timeout": 240}
@@ -27,22 +27,22 @@ display = Display()
 
 
 def slice_seconds(settle_sleep: int) -> int:
-    """Return how long one call may watch memory: a whole number of samples, :data:`LINE_SECONDS` or about that."""
+    """Return the seconds for which one call watches memory: a whole number of samples, about :data:`LINE_SECONDS`."""
     return max(settle_sleep, LINE_SECONDS // settle_sleep * settle_sleep)
 
 
 def moves(result: dict[str, t.Any]) -> bool:
-    """Return whether memory was watched and had not settled when the call ended, whatever the verdict."""
+    """Return whether memory was watched and had not settled when the call ended, for any verdict."""
     return (result.get("reclaim") or {}).get("state") in ("rising", "falling")
 
 
 def carried(result: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the next call must know of this one."""
+    """Return the values of this call that the next call needs."""
     return {"samples_mb": result["reclaim"]["samples_mb"], "why": result["reclaim"]["why"], "ended": result.get("ended", [])}
 
 
 class ActionModule(ActionBase):
-    """Calls the module, and again while memory moves and there is time."""
+    """Calls the module, and again while memory still changes and time is left."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         base = super().run(tmp, task_vars)
@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _seconds(arguments: dict[str, t.Any], name: str) -> int:
-        """Return one of the options that this half needs too."""
+        """Return one of the options that the controller side needs too."""
         try:
             return check_type_int(arguments.get(name, DEFAULTS[name]))
         except TypeError as error:

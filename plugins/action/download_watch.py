@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of download_watch: has the module wait on the node by itself, and says how far the download is until it is done."""
+"""Controller side of download_watch: runs the module in the background on the node, and prints the download's progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job im
 
 
 class ActionModule(NodeJob):
-    """Waits, and prints how much has come, how fast, and how long it takes still."""
+    """Waits, and prints the progress, the speed and the remaining time."""
 
     MODULE = "gb10.cluster.download_watch"
     DOING = "downloading"

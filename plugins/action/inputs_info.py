@@ -18,11 +18,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profi
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Outcome
 
-#: What the role gb10 computes from the settings, by its names there.
+#: Values that the role gb10 computes from the settings, by their names there.
 DERIVED = ("env", "own_names", "repositories")
-#: What else it computes once it is known what spreads the ranks: of some profiles only the image says that.
+#: Further values that it computes once the executor is known. For some profiles only the image determines the executor.
 DERIVED_BY_EXECUTOR = ("executor_choice", "serve_arguments")
-#: How the problems of the command line are shown, as options of the action judge.
+#: Options of the action judge for showing the problems of the command line.
 REFUSING = {"silenced": (), "show": "problems", "nodes": (), "note": "", "fail": True, "fail_on_block": True, "fail_on_warn": False}
 
 
@@ -31,7 +31,7 @@ PLACE = "ansible-inventory -i INVENTORY --list names the file and the line"
 
 
 class ActionModule(ActionBase):
-    """Evaluates each setting of the host on its own, so that one that can't be evaluated is named; runs on the controller alone."""
+    """Evaluates each setting of the host on its own, so that a failure names the setting. Runs only on the controller."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -48,12 +48,12 @@ class ActionModule(ActionBase):
         )
         role, passwords_of = arguments["role"], arguments["passwords_of"]
         if role or passwords_of is not None:
-            found = self._command_line(task_vars, task_vars if role else self._given(), arguments["known"])
-            found += self._passwords(task_vars["hostvars"], passwords_of or [])
-            found += self._role(task_vars, role, arguments["profile"]) if role else []
-            if found:
-                return judge.show(Outcome("Inputs", cleaned(found, {})), REFUSING, [])
-            answer = {"findings": found}
+            findings = self._command_line(task_vars, task_vars if role else self._given(), arguments["known"])
+            findings += self._passwords(task_vars["hostvars"], passwords_of or [])
+            findings += self._role(task_vars, role, arguments["profile"]) if role else []
+            if findings:
+                return judge.show(Outcome("Inputs", cleaned(findings, {})), REFUSING, [])
+            answer = {"findings": findings}
         else:
             answer = self._settings(task_vars, arguments["profile"])
         result = {
@@ -65,15 +65,15 @@ class ActionModule(ActionBase):
             "actions": [],
             **answer,
         }
-        # A setting that holds a secret is refused by a finding; its value is not shown for that.
+        # A finding refuses a setting that contains a secret, without showing its value.
         return cleaned(result, {})
 
     def _given(self):
-        """The variables that the command line, or a job controller, gives values to."""
+        """Return the variables that the command line or a job controller sets."""
         return load_extra_vars(self._loader)
 
     def _command_line(self, task_vars, names, known):
-        """What is wrong with the names among these variables, and with the run's tags."""
+        """Return findings about the names of these variables and about the run's tags."""
         given, books, run_tags = self._given(), context.CLIARGS.get("args", ()), task_vars.get("ansible_run_tags", ())
         problems = [
             *settings.unknown_settings(names, given, known),
@@ -83,19 +83,19 @@ class ActionModule(ActionBase):
         return [problem_finding(problem, table.CONTROLLER) for problem in problems]
 
     def _role(self, task_vars, role, with_profile):
-        """What is wrong with what a role reads, where anybody has set it."""
+        """Return findings about the settings that a role reads, as far as they are set."""
         evaluated, failures = self._evaluate(task_vars, settings.read_by(role))
         return inputs.judge_role(role, table.CONTROLLER, evaluated, failures, profiles.roots(task_vars), with_profile)
 
     def _settings(self, task_vars, with_profile):
-        """The settings of this host, with the profile where that is wanted, and how Ansible reaches it."""
+        """Return the settings of this host, with the profile if wanted, and how Ansible connects to it."""
         missing = sorted(set(settings.settings()) - set(task_vars))
         if missing:
             remedy = "include the role gb10.cluster.gb10 before, or gb10.cluster.engine with tasks_from: validate"
             raise AnsibleActionFail(f"not defined: {', '.join(missing)}. Remedy: {remedy}")
         host = task_vars["inventory_hostname"]
         evaluated, failures = self._evaluate(task_vars, settings.settings())
-        # A default that is made from another setting fails with it; the one that was set is the one to correct.
+        # A default that is computed from another setting fails with it. Only the setting that was set has to be corrected.
         derived = {name for name in failures if isinstance(task_vars[name], str) and task_vars[name] == settings.settings()[name].get("default")}
         own = {name: failure for name, failure in failures.items() if name not in derived}
         login, dummy = self._evaluate(task_vars, ("ansible_connection", "ansible_host", "ansible_port", *secrets.KEY_FILES))
@@ -111,29 +111,29 @@ class ActionModule(ActionBase):
         }
 
     def _derived(self, task_vars, profile):
-        """What follows from sound settings; what can't be computed fails where it is needed, as without this."""
+        """Return the values that are computed from valid settings. A value that cannot be computed fails later, where it is needed."""
         computed = task_vars["__gb10_computed"]
-        # An answer of an earlier play must not count.
+        # The values of an earlier play must not count.
         self._templar.available_variables = {**task_vars, "__gb10_derived": {"profile": profile}, "__gb10_by_executor": computed}
-        asked = self._templar.template(task_vars["__gb10_executor_asked"])
-        return {"profile": profile, **self._evaluate(computed, DERIVED if asked else (*DERIVED, *DERIVED_BY_EXECUTOR))[0]}
+        executor = self._templar.template(task_vars["__gb10_executor_asked"])
+        return {"profile": profile, **self._evaluate(computed, DERIVED if executor else (*DERIVED, *DERIVED_BY_EXECUTOR))[0]}
 
     def _passwords(self, hostvars, hosts):
-        """What stands in the way of the passwords of other hosts; the passwords themselves stay where they are."""
+        """Return findings about passwords of other hosts that cannot be evaluated. The passwords themselves are not returned."""
         failures = {}
         for host in hosts:
             try:
                 variables = hostvars[host]
             except AnsibleError as error:
-                # Ansible reads group_vars and host_vars when they are first used, and leaves out here which file is wrong.
-                said = str(error).splitlines()[0].rstrip(".")
-                failures[host] = {"a file with variables of this host (group_vars or host_vars)": settings.Failure.of(f"{said}; {PLACE}")}
+                # Ansible reads group_vars and host_vars when they are first used, and this error does not name the file.
+                message = str(error).splitlines()[0].rstrip(".")
+                failures[host] = {"a file with variables of this host (group_vars or host_vars)": settings.Failure.of(f"{message}; {PLACE}")}
             else:
                 failures[host] = self._evaluate(variables, cluster.PASSWORDS)[1]
         return cluster.judge_passwords(failures)
 
     def _evaluate(self, variables, names):
-        """The values of those variables that are defined and can be evaluated, and why the others can't."""
+        """Return the values of the defined variables, and the failures of those that cannot be evaluated."""
         evaluated, failures = {}, {}
         for name in names:
             if name not in variables:

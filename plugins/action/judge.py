@@ -25,7 +25,7 @@ display = Display()
 
 
 class ActionModule(ActionBase):
-    """Collects what the nodes answered, judges it, shows the outcome once and stops on what must stop; runs on the controller alone."""
+    """Collects the nodes' answers, judges them, shows the outcome once, and fails if required. Runs only on the controller."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
             outcome = self._judge(arguments, task_vars)
         else:
             outcome = Outcome(arguments["title"] or "", arguments["findings"])
-        # What the nodes sent has no secrets; what a person wrote into the settings may.
+        # The nodes' answers contain no secrets, but a person's settings may.
         outcome = dataclasses.replace(outcome, **cleaned(vars(outcome), {}))
         if not self._task.check_mode:
             for path, content in outcome.files.items():
@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
         return show(outcome, arguments, list(outcome.files) if not self._task.check_mode else [])
 
     def _judge(self, arguments, task_vars):
-        """Ask the stage's function about the answers of all nodes."""
+        """Return the stage's judgement of the answers of all nodes."""
         stage = registry.stage(arguments["stage"])
         run = Run(
             settings=arguments["settings"],
@@ -85,7 +85,7 @@ class ActionModule(ActionBase):
 
 
 def show(outcome, arguments, written):
-    """Print an outcome, and return the result of the task; what was printed is not repeated in it."""
+    """Print an outcome, and return the result of the task, which does not repeat what was printed."""
     findings = table.silence(outcome.findings or [], arguments["silenced"])
     numbers = table.tally(findings, outcome.matrix)
     counts = table.summary(numbers)
@@ -117,7 +117,7 @@ def show(outcome, arguments, written):
         **({"findings": findings} if outcome.findings is not None and not outcome.matrix and not failed else {}),
         **({"ansible_stats": {"data": outcome.stats, "per_host": False, "aggregate": False}} if outcome.stats else {}),
         **outcome.returns,
-        # A task that fails is printed whole, right below the table with the remedies: nothing in it is empty.
+        # Ansible prints the whole result of a failed task, right below the table with the remedies, so it has no empty keys.
         **({} if failed else {"remedy": "", "reason": "" if stops else msg, "actions": []}),
         "finished_at": time.time(),
     }
@@ -133,12 +133,12 @@ def write(path, content, mode):
 
 
 def as_text(content):
-    """Return JSON for people; a text is a file as it stands."""
+    """Return content as indented JSON. A text is returned unchanged."""
     return content if isinstance(content, str) else f"{json.dumps(content, indent=2, ensure_ascii=False)}\n"
 
 
 def write_new(path, content):
-    """Write JSON to a file on the controller that is not there yet. Raises :class:`AnsibleActionFail` naming the path."""
+    """Write JSON to a new file on the controller. Raises :class:`AnsibleActionFail` naming the path."""
     try:
         new_file.create(path, as_text(content).encode())
     except FileExistsError as error:

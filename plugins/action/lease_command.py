@@ -4,9 +4,9 @@
 
 """Runs the command of a lease on the controller, and renews the lease on every node until it has ended.
 
-The instances on all nodes run at once, each for its own node. That of the first node runs the command, too; what it needs to know of the others, and that the
-command has ended, they publish on a :class:`RunBoard`. When the run itself ends (an interrupt, a controller that is killed), or one node's lease is over, the
-instances end the command, and tell the nodes that still answer.
+All instances run at the same time, each for its own node. The instance of the first node also runs the command. On a :class:`RunBoard` they publish what it
+needs of the other nodes, and that the command has ended. When the run itself ends (an interrupt, a killed controller), or the lease of a node is over, the
+instances end the command and inform the nodes that still answer.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ LEASE = "gb10.cluster.node_service"
 SLURP = "ansible.builtin.slurp"
 ENGINE = "gb10.cluster.vllm_serve_info"
 
-#: The topics that the instances publish: the engines of their node, on the first node that the command has ended, and that the lease of their node is over.
+#: Topics that the instances publish: the engines of their node, the end of the command (only the first node), and the end of their node's lease.
 SERVICES, OVER_TOPIC, LOST = "services", "over", "lost"
-#: Seconds that all nodes have to take part, between two looks at the command, for one word to a node, and for an answer of an engine.
+#: Seconds for all nodes to join, between two checks of the command, for one call of a node's module, and for an answer of an engine.
 JOIN_SECONDS, LOOK_SECONDS, NODE_SECONDS, ANSWER_SECONDS = 120.0, 0.5, 30, 15.0
-#: Most seconds between two renewals; a lease that ends sooner is renewed more often.
+#: Maximum seconds between two renewals. A shorter lease is renewed more often.
 RENEW_SECONDS = 30.0
 
 display = Display()
@@ -59,12 +59,12 @@ class Interrupted(Exception):
 
 
 def renew_every(lost_seconds: int) -> float:
-    """Return the seconds between two renewals: several may be lost before the node takes its caller for dead."""
+    """Return the seconds between two renewals. Several can be lost before the node ends the lease."""
     return min(RENEW_SECONDS, lost_seconds / 5)
 
 
 def reached_at(endpoint: str, address: str) -> str:
-    """Return an endpoint as this controller calls it; one that listens on all addresses is called by ``address``."""
+    """Return an endpoint for calls from this controller. ``address`` replaces an address that means all interfaces."""
     parts = urllib.parse.urlsplit(endpoint)
     if (parts.hostname or "") not in WILDCARDS:
         return endpoint
@@ -76,21 +76,21 @@ def check_answers(service: command.Service, key: str) -> None:
     url = f"{service.endpoint}/models"
     answer = _http.ask(url, ANSWER_SECONDS, key=KeyForElsewhere(key))
     if answer.status != 200:
-        said = answer.error or f"HTTP {answer.status}"
+        why = answer.error or f"HTTP {answer.status}"
         raise ClusterError(
-            f"the engine of {service.cluster} serves, and does not answer this controller at {url}: {said}",
+            f"the engine of {service.cluster} serves, and does not answer this controller at {url}: {why}",
             remedy="Set gb10_api_address to an address of the head that the controller reaches, or run the lease from a machine that is on its network.",
             reason="unreachable from the controller",
         )
 
 
 def failed_result(error: ClusterError) -> dict[str, t.Any]:
-    """Return the result for an error. The remedy stands beside the message, as that of a module: the table at the end of a change shows both."""
+    """Return the result for an error. The remedy is a separate key, as in a module's result: the table at the end of a change shows both."""
     return {"failed": True, "msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, "lost": error.reason == OVER}
 
 
 class Renewal:
-    """Renews the lease of one node in time. ``tell`` runs the module with a state; None where nothing is to be renewed."""
+    """Renews the lease of one node in time. ``tell`` runs the module with a state, and is None when there is no lease."""
 
     def __init__(self, tell: t.Callable[[str], dict[str, t.Any]] | None, lost_seconds: int, node: str) -> None:
         self._tell, self._lost_seconds, self._node = tell, lost_seconds, node
@@ -98,26 +98,26 @@ class Renewal:
         self._warned = False
 
     def check(self) -> None:
-        """Renew when it is time. Raises :class:`ClusterError` when the lease is over, or must be, since no word reached the node for so long."""
+        """Renew when it is time. Raises :class:`ClusterError` when the lease is over, or must be because the node was not reached for so long."""
         now = time.monotonic()
         if self._tell is None or now < self._due:
             return
         self._due = now + renew_every(self._lost_seconds)
         try:
             result = self._tell("renewed")
-            said = str(result.get("msg", "")) if result.get("failed") else ""
+            problem = str(result.get("msg", "")) if result.get("failed") else ""
             if result.get("reason") == OVER:
-                raise ClusterError(f"{self._node}: {said}", remedy=str(result.get("remedy", "")), reason=OVER)
+                raise ClusterError(f"{self._node}: {problem}", remedy=str(result.get("remedy", "")), reason=OVER)
         except (AnsibleError, OSError) as error:
-            said = " ".join(str(error).split())
-        if not said:
+            problem = " ".join(str(error).split())
+        if not problem:
             self._last, self._warned = time.monotonic(), False
             return
         silent = time.monotonic() - self._last
         if silent > self._lost_seconds:
-            raise UnknownState(f"{self._node} heard nothing of its lease for {silent:.0f} s, so it ends it: {said}", reason=OVER)
+            raise UnknownState(f"{self._node} heard nothing of its lease for {silent:.0f} s, so it ends it: {problem}", reason=OVER)
         if not self._warned:
-            display.warning(f"{self._node}: its lease was not renewed, it is tried again: {said}")
+            display.warning(f"{self._node}: its lease was not renewed, it is tried again: {problem}")
         self._warned = True
 
 
@@ -159,17 +159,17 @@ class ActionModule(ActionBase):
         renewal = Renewal(self._tell if options["lease_id"] else None, options["lost_seconds"], self._node)
         try:
             services = self._services(place)
-            board.publish(SERVICES, {"services": [one._asdict() for one in services]})
+            board.publish(SERVICES, {"services": [service._asdict() for service in services]})
             everybody = board.wait_for(SERVICES, JOIN_SECONDS, lambda published: len(published) == len(options["nodes"]), len(options["nodes"]))
             if first:
-                ordered = [command.Service(**one) for node in options["nodes"] for one in everybody[node]["services"]]
+                ordered = [command.Service(**service) for node in options["nodes"] for service in everybody[node]["services"]]
                 return complete(self._lead(board, renewal, ordered, place), started)
             return complete(self._follow(board, renewal), started)
         except ClusterError as error:
             if error.reason == OVER:
                 board.publish(LOST, {})
             elif board.published(LOST):
-                # The mode goes with the other node's lease, so this node need not wait until its own is no longer renewed.
+                # The mode ends with the other node's lease, so this node ends its own at once.
                 self._give_up()
             board.fail(str(error))
             return complete(failed_result(error), started)
@@ -178,7 +178,7 @@ class ActionModule(ActionBase):
             return complete(failed_result(ClusterError("the run ended before the command did, so the nodes end the lease", reason="interrupted")), started)
         finally:
             shutil.rmtree(place, ignore_errors=True)
-            # It is gone with the run's own directory.
+            # The board is gone when the run's own directory is.
             with contextlib.suppress(OSError):
                 board.leave()
             for number, handler in before.items():
@@ -195,44 +195,44 @@ class ActionModule(ActionBase):
             raise Interrupted
 
     def _tell(self, state: str) -> dict[str, t.Any]:
-        """Tell the node's lease something, and return the module's result. Raises AnsibleError where it does not answer."""
+        """Run the module with a state for the node's lease, and return its result. Raises AnsibleError when the node does not answer."""
         lease = {name: self._options[name] for name in ("lease_id", "lost_seconds")}
         arguments = {"name": "lease", "state": state, "lease": lease, **{name: self._options[name] for name in ("state_dir", "roots")}}
         with time_limit(NODE_SECONDS):
             return self._execute_module(LEASE, module_args=arguments, task_vars=self._vars)
 
     def _give_up(self) -> None:
-        """Let the node end the lease now. One that does not answer ends it when its time is over."""
+        """Make the node end the lease now. A node that does not answer ends it when it expires."""
         if not self._options["lease_id"]:
             return
-        # The run's own directory may be gone with it, and modules are made there.
+        # The run's own directory may be gone, and Ansible builds modules there.
         os.makedirs(C.DEFAULT_LOCAL_TMP, mode=0o700, exist_ok=True)
         with contextlib.suppress(AnsibleError, OSError):
             self._tell("given_up")
 
-    # -- what serves -------------------------------------------------------------------------------------------------
+    # -- the engines -------------------------------------------------------------------------------------------------
 
     def _services(self, place: str) -> list[command.Service]:
-        """Return the engines whose head this node is, their keys in files of their own. Raises :class:`ClusterError` when one does not answer."""
-        options, found = self._options, []
-        for one in options["engines"]:
-            if one["role"] != "head" or one["state"] != "running" or one["cluster"] not in options["clusters"]:
+        """Return the engines whose head is this node, with each key in its own file. Raises :class:`ClusterError` when an engine does not answer."""
+        options, services = self._options, []
+        for engine in options["engines"]:
+            if engine["role"] != "head" or engine["state"] != "running" or engine["cluster"] not in options["clusters"]:
                 continue
-            key = self._key(one["cluster"]) if options["has_key"] else ""
-            path = os.path.join(place, f"{one['cluster']}.key") if key else ""
+            key = self._key(engine["cluster"]) if options["has_key"] else ""
+            path = os.path.join(place, f"{engine['cluster']}.key") if key else ""
             if key:
                 write_whole(path, f"{key}\n".encode())
-            service = command.Service(one["cluster"], reached_at(one["endpoint"], options["address"]), one["model"], path)
+            service = command.Service(engine["cluster"], reached_at(engine["endpoint"], options["address"]), engine["model"], path)
             check_answers(service, key)
-            found.append(service)
-        return found
+            services.append(service)
+        return services
 
     def _key(self, cluster: str) -> str:
-        """Return the key of an engine's API. Raises :class:`UnknownState` when it cannot be read, or when the node does not see that engine at the port."""
+        """Return the key of an engine's API. Raises :class:`UnknownState` when it cannot be read, or the node does not find that engine at the port."""
         path = f"{self._options['secrets_dir']}/{cluster}/api_key"
         with time_limit(NODE_SECONDS):
-            asked = {"cluster_name": cluster, "state_dir": self._options["state_dir"], "api_key_file": path}
-            seen = self._execute_module(ENGINE, module_args=asked, task_vars=self._vars)
+            arguments = {"cluster_name": cluster, "state_dir": self._options["state_dir"], "api_key_file": path}
+            seen = self._execute_module(ENGINE, module_args=arguments, task_vars=self._vars)
             withheld = seen.get("msg") if seen.get("failed") else seen.get("key_withheld")
             if withheld != "":
                 why = withheld or "no process answers at the port of the API"
@@ -247,7 +247,7 @@ class ActionModule(ActionBase):
     def _follow(self, board: RunBoard, renewal: Renewal) -> dict[str, t.Any]:
         """Renew the lease of a node until the command has ended."""
         while True:
-            # In this order: the first node may publish and then end.
+            # In this order, because the first node may publish and then end.
             ended = board.head_ended()
             if board.published(OVER_TOPIC):
                 return {"changed": False, "msg": "the command has ended"}
@@ -259,16 +259,16 @@ class ActionModule(ActionBase):
             time.sleep(LOOK_SECONDS)
 
     def _lead(self, board: RunBoard, renewal: Renewal, services: list[command.Service], place: str) -> dict[str, t.Any]:
-        """Run the command, show what it prints, and return how it ended."""
+        """Run the command, show its output, and return the result."""
         options = self._options
-        missing = sorted(set(options["clusters"]) - {one.cluster for one in services})
+        missing = sorted(set(options["clusters"]) - {service.cluster for service in services})
         if missing:
             remedy = "See status; a lease needs units (gb10_unit: auto or present)."
             raise UnknownState(f"no unit says that {', '.join(missing)} serves, so where is not known", remedy=remedy, reason="no unit")
         listed = os.path.join(place, "services.json")
-        told = {one.cluster: {"endpoint": one.endpoint, "model": one.model, "api_key_file": one.key_file} for one in services}
-        write_whole(listed, f"{json.dumps(told, indent=1)}\n".encode())
-        keys = {f"key of {one.cluster}": required_text(one.key_file) for one in services if one.key_file}
+        by_cluster = {service.cluster: {"endpoint": service.endpoint, "model": service.model, "api_key_file": service.key_file} for service in services}
+        write_whole(listed, f"{json.dumps(by_cluster, indent=1)}\n".encode())
+        keys = {f"key of {service.cluster}": required_text(service.key_file) for service in services if service.key_file}
         log = command.log_path(options["beside"], options["cluster_name"], time.gmtime())
         display.display(f"  (what {os.path.basename(options['command'][0])} prints is kept in {log})")
         running = command.Command(options["command"], command.environment(os.environ, options["mode"], services, listed), log)
@@ -290,7 +290,7 @@ class ActionModule(ActionBase):
                 limited = 0 < options["limit_seconds"] < running.seconds
                 time.sleep(LOOK_SECONDS)
         finally:
-            # Also where the run ends, or the lease is lost.
+            # Also when the run ends or the lease is lost.
             running.end()
         show(last=True)
         board.publish(OVER_TOPIC, {})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Says what logs on the controller say. Reads, and writes one record where it is asked to; no node is contacted."""
+"""Explains logs on the controller. Reads them, and writes one record if requested. Contacts no node."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.failure import failure_result
 
 KIND = "gb10.cluster.explain"
-#: Stands where a finding names its node: what it is about lies on the controller.
+#: The node of these findings: the logs are on the controller.
 CONTROLLER = "controller"
-#: Names that a message shows of a long list.
+#: Number of names that a message shows of a long list.
 SHOWN = 5
 
 
 def refuse_existing(path: str) -> None:
-    """Raise :class:`ClusterError` when a record cannot be written to ``path`` without losing something."""
+    """Raise :class:`ClusterError` when ``path`` exists already, or its directory does not."""
     place = pathlib.Path(path)
     if os.path.lexists(place):
         raise ClusterError("exists already", where=path, expected="the name of a new file", remedy="Give gb10_to another name, or remove the file.")
@@ -40,7 +40,7 @@ def refuse_existing(path: str) -> None:
 
 
 def write_new(path: str, record: dict[str, t.Any]) -> None:
-    """Write a record, readable by the user alone, and never over another file. Raises :class:`ClusterError`."""
+    """Write a record to a new file that only the user can read. Raises :class:`ClusterError`."""
     try:
         new_file.create(path, f"{json.dumps(record, indent=2, ensure_ascii=False)}\n".encode())
     except OSError as error:
@@ -66,22 +66,22 @@ def explain(given: str, signatures: t.Iterable[signature.Signature]) -> dict[str
             files.append({"name": log.name, "node": log.node, "bytes": content.size, "lines": len(content.lines), "cut": content.cut})
             yield from content.lines
 
-    found = failures.diagnose(lines(), signatures)
+    diagnosed = failures.diagnose(lines(), signatures)
     if not files:
-        names = "; ".join(f"{one['name']}: {one['why']}" for one in unread[:SHOWN])
+        names = "; ".join(f"{file['name']}: {file['why']}" for file in unread[:SHOWN])
         raise ClusterError(f"no log could be read ({names or 'it is empty'})", where=given, expected="text", remedy="Give a log, or a directory with logs.")
-    findings = [{**one, "time": None if one["time"] is None else utc_text(one["time"])} for one in found] + [*_notes(files, unread)]
+    findings = [{**entry, "time": None if entry["time"] is None else utc_text(entry["time"])} for entry in diagnosed] + [*_notes(files, unread)]
     return {"schema": 1, "kind": KIND, "path": given, "verdict": table.worst(findings), "files": files, "unread": unread, "findings": findings}
 
 
 def _notes(files: list[dict[str, t.Any]], unread: list[dict[str, str]]) -> t.Iterator[dict[str, t.Any]]:
-    """Yield findings on what was not looked at: it may hold the cause."""
-    cut = [one["name"] for one in files if one["cut"]]
+    """Yield findings about what was not read, because it may contain the cause."""
+    cut = [file["name"] for file in files if file["cut"]]
     if cut:
         remedy = "Give the part around the failure as a file of its own."
         yield finding("explain.cut", CONTROLLER, "warn", f"only a part was read of: {_listed(cut)}", measured=len(cut), remedy=remedy)
     if unread:
-        names = [f"{one['name']} ({one['why']})" for one in unread]
+        names = [f"{file['name']} ({file['why']})" for file in unread]
         remedy = "Unpack archives; the rest is mostly not worth reading."
         yield finding("explain.unread", CONTROLLER, "warn", f"not read: {_listed(names)}", measured=len(unread), remedy=remedy)
 
@@ -91,7 +91,7 @@ def _listed(names: t.Sequence[str]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Reads logs on the controller, and returns what they say."""
+    """Reads logs on the controller, and returns findings."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -110,7 +110,7 @@ class ActionModule(ActionBase):
             if options["dest"]:
                 refuse_existing(options["dest"])
             signatures = signature.load(options["signature_dirs"], profiles.roots(task_vars or {}))
-            # What a log holds leaves this plugin without secrets, whether to the screen or to a file.
+            # Secrets in a log are removed before its content leaves this plugin, to the screen or to a file.
             record = cleaned(explain(options["path"], signatures), {})
             if options["dest"] and not self._task.check_mode:
                 write_new(options["dest"], record)
@@ -122,7 +122,7 @@ class ActionModule(ActionBase):
     def _summary(record: dict[str, t.Any]) -> str:
         number = len(record["files"])
         read = f"{number} log{'s' if number != 1 else ''} read."
-        first = next((one for one in record["findings"] if one["verdict"] != "warn"), None)
+        first = next((entry for entry in record["findings"] if entry["verdict"] != "warn"), None)
         if first is None:
             return f"{read} No line says why an engine would fail."
         rank = "" if first["rank"] is None else f", rank {first['rank']}"

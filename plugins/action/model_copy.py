@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of model_copy: has a copy run on its node by itself, and says how far it is until it is done."""
+"""Controller side of model_copy: runs a copy in the background on the node, and prints its progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.node_job im
 
 
 class ActionModule(NodeJob):
-    """Copies, and prints how much has arrived, how fast, and how long it takes still."""
+    """Copies, and prints the progress, the speed and the remaining time."""
 
     MODULE = "gb10.cluster.model_copy"
     DOING = "copying"

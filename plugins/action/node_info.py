@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of node_info: runs the module, and with ``reach`` returns why it did not run as a result."""
+"""Controller side of node_info: runs the module, and with ``reach`` returns a result with the reason when it cannot run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULE = "gb10.cluster.node_info"
 
 
 class ActionModule(TriesNode):
-    """Runs the module. Only where it fails and ``reach`` is set, a smaller one shows whether any module runs there."""
+    """Runs the module. If it fails and ``reach`` is set, a smaller module shows whether any module can run there."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         base = super().run(tmp, task_vars)
@@ -34,5 +34,5 @@ class ActionModule(TriesNode):
         return {**base, **answer, "reached": True}
 
     def _look(self, task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
-        """Run the module as Ansible runs one without an action of its own."""
+        """Run the module as Ansible runs modules without an action plugin."""
         return self._execute_module(module_name=MODULE, task_vars=task_vars, wrap_async=bool(self._task.async_val))

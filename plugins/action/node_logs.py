@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The controller's half of node_logs: writes what the node sent, and returns the names alone."""
+"""Controller side of node_logs: writes the texts that the node sent, and returns only their names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MODULE = "gb10.cluster.node_logs"
 
 
 def written(directory: pathlib.Path, logs: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Write the texts into ``directory``, readable by the user alone, and return their names and sizes.
+    """Write the texts into ``directory``, readable only by the user, and return their names and sizes.
 
-    Raises OSError, and :class:`UnknownState`, before anything is written, for what is not a list of logs.
+    Raises OSError, and :class:`UnknownState` before anything is written when ``logs`` is not a list of logs.
     """
     try:
-        # A node names no path on the controller.
+        # A node cannot choose a path on the controller.
         texts = [(os.path.basename(log["name"]), log["text"].encode(), log["cut"]) for log in logs]
     except (AttributeError, KeyError, TypeError, UnicodeEncodeError) as error:
         raise UnknownState(f"the node sent something else than logs: {error!r}") from error

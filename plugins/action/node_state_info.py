@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of node_state_info: tries whether Ansible can work on the node, and runs the module where it can."""
+"""Controller side of node_state_info: checks whether Ansible can work on the node, and runs the module if it can."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ MODULE, REACH = "gb10.cluster.node_state_info", "reach"
 
 
 class TriesNode(ActionBase):
-    """Finds out why a module does not run on a node."""
+    """Determines why a module does not run on a node."""
 
     TRANSFERS_FILES = False
 
     def _reach(self, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Return whether Ansible can work on the node: whether the smallest module there is runs."""
+        """Return whether Ansible can work on the node, which it tests with the smallest module."""
         try:
             answer = self._execute_module(module_name="ansible.builtin.ping", module_args={}, task_vars=task_vars)
         except AnsibleError as error:
-            said, reached = str(error), False
+            message, reached = str(error), False
         else:
             reached = answer.get("ping") == "pong"
-            said = " ".join(str(answer.get(part) or "") for part in ("msg", "module_stderr", "module_stdout", "exception"))
-        found = {"cause": "", "what": "", "remedy": ""}
+            message = " ".join(str(answer.get(part) or "") for part in ("msg", "module_stderr", "module_stdout", "exception"))
+        problem = {"cause": "", "what": "", "remedy": ""}
         if not reached:
             node = task_vars["inventory_hostname"]
             account = task_vars.get("ansible_user") or self._connection_option("remote_user")
-            found = reaching.cause_of(said, node, str(task_vars.get("ansible_host") or node), str(account or ""))
+            problem = reaching.cause_of(message, node, str(task_vars.get("ansible_host") or node), str(account or ""))
         return {
             "changed": False,
             "reached": reached,
-            **found,
-            "msg": found["what"],
+            **problem,
+            "msg": problem["what"],
             "verdict": "pass" if reached else "block",
-            "reason": found["cause"],
+            "reason": problem["cause"],
             "actions": [],
         }
 
     def _connection_option(self, name: str) -> t.Any:
-        """Return an option of the connection, None where it has none of that name."""
+        """Return an option of the connection, None when it has none of that name."""
         try:
             return self._connection.get_option(name)
         except (AnsibleError, KeyError):
@@ -55,7 +55,7 @@ class TriesNode(ActionBase):
 
 
 class ActionModule(TriesNode):
-    """Runs the module. Where ``reach`` is wanted, a node that cannot be reached is a result: as an error, Ansible would show it per node, in its own words."""
+    """Runs the module. With ``reach``, an unreachable node gives a result. As an error, Ansible would show it for each node, with its own message."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         base = super().run(tmp, task_vars)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Makes a profile from a recipe on the controller. Reads, asks a registry for a digest, and writes new files alone; nothing is executed."""
+"""Makes a profile from a recipe on the controller. Reads files, asks a registry for a digest, and only writes new files. Executes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND = "gb10.cluster.import"
 
 
 def pending(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the files to write, none where the first of them, the profile, is the same already. Raises :class:`ClusterError` for one of other content."""
+    """Return the files to write, none when the first, the profile, exists unchanged. Raises :class:`ClusterError` when a file exists with different content."""
     same = []
     for name, content in files.items():
         try:
@@ -45,7 +45,7 @@ def pending(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def write(files: dict[str, bytes]) -> None:
-    """Write new files, the profile last: where it is, the import is complete. Raises :class:`ClusterError`."""
+    """Write new files, the profile last, so that an import with a profile is complete. Raises :class:`ClusterError`."""
     for name, content in reversed(files.items()):
         try:
             os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
@@ -55,7 +55,7 @@ def write(files: dict[str, bytes]) -> None:
 
 
 class ActionModule(ActionBase):
-    """Reads a recipe on the controller, and writes the profile that it is."""
+    """Reads a recipe on the controller, and writes it as a profile."""
 
     TRANSFERS_FILES = False
 
@@ -80,9 +80,9 @@ class ActionModule(ActionBase):
             return cleaned(complete(failure_result(error), started), {})
 
     def _import(self, options: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Return the record, and write profile and record where that is asked for. Raises :class:`ClusterError`."""
+        """Return the record, and write profile and record if requested. Raises :class:`ClusterError`."""
         recipe = reading.read(options["path"])
-        # Ansible's own kinds of text and number cannot be written as YAML: they become plain ones.
+        # Ansible's own types of texts and numbers cannot be written as YAML, so they are converted to plain ones.
         given = json.loads(json.dumps({name: options[name] for name in ("image", "revisions", "values", "variant", "features", "without_mods")}))
         choices = Choices(**{name: value for name, value in given.items() if value is not None})
         profile, ledger, patches = imported.convert(recipe, choices, lambda image: self._digest(image, task_vars))
@@ -126,12 +126,12 @@ class ActionModule(ActionBase):
         }
 
     def _digest(self, image: str, task_vars: dict[str, t.Any]) -> tuple[str, str]:
-        """Return the digest that the tag has in its registry now, or why that is unknown."""
+        """Return (the present digest of the tag in its registry, why it is unknown); one of them is empty."""
         answer = self._execute_module(module_name="gb10.cluster.image_info", module_args={"image": image, "want": ["digest"]}, task_vars=task_vars)
         if not answer.get("failed"):
             return str(answer["digest"]["digest"]), ""
         if answer.get("reason") == NO_SDK:
-            # The node that the module speaks of is this controller.
+            # The node in the module's message is this controller.
             return "", "registries are asked through the Docker engine of this controller, whose Python lacks the Docker SDK (pip install docker)"
         return "", " ".join(str(answer.get("msg") or "no answer").split()).rstrip(".")
 

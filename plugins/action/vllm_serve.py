@@ -4,7 +4,7 @@
 
 """Controller side of vllm_serve: runs the module once, then polls the node until a token came back or something failed.
 
-The instances on head and workers run at once. Each polls only its own node; what decides for all (the first failure, or
+The instances on head and workers run at the same time. Each polls only its own node. What decides for all (the first failure, or
 the head's token) they publish on a :class:`RunBoard`. Without Ray they also start their ranks together, see :mod:`ranks`.
 """
 
@@ -39,37 +39,37 @@ MODULE = "gb10.cluster.vllm_serve"
 
 #: How often an instance reads the board for each poll of its own node: reading the board costs nothing.
 BOARD_READS_PER_POLL = 20
-#: What a result keeps of the last snapshot, for the stages after it.
+#: The keys of the last snapshot that a result keeps for later stages.
 SEEN = ("engine", "last_end", "container", "api", "engine_version", "completion", "progress", "routes")
-#: Options that every look at a node has from the task's.
+#: Options of the task that every poll of a node uses.
 
 INFO_OPTIONS = ("cluster_name", "node_role", "state_dir", "log_dir", "roots", "docker_socket", "docker_timeout", "fabric_address")
-#: What an answer to the question for a token knows that the poll after it does not.
+#: Keys that the answer to a token request has and a plain poll lacks.
 ANSWERED = ("completion", "progress", "routes", "engine_version", "requests_running")
-#: Seconds for which polls may fail one after the other, though the node answers, before that counts as its failure.
+#: Seconds for which consecutive polls may fail although the node answers, before that counts as its failure.
 UNKNOWN_SECONDS = 60.0
 #: Seconds between two lines about a node that does not answer.
 SILENT_REPEAT = 30.0
-#: The topic by which nodes say that the module has run, and with it their look at what they have sent so far.
+#: Topic on which nodes publish that the module has run, which includes its sample of their traffic.
 LOOKED = "looked"
-#: The topic of the board by which nodes publish their last signs of work.
+#: Topic on which nodes publish their last signs of work.
 WORK = "work"
-#: The topic by which nodes say where the others reach them over the fabric.
+#: Topic on which nodes publish their address on the fabric.
 ADDRESS = "address"
-#: The topic by which the head says that its engine is the one to wait for.
+#: Topic on which the head publishes that its engine is the one to wait for.
 BEGUN = "begun"
-#: The topic by which nodes bring together why a start failed, and the seconds that each has for its last look.
+#: Topic on which nodes collect the evidence of a failed start, and the seconds for each node's last poll.
 EVIDENCE, EVIDENCE_SECONDS = "evidence", 15.0
 #: Seconds that a worker waits for the head's instance of the task to begin.
 JOIN_SECONDS = 60.0
-#: Seconds that a worker waits longer than the head, so that it is the head's message that counts.
+#: Seconds that a worker waits longer than the head, so that the head's message counts.
 WORKER_MARGIN = 60.0
 
 display = Display()
 
 
 def seen(snapshot: node_logs.NodeSnapshot) -> dict[str, t.Any]:
-    """Return what the result keeps of a snapshot."""
+    """Return the keys of a snapshot that the result keeps."""
     return {name: snapshot[name] for name in SEEN}
 
 
@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
         self._fabric, self._halts = FabricWatch(self._node), HaltWatch(self._node)
         self._ranks, self._memory = RankWatch(self._node), MemoryWatch(self._node)
         self._work = WorkWatch(time.monotonic())
-        # A worker beside Ray has no process of the engine's that was started there.
+        # With Ray no process of the engine is started on a worker by this task.
         self._has_engine = has_engine(options)
         self._what = "rank" if self._starts_jointly and options["node_role"] == "worker" else "engine"
         if options["state"] == "stopped" and options["drain_timeout"] and not self._task.check_mode:
@@ -114,7 +114,7 @@ class ActionModule(ActionBase):
             board.leave()
 
     def _drain(self, options: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Stop the engine once its requests are answered, and say meanwhile how many it has left."""
+        """Stop the engine once its requests are answered, and print how many are left."""
         return interruption.drain(
             options["drain_timeout"],
             options["cluster_name"],
@@ -126,7 +126,7 @@ class ActionModule(ActionBase):
         return options["wait"] and not self._task.check_mode
 
     def _serve(self, board: RunBoard, options: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Run the module, wait, and return the result; publish whatever goes wrong here."""
+        """Run the module, wait, and return the result. Publish every failure of this node."""
         result: dict[str, t.Any] = {}
         try:
             if self._starts_jointly:
@@ -152,37 +152,37 @@ class ActionModule(ActionBase):
         return complete({**result, "failed": False, **waited}, self._started)
 
     def _refused(self, result: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Return the result of a module that started nothing. What the node itself said, such as that a disk is full, is judged like a line of a log."""
+        """Return the result of a module that started nothing. The node's own message, such as that a disk is full, is judged like a line of a log."""
         if result.get("reason") != "launcher":
             return result
-        said = Diagnosis(self._signatures)
-        said.feed([str(result["msg"])])
+        diagnosis = Diagnosis(self._signatures)
+        diagnosis.feed([str(result["msg"])])
         error = ClusterError(str(result["msg"]), remedy=result.get("remedy", ""), reason="launcher")
-        first = said.fatal.finding(self._node) if said.fatal else events.of_error(self._node, error, time.time())
+        first = diagnosis.fatal.finding(self._node) if diagnosis.fatal else events.of_error(self._node, error, time.time())
         return {**result, "first_failure": first, "cause_known": True}
 
     def _failed(self, board: RunBoard, result: dict[str, t.Any], error: ClusterError, options: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Return the failed result, with what was changed until then, and publish it unless another node failed first.
+        """Return the failed result, with the changes made so far, and publish it unless another node failed first.
 
-        All nodes bring together what they know, and come to one conclusion: which failure was the first, and whether its cause is known.
+        All nodes share their evidence and reach one conclusion: which failure was the first, and whether its cause is known.
         """
         now = time.time()
         outcome = board.fail(str(error))
         if error.reason not in (ANOTHER_FAILED, "connection"):
             self._last_look(options)
         mine = self._log.findings() if self._log else []
-        if error.reason != ANOTHER_FAILED and error.reason not in {one["id"] for one in mine}:
+        if error.reason != ANOTHER_FAILED and error.reason not in {failure["id"] for failure in mine}:
             mine.append(events.of_error(self._node, error, now))
-        told = self._log.deaths.told if self._log else []
-        board.publish(EVIDENCE, {"failures": mine, "told": told, "address": options["fabric_address"] or ""})
+        reported = self._log.deaths.told if self._log else []
+        board.publish(EVIDENCE, {"failures": mine, "told": reported, "address": options["fabric_address"] or ""})
         known = board.gather(EVIDENCE, EVIDENCE_SECONDS)
-        failures = [one for entry in known.values() for one in entry["failures"]]
+        failures = [failure for entry in known.values() for failure in entry["failures"]]
         addresses = {entry["address"]: node for node, entry in known.items()}
         names = list(known)
         has_head = bool(names) and known[names[0]]["role"] == "head"
         ranks = events.ranks_of(names, options["node_count"]) if has_head else {}
         first = events.first(failures, [who for entry in known.values() for who in entry["told"]], addresses, ranks)
-        is_known = any(one["certainty"] == KNOWN and one["verdict"] == "block" for one in [*failures, *([first] if first else [])])
+        is_known = any(failure["certainty"] == KNOWN and failure["verdict"] == "block" for failure in [*failures, *([first] if first else [])])
         conclusion = board.conclude({"first_failure": first, "cause_known": is_known})
         details = {name: value for name, value in error.details.items() if name not in ("suspected", "node")}
         failure = {"msg": str(error), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason, **details, **conclusion}
@@ -199,7 +199,7 @@ class ActionModule(ActionBase):
             self._task.check_mode = check_mode
 
     def _own_cause(self, options: dict[str, t.Any], error: AnotherFailed) -> ClusterError:
-        """Poll a last time when another node failed first: it may have seen only the echo of what this one's logs or processes show."""
+        """Poll a last time when another node failed first. Its failure may be a consequence of what this node's logs or processes show."""
         snapshot = self._last_look(options)
         if self._log is None or snapshot is None:
             return error
@@ -208,11 +208,11 @@ class ActionModule(ActionBase):
         diagnosis = self._log.worst()
         if diagnosis.fatal and diagnosis.fatal.signature.names_cause:
             return node_logs.log_trouble(self._node, f"the {self._what} on {self._node} cannot serve", diagnosis, snapshot["engine"]["log_path"])
-        # A rank that ended here may be what the other node is about, or what followed from it: all nodes together know.
+        # A rank that ended here may be the cause of the other node's failure or its consequence. The evidence of all nodes decides that.
         return self._ranks.trouble(snapshot["processes"]) or error
 
     def _last_look(self, options: dict[str, t.Any]) -> node_logs.NodeSnapshot | None:
-        """Take in what this node's logs say at the end, the kernel's too; return the snapshot, None without one."""
+        """Read the end of this node's logs, including the kernel's. Return the snapshot, None without one."""
         if self._log is None:
             return None
         try:
@@ -236,10 +236,10 @@ class ActionModule(ActionBase):
         return snapshot
 
     def _ask(self, module: str, arguments: dict[str, t.Any], job_seconds: int = 0) -> dict[str, t.Any]:
-        """Return what a module answers, or with ``job_seconds`` what is known of the job that was begun with it. Raises as :meth:`_poll` does."""
+        """Return a module's answer, or with ``job_seconds`` the state of the job that was started with it. Raises as :meth:`_poll` does."""
         try:
             with time_limit(POLL_SECONDS):
-                # A job's limit is read from the task; a task that keeps one would become a job as a whole.
+                # Ansible reads a job's limit from the task. A task that keeps the limit would as a whole become a job.
                 self._task.async_val = job_seconds
                 snapshot = self._execute_module(module, module_args=arguments, task_vars=self._vars, wrap_async=job_seconds > 0)
         except (AnsibleConnectionFailure, PollTimeout) as error:
@@ -257,10 +257,10 @@ class ActionModule(ActionBase):
     ) -> t.Iterator[tuple[float, node_logs.NodeSnapshot]]:
         """Yield (seconds since the task began, snapshot) until the head succeeded or ``timeout`` is over; another node's failure raises.
 
-        ``first`` are the seconds until the first look.
+        ``first`` is the number of seconds until the first poll.
 
-        Polls that fail are repeated for a bounded time: a connection may come back, and a node that loads weights was reported to starve ssh.
-        Also when the head has succeeded: the stages after this one ask every node once.
+        Failed polls are repeated for a limited time: a connection may recover, and loading weights was reported to starve ssh.
+        This also holds after the head has succeeded, because later stages query every node once.
         """
         failing_since: float | None = None
         next_poll, next_line, asked_at = first, 0.0, 0.0
@@ -296,7 +296,7 @@ class ActionModule(ActionBase):
             next_poll = elapsed + options["wait_sleep"]
 
     def _silent(self, seconds: float, error: UnknownState) -> UnknownState:
-        """Return the error for a node that stays silent. Nothing proves its engine dead."""
+        """Return the error for a node that does not answer. There is no proof that its engine is dead."""
         return UnknownState(
             f"{error}; it has been silent for {minutes(seconds)}",
             remedy=f"Try ssh and ping from the head. When it answers again, run again; when only ping answers, its memory is used up: power {self._node} off.",
@@ -316,7 +316,7 @@ class ActionModule(ActionBase):
     # -- head --------------------------------------------------------------------------------------------------------
 
     def _wait_head(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Watch the engine until it generated a token; returns what the result gains."""
+        """Watch the engine until it generates a token. Return the keys to add to the result."""
         progress, log = Progress(self._node, display.display), node_logs.NodeLogs(self._node, started["run_id"], options["executor"] == "ray", self._signatures)
         self._log, healthy_at, withheld = log, None, ""
         board.publish(BEGUN, {})
@@ -324,9 +324,9 @@ class ActionModule(ActionBase):
         if options["prompt_letters"] and not started["changed"]:
             api["prompt_letters"] = options["prompt_letters"]
             board.wait_for(LOOKED, JOIN_SECONDS, lambda looked: len(looked) >= options["node_count"], options["node_count"])
-        asked = {**{name: options[name] for name in INFO_OPTIONS}, **api, "first_token_timeout": options["first_token_timeout"]}
-        question = TokenQuestion(self._ask, asked, self.get_shell_option("async_dir", default="~/.ansible_async"))
-        # An engine that serves already answers within a poll.
+        arguments = {**{name: options[name] for name in INFO_OPTIONS}, **api, "first_token_timeout": options["first_token_timeout"]}
+        question = TokenQuestion(self._ask, arguments, self.get_shell_option("async_dir", default="~/.ansible_async"))
+        # An engine that serves already answers within one poll.
         first_poll = True
         try:
             for elapsed, snapshot in self._snapshots(
@@ -358,7 +358,7 @@ class ActionModule(ActionBase):
         )
 
     def _no_token(self, what: str, snapshot: node_logs.NodeSnapshot, log: node_logs.NodeLogs, awaited: str) -> ClusterError:
-        """Return the error for an engine that is up and gives no token; ``awaited`` is the node whose ranks rest while the others wait for them."""
+        """Return the error for an engine that is up but generates no token. ``awaited`` is the node with idle ranks that the others wait for."""
         awaits = f"; the ranks of {awaited} rest while the others wait in a loop" if awaited else ""
         error = node_logs.log_trouble(self._node, what + awaits, log.diagnosis, snapshot["engine"]["log_path"])
         error.reason = error.reason or "no token"
@@ -366,7 +366,7 @@ class ActionModule(ActionBase):
         return error
 
     def _answered(self, question: TokenQuestion) -> dict[str, t.Any]:
-        """Return what the question for a token brought, nothing while it goes on. A node that does not answer is the next poll's to judge."""
+        """Return the answer to the token request, nothing while it is pending. A node that does not answer is left to the next poll."""
         try:
             answer = question.answer()
         except UnknownState as error:
@@ -377,7 +377,7 @@ class ActionModule(ActionBase):
     def _process(
         self, board: RunBoard, options: dict[str, t.Any], snapshot: node_logs.NodeSnapshot, log: node_logs.NodeLogs, progress: Progress, elapsed: float
     ) -> None:
-        """Check, read and show a snapshot. Raises :class:`ClusterError` when something of the node is gone, or the engine was stopped."""
+        """Check, read and show a snapshot. Raises :class:`ClusterError` when a check of the node fails, or the engine was stopped."""
         log.feed(snapshot)
         board.update(WORK, self._work.update(time.monotonic(), log.stage, log.shards, log.new_lines, snapshot["processes"]).to_dict())
         progress.update(log.stage, log.shards, self._work.text, snapshot["memory_available_mb"], elapsed)
@@ -397,7 +397,7 @@ class ActionModule(ActionBase):
             raise trouble
 
     def _check_engine(self, snapshot: node_logs.NodeSnapshot, log: node_logs.NodeLogs) -> None:
-        """Raise :class:`ClusterError` when this node's part of the engine has ended, or its logs say that it cannot serve."""
+        """Raise :class:`ClusterError` when this node's part of the engine has ended, or its logs show that it cannot serve."""
         engine = snapshot["engine"]
         if self._has_engine and not engine["live"]:
             raise node_logs.engine_trouble(self._node, self._what, engine, log.diagnosis)
@@ -408,7 +408,7 @@ class ActionModule(ActionBase):
             raise ended
 
     def _ready(self, board: RunBoard, started: dict[str, t.Any], snapshot: node_logs.NodeSnapshot, diagnosis: Diagnosis, already: bool) -> dict[str, t.Any]:
-        """Return the proof: which engine, how long its start took, how long its first token."""
+        """Return the proof: the engine's version, and the seconds of its start and of its first token."""
         proof = snapshot["completion"]
         seconds = None if already else snapshot["engine"]["seconds"]
         summary = "the engine served already" if already else f"ready after {minutes(seconds)}"
@@ -427,14 +427,14 @@ class ActionModule(ActionBase):
     # -- worker ------------------------------------------------------------------------------------------------------
 
     def _wait_worker(self, board: RunBoard, options: dict[str, t.Any], _started: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Watch this node's container and what Ray runs there until the head says how it ended; returns what the result gains."""
+        """Watch this node's container and Ray's processes in it until the head publishes the outcome. Return the keys to add to the result."""
         progress = Progress(self._node, display.display)
         log = node_logs.NodeLogs(self._node, "", True, self._signatures)
-        # A head whose engine serves already has its token before that.
+        # If the engine serves already, the head has its token before that.
         first = float(options["wait_sleep"])
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position, first):
             if self._log is None:
-                # Until the head has started its engine, ranks and logs here are those of the one before.
+                # Until the head has started its engine, ranks and logs here belong to the previous one.
                 self._check_node(board, options, snapshot, elapsed)
                 self._check_head(board, elapsed)
                 self._log = log if board.published(BEGUN) else None
@@ -445,7 +445,7 @@ class ActionModule(ActionBase):
         return self._head_result(board, options)
 
     def _wait_rank(self, board: RunBoard, options: dict[str, t.Any], started: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Watch this node's container and rank until the head says how it ended; returns what the result gains."""
+        """Watch this node's container and rank until the head publishes the outcome. Return the keys to add to the result."""
         progress, log = Progress(self._node, display.display), node_logs.NodeLogs(self._node, started["run_id"], False, self._signatures)
         self._log, last = log, {}
         for elapsed, snapshot in self._snapshots(board, options, options["wait_timeout"] + WORKER_MARGIN, lambda: log.position):
@@ -456,7 +456,7 @@ class ActionModule(ActionBase):
         return {**self._head_result(board, options), **last, "findings": [match.finding(self._node) for match in log.diagnosis.warnings]}
 
     def _head_result(self, board: RunBoard, options: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Return the head's success for the result. Raises :class:`WaitTimeout` when the head said nothing."""
+        """Return the head's success for the result. Raises :class:`WaitTimeout` when the head published nothing."""
         success = board.success()
         if success:
             return {"msg": f"{success.node}: {success.message}"}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Findings of the stages: what nodes answered goes in, judgements come out."""
+"""Filters of the stages, which turn the nodes' answers into plans and findings."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What follows from profiles: filters over what the lookups ``profile`` and ``profile_catalogue`` returned."""
+"""Filters for the results of the lookups ``profile`` and ``profile_catalogue``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._report import image_
 
 
 def serve_arguments(profile, overrides=None, executor=None):
-    """Serve arguments of a profile as typed data."""
+    """Return the serve arguments of a profile as typed data."""
     try:
         return derived.serve_arguments(profile, overrides, executor)
     except form.ProfileError as error:
@@ -23,7 +23,7 @@ def serve_arguments(profile, overrides=None, executor=None):
 
 
 def choose_executor(profile, image=None, predict=False):
-    """What spreads a profile's ranks over the nodes, and why."""
+    """Return the executor of a profile, and why it was chosen."""
     try:
         return executors.choose(profile, image, predict)
     except form.ProfileError as error:
@@ -31,7 +31,7 @@ def choose_executor(profile, image=None, predict=False):
 
 
 def memory_plan(profile, nodes=None, serve=None, context=None, concurrency=None, lengths=None, config=None, recorded=False, tenants=(), inventory=None):
-    """What a profile takes of each node's memory."""
+    """Return the memory that a profile needs on each node."""
     try:
         return planning.memory_plan(profile, nodes, serve, context, concurrency, lengths, config, recorded, tenants, inventory)
     except ClusterError as error:

@@ -49,7 +49,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import cached
 
 
 class LookupModule(LookupBase):
-    """Thin skin over :func:`_plan.cached.profile_of`."""
+    """Thin wrapper around :func:`cached.profile_of`."""
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)

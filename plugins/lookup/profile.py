@@ -63,7 +63,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles imp
 
 
 class LookupModule(LookupBase):
-    """Thin skin over :func:`profiles.load`."""
+    """Thin wrapper around :func:`profiles.load`."""
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)

@@ -61,7 +61,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile.profiles imp
 
 
 class LookupModule(LookupBase):
-    """Thin skin over :func:`_catalogue.catalogue`."""
+    """Thin wrapper around :func:`catalogue.catalogue`."""
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)

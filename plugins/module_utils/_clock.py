@@ -12,7 +12,7 @@ import time
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-#: A moment in UTC, as records have it: ``2026-11-21T01:52:59Z``.
+#: The format of a time in UTC in records: ``2026-11-21T01:52:59Z``.
 UTC = "%Y-%m-%dT%H:%M:%SZ"
 
 #: Docker's times: ``2026-11-21T01:57:53.754100254Z``.
@@ -20,17 +20,17 @@ _OF_DOCKER = re.compile(r"^(?P<seconds>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?
 
 
 def utc_text(seconds: float | None = None) -> str:
-    """Return a moment in seconds since 1970, by default now, in UTC as records have it."""
+    """Return a time in seconds since 1970, by default now, as a text in UTC."""
     return time.strftime(UTC, time.gmtime(seconds))
 
 
 def boot_seconds() -> float:
-    """Return the seconds since the boot, those of a suspended machine included: the clock of the kernel's clock ticks, which cannot be set."""
+    """Return the seconds since boot, including those in suspend. The kernel's clock ticks use this clock, which cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def seconds_of(timestamp: str) -> float:
-    """Return Docker's time in seconds since 1970, cut to the second. Raises :class:`UnknownState` when it is none."""
+    """Return Docker's time in seconds since 1970, truncated to whole seconds. Raises :class:`UnknownState` when it cannot be parsed."""
     match = _OF_DOCKER.match(timestamp)
     if not match:
         raise UnknownState(f"Docker reports a time that cannot be read: {timestamp!r}", raw=timestamp)

@@ -28,8 +28,8 @@ def sentence(where: str, what: str, expected: str) -> str:
 class Problem:
     """One problem in a person's input, before it is shown.
 
-    ``where`` is the setting or the field. ``needed`` is ``expected`` as data, where it is more than a text; ``node`` is whom it
-    concerns, where its maker knows.
+    ``where`` is the setting or the field. ``needed`` is ``expected`` as data, if it is more than a text. ``node`` is the node
+    concerned, if known.
     """
 
     id: str
@@ -49,8 +49,8 @@ class Problem:
 class ClusterError(Exception):
     """The request cannot be carried out.
 
-    The message says what, where, and measured against needed; ``where`` and ``expected`` are separate where another layer may have to
-    say them in other words. The remedy is the next thing to type or to do. ``details`` become keys of the failed result as they are.
+    The message contains the problem, its place, and measured against needed. ``where`` and ``expected`` are separate if another layer
+    may have to word them differently. The remedy is the next step of the user. ``details`` become keys of the failed result unchanged.
     """
 
     verdict = "block"
@@ -76,7 +76,7 @@ class WaitTimeout(ClusterError):
 
 
 def file_error(error: OSError, place: str, remedy: str, reason: str = "", what: str = "") -> ClusterError:
-    """Return the error for a file, or ``place``; ``what`` may say what cannot be done with it. Where the disk is full, room is the remedy."""
+    """Return the error for a file, or for ``place``. ``what`` may name what failed. If the disk is full, the remedy is to free space."""
     where = error.filename or place
     if error.errno in FULL:
         remedy, reason = f"Free some space and run again: df -h {os.path.dirname(str(where)) or where}", "disk full"

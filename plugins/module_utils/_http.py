@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One HTTP exchange within one deadline and one size. This module util is PRIVATE to the collection.
+"""One HTTP exchange with a deadline and a size limit. This module util is PRIVATE to the collection.
 
-The timeout of Python's own clients holds for a single read, so a server that drips holds a question of two seconds forever, and what
-it sends is read to its end. Here one deadline holds for connecting, asking and the whole answer, and no answer is larger than its limit.
-No proxy is used, and no redirect followed: what a request carries, a token in its address among it, goes where it was sent to and nowhere else.
+The timeout of Python's own clients applies to each read, so a slow server can make a request of two seconds last forever, and an
+answer of any size is read. Here one deadline covers connecting, sending and the whole answer, and the size of an answer is limited.
+No proxy is used, and no redirect is followed, so the content of a request, such as a token in its URL, only reaches the server that it was sent to.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import urllib.parse
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: Most bytes of an answer, its headers included; metrics of a busy engine are some hundred KiB.
+#: Maximum bytes of an answer, including its headers. Metrics of a busy engine are some hundred KiB.
 ANSWER_LIMIT = 4 * 1024 * 1024
-#: Most characters that a message shows of an answer that is not HTTP.
+#: Maximum characters that a message shows of an answer that is not HTTP.
 SHOWN = 200
 
 
@@ -36,7 +36,7 @@ class Key(t.Protocol):
     """A secret that only some servers may get."""
 
     def headers(self, connected: socket.socket) -> t.Mapping[str, str]:
-        """Return the headers with which it goes over a connection. Raises :class:`ClusterError` where it must not."""
+        """Return the headers that send the key over a connection. Raises :class:`ClusterError` when it must not be sent there."""
 
 
 class Answer(t.NamedTuple):
@@ -116,11 +116,11 @@ class Connection(http.client.HTTPConnection):
         self.sock = _Socket(self, self._connected)
 
     def key_headers(self, key: Key | None) -> t.Mapping[str, str]:
-        """Connect, and return the headers that bring a key over this connection, none without one. Raises what ``key`` raises, too."""
+        """Connect, and return the headers that send a key over this connection, none without a key. Also raises what ``key`` raises."""
         if not key:
             return {}
         self.connect()
-        # The checked connection is the one in use: no other is made in its place.
+        # Only the checked connection is used: no other is opened in its place.
         self.auto_open = 0
         return key.headers(self._connected)
 
@@ -138,7 +138,7 @@ def base_url(address: str, port: int) -> str:
 
 
 def trusting(ca_file: str = "") -> ssl.SSLContext:
-    """Return the context that verifies certificates: the system's authorities, and those in a file. Raises OSError when that cannot be read."""
+    """Return a context that verifies certificates by the system's authorities and those in a file. Raises OSError when the file cannot be read."""
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(cafile=ca_file)
@@ -167,7 +167,7 @@ def connection_to(url: str, timeout: float, limit: int = ANSWER_LIMIT, tls: ssl.
 
 
 def read_body(answer: http.client.HTTPResponse, content: bytearray, enough: int | None = None) -> None:
-    """Append the body to ``content``: all of it, or no less than ``enough`` bytes where there are so many. Raises what the connection raises."""
+    """Append the body to ``content``: all of it, or at least ``enough`` bytes if it has that many. Raises what the connection raises."""
     while enough is None or len(content) < enough:
         part = answer.read1(65536)
         if not part:
@@ -188,7 +188,7 @@ def ask(
     tls: ssl.SSLContext | None = None,
     key: Key | None = None,
 ) -> Answer:
-    """Ask ``url`` and return the answer within ``timeout`` seconds in total. Never raises. Without its ``key`` nothing is asked."""
+    """Send a request and return the answer within ``timeout`` seconds in total. Never raises. Nothing is sent when ``key`` must not be."""
     content = bytearray()
     status: int | None = None
     error, silent = "", False

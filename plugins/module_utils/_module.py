@@ -16,7 +16,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import FULL, ClusterError, Problem, file_error
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import cleaned, secrets_of
 
-#: Every result carries these keys, whatever the module and the outcome.
+#: The keys that every result of every module has.
 RESULT_KEYS: dict[str, t.Any] = {"msg": "", "verdict": "pass", "remedy": "", "reason": "", "actions": [], "diff": {}}
 
 
@@ -28,7 +28,7 @@ def complete(result: dict[str, t.Any], started: float) -> dict[str, t.Any]:
 def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any]]) -> t.NoReturn:
     """Call ``work(module)`` and exit with its result; a :class:`ClusterError` becomes the one failure format.
 
-    Every module ends here, so here and nowhere else secrets are taken out of what leaves the node.
+    Every module ends here, so this is the only place where secrets are removed from results before they leave the node.
     """
     started = time.monotonic()
     leave, result = module.exit_json, {}
@@ -48,13 +48,13 @@ def run(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any
             "traceback": traceback.format_exc(),
         }
     secrets = secrets_of(module.params)
-    # Warnings leave by a way of Ansible's own.
+    # Ansible returns warnings separately.
     module.no_log_values.update(secrets.values())
     leave(**cleaned({**complete(result, started), "invocation": {"module_args": module.params}}, secrets))
 
 
 def _worked(module: AnsibleModule, work: t.Callable[[AnsibleModule], dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return the result of ``work``. A full disk is not a crash, whatever was to be written."""
+    """Return the result of ``work``. A full disk raises :class:`ClusterError` for any file, so it does not count as a crash."""
     try:
         return work(module)
     except OSError as error:
@@ -88,7 +88,7 @@ def finding(
     remedy: str = "",
     source: str = "",
 ) -> dict[str, t.Any]:
-    """One judgement with its evidence, in the shape that every table and report of the collection reads.
+    """Return one judgement with its evidence, in the format that every table and report of the collection reads.
 
     ``verdict`` is ``pass``, ``warn``, ``block`` or ``unknown`` (which stops like ``block``).
     """
@@ -105,6 +105,6 @@ def finding(
 
 
 def problem_finding(problem: Problem, node: str) -> dict[str, t.Any]:
-    """Return a problem as a finding about ``node``, unless its maker named another."""
+    """Return a problem as a finding about ``node``, unless the problem names another node."""
     needed = problem.expected or None if problem.needed is None else problem.needed
     return finding(problem.id, problem.node or node, problem.verdict, f"{problem}.", measured=problem.measured, needed=needed, remedy=problem.remedy)

@@ -4,7 +4,7 @@
 
 """Removes secrets from all data that leaves a node. This module util is PRIVATE to the collection.
 
-Every pattern takes time in proportion to the text: no repetition is within another, and one at a pattern's beginning starts only where a name starts.
+Every pattern takes linear time: no repetition contains another, and a repetition at a pattern's beginning starts only where a name starts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 #: A shorter value would match harmless text, and is not a secret either.
 SHORTEST_SECRET = 8
 
-#: Bytes of a secret file that are read.
+#: Maximum bytes to read of a secret file.
 LONGEST_SECRET = 65536
 
-#: Where the collection keeps its secrets, unless a module's options say otherwise.
+#: The default directory of the collection's secrets.
 SECRETS_DIR = "/etc/gb10/secrets"
 
 #: Options of modules that name a directory with secrets, a file with one, or several files by name.
@@ -35,11 +35,11 @@ _FILES_OPTIONS = ("secret_files",)
 
 #: The text that replaces a secret.
 HIDDEN = "<secret>"
-#: How every such text begins; the ones of known secrets have a name.
+#: The beginning of every such text. Those of known secrets contain a name.
 HIDDEN_START = "<secret"
 
-#: The end of the name of a variable, an option or a key with a secret, or several. Several tokens are mostly a number, so those of one kind count.
-#: The first look is for speed alone.
+#: The end of the name of a variable, an option or a key with one or more secrets. Several tokens are mostly a number, so only some kinds count.
+#: The first lookahead is only for speed.
 _SECRET_END = (
     r"(?=[abcekpst])(?:(?:token(?:s(?:(?<=hf[_-]tokens)|(?<=(?:api|bot)[_-]tokens)|(?<=auth[_-]tokens)|(?<=(?:access|bearer|secret|github|gitlab)[_-]tokens)"
     r"|(?<=refresh[_-]tokens)))?|api[_-]?keys?|secrets?"
@@ -49,14 +49,14 @@ _SECRET_END = (
     r"|(?<=[_-])pass|(?<=SSH)(?-i:PASS)|(?<=DB)(?-i:PASS)|(?<=_)pwd|(?<=[_-])pat|cookies?|(?<=_)(?-i:KEY)|(?<=--)(?:key|auth|bearer)|(?<=2-)bearer)"
 )
 _SECRET_NAME = re.compile(rf"(?i){_SECRET_END}$")
-#: Those that name other things as well, so that the value has to look like a secret; and in words before a colon, a token.
+#: Names that also have other meanings, so that the value has to look like a secret. In prose before a colon that also applies to a token.
 _DOUBTFUL_NAME = re.compile(r"(?<!API)(?<!SECRET)(?<!ACCESS)(?<!PRIVATE)(?<!ACCOUNT)(?<!SIGNING)(?<!ENCRYPTION)_KEY$|^--(?:key|auth|bearer)$")
 _TOKEN = re.compile(r"(?i)^tokens?$")
 _PASSWORD = re.compile(r"(?i)pass(?:w(?:or)?d|phrase)s?$")
 #: A word with letters and digits that is neither a path nor a number with its unit.
 _LOOKS_SECRET = re.compile(r"(?=[^\d\s]*\d)(?=[^A-Za-z\s]*[A-Za-z])(?!\d+(?:\.\d+)?[A-Za-z%/]*$)[\w+=][\w.+/=~:-]{7,}")
 
-#: Tokens of a tokenizer, of a template and of a measurement; options that ask a person for a password, and sudo's word for no password.
+#: Tokens of a tokenizer, a template or a measurement, options that prompt a person for a password, and sudo's word for no password.
 _HARMLESS_NAME = re.compile(
     r"(?i)(?:(?:bos|eos|pad|unk|sep|cls|mask|image|audio|video|think(?:_start|_end)?|stop|first|output|next|per)_token"
     r"(?:[_-]?(?:value|text|string|raw|\d{1,2}))?$|^--ask-|^nopasswd$)"
@@ -66,17 +66,17 @@ _HARMLESS_NAME = re.compile(
 _NO_VALUE = ("none", "null", "true", "false", "[", "{")
 #: The beginnings of values that refer to a secret elsewhere.
 _ELSEWHERE = ("{{", "${", "$(")
-#: Where containers have the files with their secrets. A path there is not a secret.
+#: The directory of a container's secret files. A path there is not a secret.
 _MOUNTED = "/run/secrets/"
 
-#: A slash of an address, also where that is within JSON or within another address, and the rest of its path.
+#: A slash of a URL, also inside JSON or inside another URL, and the rest of its path.
 _SLASH = r"(?:\\{0,3}/|%2F)"
 _PATH = r"(?:[\w%.~@+-]|\\{0,3}/)+"
 
-#: The words of a header for the kind of secret that follows.
+#: The words in a header for the kind of the secret that follows.
 _SCHEME = r"(?:basic|bearer|digest|negotiate|token|api-?key|key|ntlm)"
 
-#: Secrets that show what they are, whatever surrounds them. The text before a secret is kept.
+#: Secrets that are recognizable by their form alone. The text before a secret is kept.
 _SHAPES = (
     re.compile(r"(?P<kept>hf_)[A-Za-z0-9]{16,}"),
     # In JSON, a line's beginning follows the letter of an escaped line break.
@@ -89,10 +89,10 @@ _SHAPES = (
     # A token of three parts in base64, the first of which begins with {".
     re.compile(r"(?P<kept>(?:(?<![\w-])|(?<=\\[nrt]))eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
     re.compile(r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)(?:(?!-----)[^\"'<>])+"),
-    # User and password within an address; a token may replace either.
+    # User and password in a URL. A token may replace either.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>]+(?=@)"),
-    # The same with a password that was not encoded, so that it contains signs that end a host: behind a colon that no port follows, up to the last @.
-    # A password that begins as a port does, and a token with a slash, cannot be distinguished from a port or a path with an @.
+    # The same with a password that was not encoded, and may contain characters that end a host: after a colon without a port, up to the last @.
+    # A password that begins like a port, or a token with a slash, cannot be distinguished from a port or a path with an @.
     re.compile(r"(?P<kept>(?<=://))[^\s/?#\"'<>@:\[]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s\"'<>])+(?=@)"),
     re.compile(
         rf"(?i)(?P<kept>\bauthorization\\{{0,3}}[\"']?\s{{0,8}}[:=]\s{{0,8}}\\{{0,3}}[\"']?(?:{_SCHEME}\s{{1,8}})?)(?!{_SCHEME}\s)[^\s\"',<\\]+"
@@ -102,7 +102,7 @@ _SHAPES = (
     re.compile(r"(?i)(?P<kept>cookie\s{0,8}:\s{0,8})[^\s\"'<\\][^\n\"'<\\]*"),
     # User and password of a registry, as Docker's own file has them.
     re.compile(r"(?P<kept>\"auth\\{0,3}\"\s{0,8}:\s{0,8}\\{0,3}\")[A-Za-z0-9+/=_-]{8,}"),
-    # A signed address is the permission itself.
+    # A signed URL itself grants access.
     re.compile(r"(?i)(?P<kept>(?:[?&]|\\u0026|&amp;|%3F|%26)(?:x-amz-|x-goog-)?(?:sig|signature|key)(?:=|%3D))[^\s&\"'<>\\]+"),
     re.compile(r"(?P<kept>(?:/|%2F)bot)\d{3,20}(?::|%3A)[\w-]{10,}"),
     re.compile(r"(?P<kept>(?<![\w:-]))\d{8,10}:AA[\w-]{33}(?![\w-])"),
@@ -111,7 +111,7 @@ _SHAPES = (
 #: The port of an address.
 _PORT = r"(?:(?::|%3A)\d{1,5})?"
 
-#: Addresses of webhooks, which are a secret themselves: its owner may write there. Each has the word.
+#: URLs of webhooks, which are secrets themselves, because they permit writing. Each contains this word.
 _HOOK = "hook"
 _WEBHOOK = re.compile(
     rf"(?i)(?P<kept>hooks\.slack(?:-gov)?\.com{_PORT}{_SLASH}(?:services|workflows|triggers){_SLASH}"
@@ -128,8 +128,8 @@ _NAMED = re.compile(
 )
 #: What follows the last word of a part of a sentence.
 _PART_END = re.compile(r"[ \t]{0,64}(?:[,;.]|$)", re.MULTILINE)
-#: The text before a name at the beginning of a line, and behind a value of one word; how many characters are looked at before a name, and of a value
-#: that may be none.
+#: The text before a name at the beginning of a line, and after a value of one word. The characters that are read before a name, and those of a
+#: value that may not be a secret.
 _INDENT, _LINE_END, _BEFORE, _LONGEST = " \t-", re.compile(r"\S*[ \t]{0,64}(?:#[^\n]*)?$", re.MULTILINE), 64, 512
 #: A value in quotes, whose end has as many backslashes as its beginning; a list in brackets; one word. Several may be a mapping.
 _QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))[^\n])*"
@@ -145,14 +145,14 @@ _TAKES_SEVERAL = re.compile(r"(?i)^--api[_-]key$")
 
 
 class _Option(t.NamedTuple):
-    """Options of a program whose value is a secret: how they begin, and whether a user and a colon precede it. ``glued``: it is the same word."""
+    """Options of a program with a secret as their value. ``login``: a user and a colon precede the secret. ``glued``: it is in the same word."""
 
     begins: re.Pattern[str]
     login: bool = False
     glued: bool = False
 
 
-#: Programs that take a secret by an option whose name says nothing of it, and those that begin a command of their own behind one.
+#: Programs that take a secret through an option with an unrelated name, and programs that begin a new command after one of them.
 _PROGRAMS = {
     "curl": _Option(re.compile(r"-[sSkLfvigI46]{0,8}[uU]|--(?:proxy-)?user(?![\w-])"), login=True),
     "sshpass": _Option(re.compile(r"-p")),
@@ -166,7 +166,7 @@ _PROGRAMS = {
     "login": _Option(re.compile(r"-p")),
     **dict.fromkeys(("ssh", "scp", "sftp", "rsync"), None),
 }
-#: A command's end, one of these programs, and the beginning of an option. A command continues after a backslash, and a printed list behind a comma.
+#: A command's end, one of these programs, and the beginning of an option. A command continues after a backslash, and a printed list after a comma.
 _COMMAND = re.compile(
     rf"(?P<end>(?<![\\,])\n|[;|]|&&)|(?<![\w-])(?P<program>{'|'.join(sorted(_PROGRAMS, key=len, reverse=True))})(?![\w-])|(?<![^\s\"'])(?P<option>-)(?=[\w-])"
 )
@@ -177,11 +177,11 @@ _TO_QUOTE = re.compile(r"(?:(?!\\{0,3}[\"'])[^\n])+")
 _TO_BLANK = re.compile(r"[^\s\"'\\;|]+")
 
 
-# -- what is known ---------------------------------------------------------------------------------------------------
+# -- known secrets ---------------------------------------------------------------------------------------------------
 
 
 def check_readable(directory: str) -> None:
-    """Raise :class:`ClusterError` when a directory with secrets exists and not all in it can be read: then no log may leave the node."""
+    """Raise :class:`ClusterError` when a directory with secrets exists but cannot be read completely: then no log may leave the node."""
     try:
         for path in (os.path.join(directory, name) for name in os.listdir(directory)):
             if os.path.isfile(path):
@@ -201,16 +201,16 @@ def read_secret(path: str) -> str:
 
 
 def secrets_of(params: t.Mapping[str, t.Any]) -> dict[str, str]:
-    """Return name → value of the secrets that a module could come across, by its options and in the usual place.
+    """Return name → value of the secrets that a module could encounter: those in its options and in the default directory.
 
-    What this account cannot read, the module cannot have read either, so that is left out.
+    Files that this account cannot read are left out, because the module cannot have read them either.
     """
     directories = [SECRETS_DIR, *(params[name] for name in _DIRECTORY_OPTIONS if params.get(name))]
     paths = [params[name] for name in _FILE_OPTIONS if params.get(name)]
     paths += [path for name in _FILES_OPTIONS for path in (params.get(name) or {}).values()]
-    # Each cluster has a directory of its own there, or a link to one elsewhere.
+    # Each cluster has its own directory there, or a link to one elsewhere.
     paths += [path for directory in directories for depth in ("*", "*/*") for path in glob.glob(os.path.join(glob.escape(directory), depth))]
-    found: dict[str, str] = {}
+    secrets: dict[str, str] = {}
     for path in dict.fromkeys(map(str, paths)):
         try:
             value = read_secret(path) if stat.S_ISREG(os.stat(path).st_mode) else ""
@@ -218,12 +218,12 @@ def secrets_of(params: t.Mapping[str, t.Any]) -> dict[str, str]:
             continue
         if len(value) >= SHORTEST_SECRET:
             name = os.path.basename(path)
-            found[path if name in found else name] = value
-    return found
+            secrets[path if name in secrets else name] = value
+    return secrets
 
 
 def spellings(value: str) -> set[str]:
-    """Return a known secret as it may appear in a text: plain, in JSON (once and twice), in Python, in an address."""
+    """Return a known secret as it may appear in a text: plain, in JSON (once and twice), in Python, in a URL."""
     escaped = json.dumps(value)[1:-1]
     in_address = {urllib.parse.quote(value), urllib.parse.quote(value, safe=""), urllib.parse.quote_plus(value)}
     return {value, escaped, json.dumps(escaped)[1:-1], repr(value)[1:-1], *in_address}
@@ -235,7 +235,7 @@ def spellings(value: str) -> set[str]:
 def redacted(text: str, secrets: t.Mapping[str, str]) -> str:
     """Return ``text`` without the values of ``secrets`` and without anything else that looks like a secret."""
     known = [(spelling, name) for name, value in secrets.items() for spelling in spellings(value)]
-    for spelling, name in sorted(known, key=lambda one: (-len(one[0]), one)):
+    for spelling, name in sorted(known, key=lambda pair: (-len(pair[0]), pair)):
         text = text.replace(spelling, f"{HIDDEN_START} {name}>")
     for pattern in (*_SHAPES, _WEBHOOK) if _HOOK in text.lower() else _SHAPES:
         text = pattern.sub(rf"\g<kept>{HIDDEN}", text)
@@ -243,7 +243,7 @@ def redacted(text: str, secrets: t.Mapping[str, str]) -> str:
 
 
 def _without_given(text: str) -> str:
-    """Return a text without the secrets that programs are given by :data:`_PROGRAMS`."""
+    """Return a text without the secrets in options of :data:`_PROGRAMS`."""
     if not any(name in text for name, option in _PROGRAMS.items() if option):
         return text
     parts: list[str] = []
@@ -266,7 +266,7 @@ def _without_given(text: str) -> str:
 
 
 def _secret_part(option: _Option, value: str) -> str:
-    """Return what of an option's value is a secret, empty where nothing is, or where it is hidden already."""
+    """Return the secret part of an option's value, empty if it has none or is already hidden."""
     secret = value.partition(":")[2] if option.login else value
     return "" if secret.startswith(HIDDEN_START) else secret
 
@@ -293,14 +293,14 @@ def _values(text: str, match: re.Match[str]) -> t.Iterator[tuple[int, int]]:
             return
         whole = _WORDS if is_option and several else _MAPPING if match["name"].lower().endswith("s") else None
         before = _before(text, match) if match["colon"] else ""
-        # What may be none is looked at for as long as a secret is, or a text of such names would take a time in proportion to its square.
+        # A value that may not be a secret is read only up to a limit, otherwise a text of such names would take quadratic time.
         end = match.end() + _LONGEST if before.strip(_INDENT) or _DOUBTFUL_NAME.search(match["name"]) else len(text)
-        one = _ONE_WORD if is_option else _VALUES if _SEVERAL.search(match["name"]) else _VALUE
-        value = (whole.match(text, match.end()) if whole else None) or one.match(text, match.end(), end)
+        pattern = _ONE_WORD if is_option else _VALUES if _SEVERAL.search(match["name"]) else _VALUE
+        value = (whole.match(text, match.end()) if whole else None) or pattern.match(text, match.end(), end)
         if value and value[0].lower() not in _NO_VALUE:
             start = value.end("quote") if value.re is not whole and value["quote"] else value.start()
             secret = text[start:value.end()]
-            if _stands_behind(text, before, match["name"], value, secret) if match["colon"] else _fits(match["name"], secret):
+            if _is_secret_after_colon(text, before, match["name"], value, secret) if match["colon"] else _fits(match["name"], secret):
                 yield start, value.end()
         return
     at = match.end()
@@ -326,8 +326,8 @@ def _before(text: str, match: re.Match[str]) -> str:
     return text[max(since, text.rfind("\n", since, match.start()) + 1):match.start()]
 
 
-def _stands_behind(text: str, before: str, name: str, value: re.Match[str], secret: str) -> bool:
-    """Return whether the text after a name and a colon is a secret: in YAML, in a mapping in braces, or in words, where it has to look like one."""
+def _is_secret_after_colon(text: str, before: str, name: str, value: re.Match[str], secret: str) -> bool:
+    """Return whether the text after a name and a colon is a secret: in YAML, in a mapping in braces, or in prose, where it has to look like one."""
     is_quoted = value["quote"] is not None
     if not secret or secret.startswith(_ELSEWHERE):
         return False
@@ -354,25 +354,25 @@ def shown_argv(argv: t.Iterable[str], secrets: t.Mapping[str, str] | None = None
 
     Some of these options take several values (``--api-key A B``), so all words up to the next option go.
     """
-    found: list[str] = []
+    shown: list[str] = []
     hiding, given, awaited = "", None, False
     for word in argv:
         if awaited:
-            found.append(_shown_given(given, word, secrets))
+            shown.append(_shown_given(given, word, secrets))
         elif given and (begins := given.begins.match(word)) and (begins.end() < len(word) or not given.glued):
             hiding, awaited = "", begins.end() == len(word)
-            found.append(word[:begins.end()] + _shown_given(given, word[begins.end():], secrets))
+            shown.append(word[:begins.end()] + _shown_given(given, word[begins.end():], secrets))
             continue
         elif word.startswith("-"):
             option, equals, value = word.partition("=")
             secret = bool(_SECRET_NAME.search(option)) and " " not in option
             hiding = option if secret and not equals else ""
-            found.append(f"{option}={HIDDEN}" if equals and secret and _fits(option, value) else redacted(word, secrets or {}))
+            shown.append(f"{option}={HIDDEN}" if equals and secret and _fits(option, value) else redacted(word, secrets or {}))
         else:
-            found.append(HIDDEN if hiding and _fits(hiding, word) else redacted(word, secrets or {}))
+            shown.append(HIDDEN if hiding and _fits(hiding, word) else redacted(word, secrets or {}))
         name = os.path.basename(word)
         given, awaited = _PROGRAMS[name] if name in _PROGRAMS and not awaited else given, False
-    return found
+    return shown
 
 
 def _shown_given(option: _Option, value: str, secrets: t.Mapping[str, str] | None) -> str:
@@ -388,7 +388,7 @@ def shown_value(name: str, value: str, secrets: t.Mapping[str, str] | None = Non
 
 
 def cleaned(content: t.Any, secrets: t.Mapping[str, str]) -> t.Any:
-    """Return data of any depth without secrets. Texts in a list are taken for the words of a command line."""
+    """Return data of any depth without secrets. A list of texts is treated as the words of a command line."""
     if isinstance(content, str):
         return redacted(content, secrets)
     if isinstance(content, t.Mapping):
@@ -399,10 +399,10 @@ def cleaned(content: t.Any, secrets: t.Mapping[str, str]) -> t.Any:
 
 
 def _cleaned_entry(name: t.Any, value: t.Any, secrets: t.Mapping[str, str]) -> t.Any:
-    """Return the value of a key. One in capitals is taken for the name of a variable."""
+    """Return the cleaned value of a key. A key in capitals is treated as the name of a variable."""
     return shown_value(name, value, secrets) if isinstance(value, str) and str(name).isupper() else cleaned(value, secrets)
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether a text holds what looks like a secret."""
+    """Return whether a text contains something that looks like a secret."""
     return redacted(text, {}) != text

@@ -17,7 +17,7 @@ BECOME = "Run the task with become: true."
 
 
 def fail(error: Exception) -> t.NoReturn:
-    """Raise ``error``: lets a section note an error that was found in another way than by a failing reader."""
+    """Raise ``error``, so that a section records an error that did not come from a failing reader."""
     raise error
 
 
@@ -59,7 +59,7 @@ class Sections:
         return otherwise
 
     def section(self, name: str) -> Section:
-        """Return what runs the readers of one section, each of which may fail by itself; see :mod:`files`."""
+        """Return a function that runs the readers of one section, each of which may fail on its own; see :mod:`files`."""
         return functools.partial(self.read, name)
 
     def _note(self, section: str, error: ClusterError | OSError) -> None:

@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 #: Seconds that a killed program gets to end before it is left running.
 KILL_GRACE = 2.0
 
-#: Bytes of each output that are read; a tool that prints more than this is not the one we expect.
+#: Maximum bytes to read of each output. No expected tool prints more.
 OUTPUT_LIMIT = 8 * 1024 * 1024
 
 
@@ -45,8 +45,8 @@ def _output(stream: t.BinaryIO) -> str:
 def run_tool(argv: t.Sequence[str], timeout: float, content: bytes = b"") -> ToolResult:
     """Run ``argv`` (no shell, C locale, ``content`` as its input) for at most ``timeout`` seconds.
 
-    A program stuck in the kernel ignores SIGKILL, and waiting for it would hang the module as well: it is left running. Its input and output
-    are files and not pipes, so that a child of it that holds them open cannot hang the module either.
+    A program stuck in the kernel ignores SIGKILL, and waiting for it would hang the module too, so it is left running. Its input and output
+    are files and not pipes, so that a child process that keeps them open cannot hang the module either.
 
     Raises :class:`UnknownState` when the program is missing, cannot be run, or does not end in time.
     """

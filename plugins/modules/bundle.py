@@ -330,7 +330,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import copying
 from ansible_collections.gb10.cluster.plugins.module_utils._model.copying import named
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 
-#: What differs between two exports of the same things.
+#: Keys that differ between two exports of the same content.
 _OF_EXPORT = ("made_at", "made_by")
 
 Params = dict[str, t.Any]
@@ -338,12 +338,12 @@ Result = dict[str, t.Any]
 
 
 def engine_of(params: Params) -> EngineApi:
-    """Return the way to this node's engine."""
+    """Return a client of this node's Docker engine."""
     return EngineApi(params["docker_socket"], params["docker_timeout"])
 
 
 def summary(path: str, about: content.About, names: t.Collection[str], size: int, digest: str) -> dict[str, t.Any]:
-    """Return what a result says of a bundle with these files, which have ``size`` bytes, and whose list has this sha256."""
+    """Return the summary of a bundle. ``size`` is the bytes of the files in ``names``, ``digest`` the SHA-256 of its list of files."""
     image = about["image"]
     return {
         "path": path,
@@ -352,7 +352,7 @@ def summary(path: str, about: content.About, names: t.Collection[str], size: int
         "made_by": str(about.get("made_by") or ""),
         "made_at": str(about.get("made_at") or ""),
         "image": image["tag"],
-        "image_config": next((one.config for one in images_of(path, image) if image_part.tagged(image["tag"]) in one.names), "") if digest else "",
+        "image_config": next((entry.config for entry in images_of(path, image) if image_part.tagged(image["tag"]) in entry.names), "") if digest else "",
         "base_digest": str(image.get("base_digest") or ""),
         "recipe": str((image.get("labels") or {}).get(image_identity.LABEL_RECIPE) or ""),
         "models": [f"{model['repo']}@{str(model['revision'])[:12]}" if model["revision"] else str(model["repo"]) for model in about["models"]],
@@ -363,25 +363,25 @@ def summary(path: str, about: content.About, names: t.Collection[str], size: int
 
 
 def images_of(path: str, about: image_part.About) -> list[image_part.Image]:
-    """Return the images of a bundle. Raises :class:`ClusterError`, OSError."""
+    """Return the images of a bundle. Raises :class:`ClusterError` and OSError."""
     with untrusted.reader(path, about["archive"], own=False) as stream:
         return image_part.images_in(stream, os.path.join(path, about["archive"]))
 
 
 def require_room(parts: t.Sequence[tuple[str, int, int]]) -> None:
-    """Raise :class:`ClusterError` when a disk has not enough room for all that comes to it: paths with the bytes that come and those that stay free."""
+    """Raise :class:`ClusterError` when a disk lacks room. Each part is a path, the bytes to write there, and the bytes that must stay free."""
     needed: dict[int, list[tuple[str, int, int]]] = {}
-    for one in parts:
-        needed.setdefault(os.stat(nearest_existing(one[0])).st_dev, []).append(one)
+    for part in parts:
+        needed.setdefault(os.stat(nearest_existing(part[0])).st_dev, []).append(part)
     for each in needed.values():
-        path, size, floor = each[0][0], sum(one[1] for one in each), max(one[2] for one in each)
+        path, size, floor = each[0][0], sum(part[1] for part in each), max(part[2] for part in each)
         if size:
             remedy = "Take a larger disk, or see what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
             require_space(path, disk(path)["free_bytes"], size, round(floor / GIB), "for the bundle, or what comes from it,", remedy)
 
 
 def result(module: AnsibleModule, began: float, written: t.Sequence[str], size: int, **more: t.Any) -> Result:
-    """Return what is the same in all results."""
+    """Return a result with the keys that all states share."""
     return {"written": list(written), "bytes": size, "seconds": round(time.monotonic() - began, 1), "signed_by": "", **more}
 
 
@@ -389,7 +389,7 @@ def result(module: AnsibleModule, began: float, written: t.Sequence[str], size: 
 
 
 class Plan(t.NamedTuple):
-    """What a bundle is to have: the image, the files of models and packages, small texts; ``missing`` of them, and whether the image is."""
+    """The wanted content of a bundle: the image, the files of models and packages, small texts. ``missing`` and ``lacks_image`` show what it lacks."""
 
     image: image_part.Export
     lock: list[str]
@@ -402,17 +402,17 @@ class Plan(t.NamedTuple):
 
     @property
     def written(self) -> list[str]:
-        """Return the files that are written."""
-        return [*([self.image.about["archive"]] if self.lacks_image else []), *(one.path for one in self.missing), *self.rewritten]
+        """Return the files that this export writes."""
+        return [*([self.image.about["archive"]] if self.lacks_image else []), *(item.path for item in self.missing), *self.rewritten]
 
     @property
     def size(self) -> int:
-        """Return about how many bytes are written."""
-        return self.image.size * self.lacks_image + sum(one.size for one in self.missing) + sum(len(self.texts[name]) for name in self.rewritten)
+        """Return the approximate number of bytes that this export writes."""
+        return self.image.size * self.lacks_image + sum(item.size for item in self.missing) + sum(len(self.texts[name]) for name in self.rewritten)
 
 
 def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.Item]) -> Plan:
-    """Return what an export writes, with packages that the bundle lacks. Raises :class:`ClusterError` for what it would replace, OSError."""
+    """Return the plan of an export. ``wheels`` are packages to add. Raises :class:`ClusterError` when a file would be replaced, and OSError."""
     api, path = engine_of(params), params["path"]
     before = content.about_of(path, seen) if seen.what == "whole" else {}
     image = image_part.exported(api, params["image"], params["base_image"] or "")
@@ -421,7 +421,7 @@ def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.It
     models, items, refs = model_part.exported(params["hf_home"], params["repositories"])
     items += wheels
     image.about["base_digest"] = pulled or image.about["labels"].get("io.gb10.base_digest", "")
-    # As it will be read again, to be compared with what is there.
+    # In the form in which it is read back, so that it can be compared with the present one.
     lock = wheel_part.lock_of(image.about["labels"]) if params["wheels"] else []
     about = {"format": content.FORMAT, "profile": params["profile"], "image": image.about, "models": models}
     about = json.loads(content.text_of({**about, "wheels": wheel_part.entries_of(lock, seen, wheels)}))
@@ -432,10 +432,10 @@ def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.It
     readme = content.README_TEXT.format(profile=params["profile"], archive=image.about["archive"])
     texts = {f"{content.PROFILE}/{name}": str(text).encode() for name, text in params["texts"].items()}
     texts |= {**refs, content.README: readme.encode(), content.ABOUT: content.text_of(about)}
-    wrong = [name for name in (*texts, *(one.path for one in items)) if not content.is_path(name)]
+    wrong = [name for name in (*texts, *(item.path for item in items)) if not content.is_path(name)]
     if wrong:
         raise ClusterError(f"{named(wrong)} cannot be the name of a file in a bundle", remedy="Give it names without .., \\ or line breaks.", reason="input")
-    other = [one.path for one in items if one.path in seen.files and not one.is_at(seen.files[one.path], seen.sums.get(one.path, ""))]
+    other = [item.path for item in items if item.path in seen.files and not item.is_at(seen.files[item.path], seen.sums.get(item.path, ""))]
     if other:
         raise ClusterError(
             f"{path} has {len(other)} file(s) with the name of one of this export, and other content: {named(other)}; nothing was replaced",
@@ -443,7 +443,7 @@ def plan_of(params: Params, seen: content.Seen, wheels: t.Sequence[model_part.It
             reason="other content",
             files=other,
         )
-    missing = [one for one in items if one.path not in seen.files]
+    missing = [item for item in items if item.path not in seen.files]
     rewritten = sorted(name for name, text in texts.items() if name not in seen.files or seen.sums.get(name) != content.sha256_of(text))
     return Plan(image, lock, about, items, texts, missing, image.about["archive"] not in seen.files, rewritten)
 
@@ -458,12 +458,13 @@ def exported(module: AnsibleModule, note: Note) -> Result:
     plan = plan_of(params, seen, [])
     lost = wheel_part.lost(plan.lock, seen.sums)
     same = not plan.written and not lost and seen.what == "whole"
-    kept = {plan.image.about["archive"], *(one.path for one in plan.items), *plan.texts, *(f"{content.WHEELS}/{one['path']}" for one in plan.about["wheels"])}
-    own = [nearest_existing(one) for one in ("/", params["hf_home"], params["state_dir"])]
+    wheels_kept = [f"{content.WHEELS}/{wheel['path']}" for wheel in plan.about["wheels"]]
+    kept = {plan.image.about["archive"], *(item.path for item in plan.items), *plan.texts, *wheels_kept}
+    own = [nearest_existing(directory) for directory in ("/", params["hf_home"], params["state_dir"])]
     floor = params["disk_floor_gib"] * GIB
-    on_own = os.stat(nearest_existing(path)).st_dev in {os.stat(one).st_dev for one in own}
+    on_own = os.stat(nearest_existing(path)).st_dev in {os.stat(directory).st_dev for directory in own}
     root = str(api.get("/info").get("DockerRootDir"))
-    # The classic store lays a copy of what it exports on its disk.
+    # Docker's classic store first writes a copy of what it exports to its own disk.
     spooled = plan.image.size if plan.lacks_image and plan.image.about["store"] == "classic" else 0
     require_room([(path, plan.size, floor if on_own else 0), (root, spooled, floor if spooled else 0)])
     sums, text = seen.sums, seen.text if same else b""
@@ -474,15 +475,15 @@ def exported(module: AnsibleModule, note: Note) -> Result:
             text = write(params, seen, plan, programs.Watch(params["timeout"], note))
         sums = content.sums_of(text, path)
     files = content.look(path).files if text and not same else seen.files
-    said = f"{len(plan.written)} file(s), {plan.size / GIB:.1f} GiB, {'would be written' if module.check_mode else 'written'} to {path}"
-    size = sum(files[name].st_size for name in sums) if text else plan.image.size + sum(one.size for one in plan.items)
+    message = f"{len(plan.written)} file(s), {plan.size / GIB:.1f} GiB, {'would be written' if module.check_mode else 'written'} to {path}"
+    size = sum(files[name].st_size for name in sums) if text else plan.image.size + sum(item.size for item in plan.items)
     return result(
         module, began, plan.written, plan.size,
         changed=not same,
         bundle=summary(path, plan.about, sums if text else kept, size, content.sha256_of(text) if text else ""),
         image_id=plan.image.about["id"],
         unlisted=sorted(set(seen.sums) - kept),
-        msg=f"{path} has all of it" if same else said,
+        msg=f"{path} has all of it" if same else message,
         reason="names, sizes and times are those of this node" if same else "the bundle lacks it",
         actions=[f"write {name}" for name in plan.written],
         diff={"before": {}, "after": {} if same else {"files": plan.written}},
@@ -490,7 +491,7 @@ def exported(module: AnsibleModule, note: Note) -> Result:
 
 
 def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch) -> bytes:
-    """Write what a bundle lacks, and return its list, which comes last. Raises :class:`ClusterError`, OSError."""
+    """Write the missing files of a bundle, then its list of files, and return that list. Raises :class:`ClusterError` and OSError."""
     path, owner = params["path"], owners.owner_of(params["path"])
     content.write(path, content.UNFINISHED, b"", owner)
     with owners.acting_as(owner):
@@ -505,11 +506,11 @@ def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch)
     files = set(content.look(path).files) - {content.UNFINISHED, content.SUMS, content.SIGNATURE}
     sums = {name: digest for name, digest in seen.sums.items() if name in files and name not in plan.rewritten}
     new = sorted(files - set(sums))
-    watch.settle(path, [*(os.path.join(path, name) for name in new), *(os.path.join(one.source, one.name) for one in plan.missing)])
+    watch.settle(path, [*(os.path.join(path, name) for name in new), *(os.path.join(item.source, item.name) for item in plan.missing)])
     sums |= watch.sha256(path, new, owner)
-    again = {one.path: one for one in model_part.exported(params["hf_home"], params["repositories"])[1]}
-    changed = [one.path for one in plan.missing if one.path in again and again[one.path] != one]
-    spoiled = model_part.spoiled(path, [one for one in plan.items if one.path in new], sums, owner)
+    again = {item.path: item for item in model_part.exported(params["hf_home"], params["repositories"])[1]}
+    changed = [item.path for item in plan.missing if item.path in again and again[item.path] != item]
+    spoiled = model_part.spoiled(path, [item for item in plan.items if item.path in new], sums, owner)
     if changed or spoiled:
         with owners.acting_as(owner):
             for name in {*changed, *spoiled}:
@@ -535,7 +536,7 @@ def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch)
     with owners.acting_as(owner):
         untrusted.remove_tree(path, content.PARTS)
         for name in (content.SIGNATURE, content.UNFINISHED):
-            # A signature of the list before is none of this one.
+            # A signature of the previous list is not valid for this one.
             with contextlib.suppress(FileNotFoundError):
                 untrusted.remove(path, name)
     return text
@@ -545,25 +546,25 @@ def write(params: Params, seen: content.Seen, plan: Plan, watch: programs.Watch)
 
 
 class Lacks(t.NamedTuple):
-    """What this node lacks of a bundle, whose image lies in ``archive``."""
+    """The parts of a bundle that this node lacks. ``archive`` is the file with the image."""
 
     archive: str
     image: image_part.Wanted
     models: list[model_part.Wanted]
 
     def files(self) -> list[str]:
-        """Return the files of the bundle that come."""
-        of_models = [f"{one.below}/{name}" for one in self.models for name in one.files()]
+        """Return the files of the bundle that an import copies."""
+        of_models = [f"{model.below}/{name}" for model in self.models for name in model.files()]
         return list(dict.fromkeys([*([self.archive] if self.image.names else []), *of_models]))
 
     def actions(self) -> list[str]:
-        """Return what an import does, in words; nothing when all of it is here."""
-        said = [f"write {one.repository.repo}: {len(one.files())} file(s), {one.repository.lack.size} bytes" for one in self.models]
-        return [*(f"load {name}" for name in self.image.names), *said]
+        """Return the steps of an import as texts, none when this node lacks nothing."""
+        writes = [f"write {model.repository.repo}: {len(model.files())} file(s), {model.repository.lack.size} bytes" for model in self.models]
+        return [*(f"load {name}" for name in self.image.names), *writes]
 
 
 def lacks_of(params: Params, about: content.About, seen: content.Seen) -> Lacks:
-    """Return what this node lacks; of the bundle nothing is read but names, sizes and the image's own list. Raises :class:`ClusterError`, OSError."""
+    """Return what this node lacks. Only names, sizes and the image's own list are read from the bundle. Raises :class:`ClusterError` and OSError."""
     if about["profile"] != params["profile"]:
         raise ClusterError(
             f"the bundle {params['path']} is for the profile {about['profile']}",
@@ -573,9 +574,9 @@ def lacks_of(params: Params, about: content.About, seen: content.Seen) -> Lacks:
         )
     models = model_part.asked(about["models"], params["repositories"])
     models += [wheel_part.model_of(params["state_dir"], about)] if params["wheels"] and about["wheels"] else []
-    found = images_of(params["path"], about["image"])
-    image_part.require_names(found, [params["base_image"] or "", params["image"]], f"the bundle {params['path']}")
-    image = image_part.wanted(engine_of(params), about["image"], found, params["replace"])
+    bundled = images_of(params["path"], about["image"])
+    image_part.require_names(bundled, [params["base_image"] or "", params["image"]], f"the bundle {params['path']}")
+    image = image_part.wanted(engine_of(params), about["image"], bundled, params["replace"])
     return Lacks(about["image"]["archive"], image, model_part.wanted(params["hf_home"], models, seen))
 
 
@@ -590,14 +591,14 @@ def imported(module: AnsibleModule, note: Note) -> Result:
     floor, size = params["disk_floor_gib"] * GIB, seen.files[lacks.archive].st_size
     image = size * image_loading.TIMES.get(about["image"]["store"], 1) if lacks.image.names else 0
     root = str(api.get("/info").get("DockerRootDir"))
-    require_room([(root, image, floor), *((one.repository.path, one.repository.lack.size, floor) for one in lacks.models)])
+    require_room([(root, image, floor), *((model.repository.path, model.repository.lack.size, floor) for model in lacks.models)])
     if lacks.actions() and not module.check_mode:
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
         hub = os.path.join(params["hf_home"], "hub")
         with contextlib.ExitStack() as stack:
             stack.enter_context(alone(lock_path(params["state_dir"], copying.KIND, hub), params["timeout"], note, "this cache", ""))
             stack.enter_context(alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""))
-            # Another copy may have brought some of it meanwhile.
+            # Another copy may have added some of it in the meantime.
             lacks = lacks_of(params, about, seen)
             act(params, seen, lacks, watch)
     files, actions = lacks.files(), lacks.actions()
@@ -606,7 +607,7 @@ def imported(module: AnsibleModule, note: Note) -> Result:
     here, size = api.image(params["image"]), sum(seen.files[name].st_size for name in files)
     done = "would be imported" if module.check_mode else "imported and compared"
     out = f"; {', '.join(lacks.image.left_out)} was left out: this engine would not know it as the image's base" if lacks.image.left_out else ""
-    after = {name: one.config for one in lacks.image.images for name in one.names}
+    after = {name: entry.config for entry in lacks.image.images for name in entry.names}
     return result(
         module, began, files, size,
         changed=bool(actions),
@@ -623,7 +624,7 @@ def imported(module: AnsibleModule, note: Note) -> Result:
 
 
 def act(params: Params, seen: content.Seen, lacks: Lacks, watch: programs.Watch) -> None:
-    """Bring it: the image first, whose engine takes it whole or not at all."""
+    """Import what is missing, the image first: Docker loads it completely or not at all."""
     path = params["path"]
     if lacks.image.names:
         place = (path, lacks.archive, seen.sums[lacks.archive])
@@ -665,7 +666,8 @@ def work(module: AnsibleModule) -> Result:
     require_least(params, {"timeout": 1, "disk_floor_gib": 0})
     if not os.path.isabs(params["path"]):
         raise ClusterError(f"path is {params['path']!r}", expected="an absolute path on this node", remedy="Correct gb10_bundle_dir.", reason="input")
-    wrong = [one["repo"] for one in params["repositories"] if not model_files.is_directory(one["repo"]) and one["repo"].count("/") != 1]
+    repos = [repository["repo"] for repository in params["repositories"]]
+    wrong = [repo for repo in repos if not model_files.is_directory(repo) and repo.count("/") != 1]
     if wrong:
         raise ClusterError(f"repositories: {wrong[0]!r} is neither ORG/NAME nor a directory", remedy="Correct the profile.", reason="input")
     note = Note(note_path(params["state_dir"], content.KIND, params["cluster_name"]))

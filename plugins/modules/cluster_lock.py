@@ -179,7 +179,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 
 
 def read_breakable(path: str, break_lock: str) -> cluster_locks.Lock | None:
-    """Return the lock at ``path``; one that cannot be parsed may be broken as well, by the name that the error gives it."""
+    """Return the lock at ``path``. A lock that cannot be parsed can be broken too, by the id in the error."""
     try:
         return cluster_locks.read(path)
     except UnknownState as error:
@@ -189,7 +189,7 @@ def read_breakable(path: str, break_lock: str) -> cluster_locks.Lock | None:
 
 
 def decide(current: cluster_locks.Lock | None, params: dict[str, t.Any]) -> tuple[str | None, str]:
-    """Return what to do, with what this node itself knows of the present holder: a service lives on a node."""
+    """Return the action and its reason. This node checks whether the present holder has ended, because the holder can be a service on it."""
     if params["state"] == "released":
         return cluster_locks.decide_release(current, params["holder"], break_lock=params["break_lock"])
     ended = why_ended(current.holder, Place.here()) if current else ""
@@ -198,7 +198,7 @@ def decide(current: cluster_locks.Lock | None, params: dict[str, t.Any]) -> tupl
 
 def as_result(current: cluster_locks.Lock | None, path: str, holder: dict[str, t.Any], action: str | None, reason: str) -> dict[str, t.Any]:
     return {
-        # A lock is a record: a second run would never be "unchanged" if taking it counted.
+        # Taking the lock does not count as a change, otherwise no second run would be "unchanged".
         "changed": False,
         "lock_path": path,
         "lock": dataclasses.asdict(current) if current else None,
@@ -211,12 +211,12 @@ def as_result(current: cluster_locks.Lock | None, path: str, holder: dict[str, t
 
 
 def to_close(params: dict[str, t.Any]) -> list[str]:
-    """Return the cluster's directories that other accounts of the node may enter; an older version of the collection left them open."""
+    """Return the cluster's directories that other accounts can enter. An older version of the collection left them open."""
     return [] if params["path"] else list(filter(private.is_open, EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]).closed))
 
 
 def closing(module: AnsibleModule, folders: list[str]) -> dict[str, t.Any]:
-    """Close these directories, and return what that adds to the result. One that cannot be closed does not prevent a teardown."""
+    """Close these directories and return the keys to add to the result. A directory that cannot be closed does not prevent a teardown."""
     before = {folder: f"{stat.S_IMODE(os.lstat(folder).st_mode):04o}" for folder in folders}
     closed = []
     for folder in folders:
@@ -231,7 +231,7 @@ def closing(module: AnsibleModule, folders: list[str]) -> dict[str, t.Any]:
 
 
 def preview(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
-    """Report without writing: what check mode does."""
+    """Return the result of check mode, without writing."""
     holder = params["holder"]
     current = read_breakable(path, params["break_lock"])
     try:
@@ -264,7 +264,7 @@ def release(params: dict[str, t.Any], path: str) -> dict[str, t.Any]:
 
 
 def engine_of(params: dict[str, t.Any]) -> dict[str, t.Any] | None:
-    """Return the last run of this node's engine, None when that is unknown: a lock is taken all the same, and who needs to know asks."""
+    """Return the last run of this node's engine, None when it is unknown. The lock is taken anyway; callers that need the run read it themselves."""
     try:
         return engine_state(EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]))
     except UnknownState:

@@ -229,7 +229,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._systemd import setup
 DOWNLOAD_GRACE = 5
 #: Seconds that systemd gets for one answer about a unit.
 UNIT_SECONDS = 60.0
-#: How many things that are not ours a result names.
+#: Maximum number of entries of ``left`` in a result.
 LEFT_LIMIT = 100
 
 Params = dict[str, t.Any]
@@ -239,25 +239,25 @@ Params = dict[str, t.Any]
 
 
 class Survey(t.NamedTuple):
-    """What may be removed, and what stays although it is among ours."""
+    """What can be removed, and what stays and why."""
 
     candidates: list[prune.Candidate]
     left: list[prune.Left]
 
 
 def inspected(docker: EngineApi | Docker, ids: t.Iterable[str]) -> list[dict[str, t.Any]]:
-    """Return what the engine knows about each container that is still there."""
-    found = []
+    """Return Docker's details of each container that still exists."""
+    containers = []
     for container_id in ids:
         try:
-            found.append(docker.inspect(container_id))
+            containers.append(docker.inspect(container_id))
         except NotFound:
             continue
-    return found
+    return containers
 
 
 def log_bytes(container: dict[str, t.Any]) -> int:
-    """Return the size of the log that Docker keeps of a container, 0 where it keeps none in a file."""
+    """Return the size of a container's log file, 0 when Docker writes no log file."""
     try:
         return os.stat(container.get("LogPath") or "").st_size
     except OSError:
@@ -266,40 +266,40 @@ def log_bytes(container: dict[str, t.Any]) -> int:
 
 def survey_containers(docker: EngineApi | Docker, params: Params, now: float) -> prune.Judged:
     listed = docker.containers({engine_api.LABEL_OWNER: engine_api.OWNER}, prune.STOPPED, size=True)
-    found = inspected(docker, (entry["Id"] for entry in listed))
-    logs = {entry["Id"]: log_bytes(entry) for entry in found}
+    containers = inspected(docker, (entry["Id"] for entry in listed))
+    logs = {entry["Id"]: log_bytes(entry) for entry in containers}
     sizes = {entry["Id"]: (entry.get("SizeRw") or 0) + logs.get(entry["Id"], 0) for entry in listed}
-    judged = prune.containers(found, sizes, params["cluster_name"], now, at_work.by_container(), params["companions"])
+    judged = prune.containers(containers, sizes, params["cluster_name"], now, at_work.by_container(), params["companions"])
     others = [prune.Left("container", name, "not ours: it has our labels from its image alone") for name in lookalikes(docker, params["cluster_name"])]
     return prune.Judged(judged.candidates, [*judged.left, *others])
 
 
 def survey_download(docker: EngineApi | Docker, params: Params, now: float) -> list[prune.Candidate]:
-    """Return what an interrupted download left: the container that goes on with it, and the hub's token."""
+    """Return what an interrupted download left: its container, which still runs, and the hub's token."""
     ours = {engine_api.LABEL_OWNER: engine_api.OWNER, engine_api.LABEL_CLUSTER: params["cluster_name"], engine_api.LABEL_ROLE: prune.DOWNLOAD}
-    found = prune.downloads(inspected(docker, (entry["Id"] for entry in docker.containers(ours))), params["cluster_name"], now)
+    candidates = prune.downloads(inspected(docker, (entry["Id"] for entry in docker.containers(ours))), params["cluster_name"], now)
     path = os.path.join(params["secrets_dir"], params["cluster_name"], prune.TOKEN)
     try:
         status = os.lstat(path)
     except FileNotFoundError:
-        return found
+        return candidates
     except OSError as error:
         raise UnknownState(f"{path} cannot be seen: {error.strerror}", remedy="Run the task with become: true.", raw=str(error)) from error
-    return [*found, prune.Candidate("token", path, (path,), prune.age_of(status.st_mtime, now), status.st_blocks * 512, "left by a download")]
+    return [*candidates, prune.Candidate("token", path, (path,), prune.age_of(status.st_mtime, now), status.st_blocks * 512, "left by a download")]
 
 
 def survey_copy(params: Params, now: float) -> list[prune.Candidate]:
-    """Return what an interrupted copy left: what still gives a model or an image out, and what was fetched of a model whose copy did not end."""
+    """Return what an interrupted copy left: servers of a model or an image, and partly fetched models."""
     name = params["cluster_name"]
     units = {copying.unit_name(name): copy_source.run_dir(name), image_copying.unit_name(name): image_copying.run_dir(name)}
     why = "left by a copy that was interrupted, or one that runs now"
-    found = [prune.Candidate("copy", unit, (unit, place), 0, 0, why) for unit, place in units.items() if transient.left(unit, place)]
+    candidates = [prune.Candidate("copy", unit, (unit, place), 0, 0, why) for unit, place in units.items() if transient.left(unit, place)]
     hub = os.path.join(params["hf_home"] or "", "hub")
     for path, (size, written) in copy_target.left(hub).items() if params["hf_home"] else ():
         age = prune.age_of(written, now)
         if age >= prune.SECONDS_PER_DAY:
-            found.append(prune.Candidate("partial", path, (path,), age, size, "fetched by a copy that did not end"))
-    return found
+            candidates.append(prune.Candidate("partial", path, (path,), age, size, "fetched by a copy that did not end"))
+    return candidates
 
 
 def where_of(params: Params) -> table.Where:
@@ -307,17 +307,17 @@ def where_of(params: Params) -> table.Where:
 
 
 def survey_units(params: Params, now: float) -> list[prune.Candidate]:
-    """Return what is left of units that are gone, and of a lease that is over."""
-    found, where = [], where_of(params)
-    for one in table.SERVICES:
-        for path, why in one.left(one.unit(where), where).items():
+    """Return what removed units and an ended lease left."""
+    candidates, where = [], where_of(params)
+    for service in table.SERVICES:
+        for path, why in service.left(service.unit(where), where).items():
             size = sum(status.st_blocks * 512 for _path, status in prune.files_below(path))
-            found.append(prune.Candidate(one.kind, path, (path, one.key), prune.age_of(os.lstat(path).st_mtime, now), size, why))
-    return found
+            candidates.append(prune.Candidate(service.kind, path, (path, service.key), prune.age_of(os.lstat(path).st_mtime, now), size, why))
+    return candidates
 
 
 def used_images(docker: EngineApi | Docker, going: t.Collection[str]) -> set[str]:
-    """Return the ids of the images that containers use which are not among ``going``."""
+    """Return the ids of the images that are used by containers other than ``going``."""
     return {entry["ImageID"] for entry in docker.containers({}) if entry["Id"] not in going}
 
 
@@ -333,28 +333,28 @@ def survey_images(docker: EngineApi | Docker, params: Params, going: t.Collectio
 
 
 def names(image: dict[str, t.Any]) -> tuple[str, ...]:
-    """Return what an image is removed by: all its names, or its id when it has none."""
+    """Return the references by which an image is removed: all its names, or its id when it has none."""
     return tuple(prune.references(image)) or (image["Id"],)
 
 
 def kept_runs(params: Params) -> set[str]:
-    """Return the engine's runs whose logs stay: the last one that was noted, and one that is about to start."""
+    """Return the ids of the engine's runs whose logs stay: the last recorded run, and one that is about to start."""
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
     notes = (read_note(os.path.join(paths.run, "run.json")), read_note(os.path.join(paths.launch, "engine.json")))
     return {note["run_id"] for note in notes if note and note.get("run_id")}
 
 
 def survey_caches(docker: EngineApi | Docker, params: Params, staying: t.Collection[str], now: float) -> prune.Judged:
-    """Return the judged caches of what engines compiled; ``staying`` are the ids of the images that stay."""
-    found = caches.directories(engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]).cache)
-    if not found:
+    """Return the judged caches of compiled kernels. ``staying`` are the ids of the images that stay."""
+    directories = caches.directories(engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"]).cache)
+    if not directories:
         return prune.Judged([], [])
     origins = {caches.origin_of(docker, image["Id"], image.get("Labels")) for image in docker.images() if image["Id"] in staying}
-    return caches.judge(found, origins, caches.mounted(docker.containers({})), params["days"], now)
+    return caches.judge(directories, origins, caches.mounted(docker.containers({})), params["days"], now)
 
 
 def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
-    """Look at the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
+    """Survey the whole node. Raises :class:`ClusterError` when any part of it cannot be read."""
     logs = os.path.join(params["log_dir"], params["cluster_name"])
     notes = os.path.join(params["state_dir"], "image-contracts")
     downloads = [*survey_download(docker, params, now), *survey_copy(params, now), *survey_units(params, now)]
@@ -375,18 +375,18 @@ def survey(docker: EngineApi | Docker, params: Params, now: float) -> Survey:
 
 
 class Remover:
-    """Removes candidates one by one; each is read again first, and stays when it has changed."""
+    """Removes candidates one by one. Each is read again first, and stays if it has changed."""
 
     def __init__(self, docker: Docker, params: Params) -> None:
         self._docker = docker
         self._params = params
 
     def __call__(self, candidate: prune.Candidate) -> bool:
-        """Remove it; False when it is gone or in use by now. Raises :class:`ClusterError` when it cannot be removed, or the lock was lost."""
+        """Remove a candidate. Return False when it is already gone or in use. Raises :class:`ClusterError` when it cannot be removed or the lock was lost."""
         cluster_locks.check_held(cluster_locks.path_of(self._params["state_dir"], self._params["cluster_name"]), self._params["lock_id"])
         kinds = {
             "download": self._download, "token": self._file, "container": self._container, "image": self._image, "log": self._file, "note": self._file,
-            "cache": self._cache, "copy": self._copy, "partial": self._partial, **dict.fromkeys((one.kind for one in table.SERVICES), self._unit),
+            "cache": self._cache, "copy": self._copy, "partial": self._partial, **dict.fromkeys((service.kind for service in table.SERVICES), self._unit),
         }  # fmt: skip
         return kinds[candidate.kind](candidate)
 
@@ -406,7 +406,7 @@ class Remover:
         if not prune.containers(again, {}, self._params["cluster_name"], time.time(), working, names).candidates:
             return False
         try:
-            # The engine itself refuses one that was started in this very moment.
+            # Docker refuses to remove a container that was started just now.
             self._docker.remove(candidate.ref[0])
         except NotFound:
             return False
@@ -429,7 +429,7 @@ class Remover:
         if candidate.ref not in [again.ref for again in survey_caches(self._docker, self._params, present, time.time()).candidates]:
             return False
         try:
-            # Follows no link, at its top neither.
+            # Follows no links, not even at the top.
             shutil.rmtree(path)
         except FileNotFoundError:
             return False
@@ -461,7 +461,7 @@ class Remover:
         if candidate.ref not in [again.ref for again in survey_units(self._params, time.time())]:
             return False
         path, key = candidate.ref
-        unit = next(one.unit(where_of(self._params)) for one in table.SERVICES if one.key == key)
+        unit = next(service.unit(where_of(self._params)) for service in table.SERVICES if service.key == key)
         try:
             if os.path.lexists(unit.path):
                 setup.remove(unit, UNIT_SECONDS)
@@ -490,7 +490,7 @@ class Remover:
 
 
 def remove_all(candidates: list[prune.Candidate], remove: t.Callable[[prune.Candidate], bool], node: str) -> dict[str, t.Any]:
-    """Remove each candidate, whatever became of the others, and return what the result says about it."""
+    """Remove each candidate even if others failed, unless the lock was lost. Return the keys to add to the result."""
     removal: dict[str, list[t.Any]] = {"removed": [], "skipped": [], "findings": []}
     for candidate in candidates:
         try:
@@ -515,25 +515,25 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     params, node = module.params, platform.node()
     if params["days"] < 0:
         raise ClusterError(f"days is {params['days']}; it cannot be below 0", remedy="Give the age in days, such as 14.", reason="input")
-    # In check mode, too: without the Docker SDK nothing could be removed.
+    # Also in check mode: without the Docker SDK nothing could be removed.
     docker = (Docker if params["remove"] else EngineApi)(params["docker_socket"], params["docker_timeout"])
-    found = survey(docker, params, time.time())
-    going = found.candidates if params["remove"] else []
+    surveyed = survey(docker, params, time.time())
+    going = surveyed.candidates if params["remove"] else []
     removal = {"removed": [candidate.name for candidate in going], "skipped": [], "findings": []}
     if going and not module.check_mode:
         removal = remove_all(going, Remover(docker, params), node)
-    left = [candidate for candidate in found.candidates if candidate.name not in removal["removed"]]
+    left = [candidate for candidate in surveyed.candidates if candidate.name not in removal["removed"]]
     done = "may go" if not params["remove"] else "would go" if module.check_mode else f"could go, {len(removal['removed'])} removed"
     result = {
         "changed": bool(removal["removed"]),
-        "msg": f"{len(found.candidates)} thing(s) {done}",
+        "msg": f"{len(surveyed.candidates)} thing(s) {done}",
         "reason": "removal was asked for" if params["remove"] else "only listed",
         "actions": [f"remove {candidate.kind} {candidate.name}" for candidate in going if candidate.name in removal["removed"]],
-        "candidates": [candidate.view() for candidate in found.candidates],
-        "left": [entry._asdict() for entry in found.left[:LEFT_LIMIT]],
-        "total_bytes": sum(candidate.size for candidate in found.candidates),
+        "candidates": [candidate.view() for candidate in surveyed.candidates],
+        "left": [entry._asdict() for entry in surveyed.left[:LEFT_LIMIT]],
+        "total_bytes": sum(candidate.size for candidate in surveyed.candidates),
         **removal,
-        "diff": {"before": snapshot(found.candidates), "after": snapshot(left)},
+        "diff": {"before": snapshot(surveyed.candidates), "after": snapshot(left)},
     }
     if removal["findings"]:
         messages = "; ".join(entry["message"] for entry in removal["findings"])

@@ -277,7 +277,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._records import climb
 Params = dict[str, t.Any]
 Result = dict[str, t.Any]
 
-#: The options of each record, by the option of the module that chooses it. A climb's are judged by :func:`climbs.problem_of`.
+#: The options of each record, by the module option that selects it. :func:`climbs.problem_of` validates those of a climb.
 OPTIONS: dict[str, dict[str, t.Any]] = {
     "start": {
         "profile": {"type": "str", "required": True},
@@ -313,15 +313,15 @@ def image_of(params: Params) -> str:
     """Return the id of the image of the cluster's running container. Raises :class:`ClusterError` when there is none."""
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     for role in ("head", "worker"):
-        found = find_node_container(api, params["cluster_name"], role)
-        if found and found["State"]["Running"]:
-            return str(found["Image"])
+        container = find_node_container(api, params["cluster_name"], role)
+        if container and container["State"]["Running"]:
+            return str(container["Image"])
     what = f"cluster {params['cluster_name']} has no running container on this node, so there is no start to record"
     raise ClusterError(what, remedy="Bring the cluster up first.", reason="no container")
 
 
 def record_start(params: Params, check_mode: bool) -> Result:
-    """Record what a start took of the node's memory, once: what is available later is what its users do."""
+    """Record once how much of the node's memory a start took. Later figures depend on what its users do."""
     _module.require_least(params, {"context": 1, "tool_timeout": 1})
     roots, path = params["roots"], starts.FILE.path_of(params["state_dir"], params["cluster_name"])
     note = read_note(note_path(params["state_dir"], params["cluster_name"]))
@@ -365,7 +365,7 @@ def record_proof(params: Params, check_mode: bool) -> Result:
 
 
 def record_climb(params: Params, check_mode: bool) -> Result:
-    """Record a climb of the ladder. Raises :class:`ClusterError` for one that lacks something."""
+    """Record a climb of the ladder. Raises :class:`ClusterError` when it is incomplete."""
     climb = params["climb"]
     if problem := climbs.problem_of(climb):
         raise ClusterError(f"climb: {problem}", remedy="Pass the climb as bench --tags ladder makes it.", reason="input")
@@ -378,7 +378,7 @@ def record_climb(params: Params, check_mode: bool) -> Result:
 
 
 def wanted_mode(params: Params, before: modes.Record | None) -> modes.Record | None:
-    """Return the record that should be there. Raises :class:`ClusterError` for one that is not a record."""
+    """Return the wanted record, None for none. Raises :class:`ClusterError` when it would be invalid."""
     if params["state"] == "absent":
         return None
     wanted = modes.following(before, {key: params[key] for key in modes.SHAPE}, utc_text(), params["event"])
@@ -388,7 +388,7 @@ def wanted_mode(params: Params, before: modes.Record | None) -> modes.Record | N
 
 
 def record_mode(params: Params, check_mode: bool) -> Result:
-    """Declare a mode, or that there is none."""
+    """Write the record of a mode, or remove it."""
     state_dir = params["state_dir"]
     before, path = modes.read(state_dir), modes.path_of(state_dir)
     wanted = wanted_mode(params, before)

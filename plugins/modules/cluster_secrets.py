@@ -95,16 +95,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 NAMES = ("ray_token", "api_key")
 ALPHABET = string.ascii_letters + string.digits
 LENGTH = 43
-#: What a secret does not consist of alone.
+#: A file with only these bytes counts as empty.
 BLANK = b"\0 \t\r\n"
 
 
-#: How the name of a link in the usual place begins that leads to a cluster's secrets elsewhere. No name of a cluster has capitals.
+#: Prefix of the name of a link in the default directory to a cluster's secrets elsewhere. Names of clusters have no capitals.
 LINK = "ELSEWHERE-"
 
 
 class Plan(t.NamedTuple):
-    """What has to be done: directories that lack their mode (or are not there), secrets to make, secrets to write, and links (path → target)."""
+    """The steps: directories to create or to give their mode, secrets to generate, secrets to write, and links (path → target)."""
 
     directories: list[str]
     make: list[str]
@@ -112,11 +112,11 @@ class Plan(t.NamedTuple):
     links: dict[str, str]
 
     def changes(self) -> dict[str, str]:
-        """What a difference shows of it."""
+        """Return the changes for the diff."""
         return {**dict.fromkeys(self.directories, "0700"), **dict.fromkeys(self.make, "made"), **dict.fromkeys(self.write, "written"), **self.links}
 
     def actions(self, place: str) -> list[str]:
-        """Every step in words."""
+        """Return each step as a text."""
         made = [f"make {os.path.join(place, name)}" for name in self.make]
         written = [f"write {os.path.join(place, name)}" for name in self.write]
         return [*(f"make directory {path}" for path in self.directories), *made, *written, *(f"link {path} to {to}" for path, to in self.links.items())]
@@ -125,17 +125,17 @@ class Plan(t.NamedTuple):
 def plan(
     modes: dict[str, int | None], current: dict[str, bytes | None], make: t.Sequence[str], given: dict[str, bytes], links: dict[str, tuple[str | None, str]]
 ) -> Plan:
-    """Decide from the directories' modes, the secrets that are there and where links lead and should lead. A secret that is there is never made again."""
+    """Return the steps, from the directories' modes, the present secrets, and each link's present and wanted target. Only an absent secret is generated."""
     return Plan(
         directories=[path for path, mode in modes.items() if mode != 0o700],
         make=[name for name in make if current[name] is None and name not in given],
         write=[name for name, content in given.items() if current[name] != content],
-        links={path: wanted for path, (found, wanted) in links.items() if found != wanted},
+        links={path: wanted for path, (target, wanted) in links.items() if target != wanted},
     )
 
 
 def read(path: str) -> bytes | None:
-    """Return a secret, None when there is none. An empty file is none: a power cut can leave one. Raises OSError."""
+    """Return a secret, None when there is none. An empty file counts as none, because a power cut can leave one. Raises OSError."""
     try:
         with open(path, "rb") as stream:
             content = stream.read()
@@ -153,7 +153,7 @@ def mode_of(path: str) -> int | None:
 
 
 def target_of(path: str) -> str | None:
-    """Return where a link leads, None when there is none. Raises OSError, also for what is no link."""
+    """Return the target of a link, None when it does not exist. Raises OSError, also when the path is not a link."""
     try:
         return os.readlink(path)
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def target_of(path: str) -> str | None:
 
 
 def require_no_container(params: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` when a container has the key that is there: it has the file mounted, and its engine read it at its start."""
+    """Raise :class:`ClusterError` when a container uses the present key. It has the file mounted, and its engine read the key at its start."""
     container = find_node_container(EngineApi(params["docker_socket"], params["docker_timeout"]), params["cluster_name"], "head")
     if container:
         raise ClusterError(
@@ -171,7 +171,7 @@ def require_no_container(params: dict[str, t.Any]) -> None:
 
 
 def act(steps: Plan, place: str, given: dict[str, bytes]) -> None:
-    """Do what was planned. Raises OSError."""
+    """Carry out the steps. Raises OSError."""
     for path in steps.directories:
         os.makedirs(path, mode=0o700, exist_ok=True)
         os.chmod(path, 0o700)
@@ -204,7 +204,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         raise file_error(error, place, BECOME, "permission") from error
     actions = steps.actions(place)
     before = {**{path: "absent" if mode is None else f"{mode:04o}" for path, mode in modes.items()}, **{name: there[name] for name in NAMES}}
-    before.update({path: found or "absent" for path, (found, _wanted) in links.items()})
+    before.update({path: target or "absent" for path, (target, _wanted) in links.items()})
     return {
         "changed": bool(actions),
         "actions": actions,

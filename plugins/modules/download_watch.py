@@ -94,14 +94,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import downloa
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks at the container.
+#: Seconds between two checks of the container.
 LOOK_SECONDS = 1.0
 
 AGAIN = "Run again, it goes on with what came"
 
 
 def state_of(api: EngineApi, name: str) -> dict[str, t.Any]:
-    """Return how the engine says that the container is. Raises :class:`ClusterError` when there is none, or it says nothing of use."""
+    """Return the container's state from Docker. Raises :class:`ClusterError` when the container does not exist or Docker does not report whether it runs."""
     try:
         state = api.inspect(name).get("State")
     except NotFound as error:
@@ -129,16 +129,16 @@ def wait(api: EngineApi, name: str, timeout: int, note: t.Callable[[str], None])
     )
 
 
-def outcome(state: dict[str, t.Any], said: str) -> dict[str, t.Any]:
-    """Return what a program that has ended says of its download. Raises :class:`ClusterError` for a refusal, and when it says nothing."""
-    answer = downloading.answer(said)
+def outcome(state: dict[str, t.Any], output: str) -> dict[str, t.Any]:
+    """Return the result in the output of a download that has ended. Raises :class:`ClusterError` when the download was refused or printed no result."""
+    answer = downloading.answer(output)
     if answer is None:
-        last = (said.strip().splitlines() or ["it was ended from outside"])[-1][:500]
+        last = (output.strip().splitlines() or ["it was ended from outside"])[-1][:500]
         raise ClusterError(
             f"its program ended with exit code {state.get('ExitCode')}: {last}",
             remedy=f"{AGAIN}; check the node's way to the hub.",
             reason="ended",
-            raw=said[-2000:],
+            raw=output[-2000:],
         )
     refused = answer["failed"]
     if refused:

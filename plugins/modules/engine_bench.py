@@ -226,16 +226,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node.fields import H
 
 LEAST = {"concurrency": 1, "prompts": 1, "input_len": 1, "output_len": 2, "timeout": 1, "probe_timeout": 1, "memory_mb": 512}
 CASE = ("workload", "concurrency", "prompts", "input_len", "output_len")
-#: Nothing is fetched, and no GPU is touched.
+#: Without downloads and without a GPU.
 ENV = {**image_contract.NO_GPU, "HF_HOME": HF_HOME_TARGET, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-#: Last lines of a client that failed, and characters of each.
+#: Number of last lines that an error shows of a failed client, and characters of each.
 LINES = 15
 LINE = 300
 
 
 @contextlib.contextmanager
 def key_file(params: dict[str, t.Any]) -> t.Iterator[str]:
-    """Have the API's key in a file for root alone; empty where there is no key. Raises :class:`ClusterError`."""
+    """Provide the path of a file with the API's key that only root can read, empty without a key. Raises :class:`ClusterError`."""
     if not params["api_key"]:
         yield params["api_key_file"] or ""
         return
@@ -252,7 +252,7 @@ def key_file(params: dict[str, t.Any]) -> t.Iterator[str]:
 
 
 def key_of(params: dict[str, t.Any], path: str) -> api_key.ApiKey:
-    """Return the API's key, for the engine of this host where it is in a file here. Raises :class:`ClusterError`."""
+    """Return the API's key. A key from a file on this host is only for this host's engine. Raises :class:`ClusterError`."""
     if params["api_key"]:
         return api_key.KeyForElsewhere(params["api_key"])
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
@@ -260,17 +260,17 @@ def key_of(params: dict[str, t.Any], path: str) -> api_key.ApiKey:
 
 
 def mounts(params: dict[str, t.Any], key: str) -> list[dict[str, t.Any]]:
-    """Return what the client's container sees of this host."""
-    pairs = [(os.path.join(params["hf_home"], "hub"), f"{HF_HOME_TARGET}/hub"), *((one["source"], one["target"]) for one in params["mounts"])]
+    """Return the bind mounts of the client's container."""
+    pairs = [(os.path.join(params["hf_home"], "hub"), f"{HF_HOME_TARGET}/hub"), *((mount["source"], mount["target"]) for mount in params["mounts"])]
     pairs += [(key, bench_client.KEY_PATH)] if key else []
     return [{"Type": "bind", "Source": source, "Target": target, "ReadOnly": True} for source, target in pairs]
 
 
 def explained(output: str, rc: int, timeout: float) -> ClusterError:
-    """Return why a client that left no result ended."""
+    """Return the error for a client that ended without a result."""
     lines = [line[-LINE:] for line in output.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if line[:1].isalpha()), "it said nothing")
-    # What the shell makes of SIGALRM, and of a container that met its limit of memory.
+    # The exit codes for SIGALRM, and below for a container that reached its memory limit.
     if rc in (142, 14):
         return ClusterError(f"vllm bench serve was not done within {timeout:g} s", remedy="Give it more: -e gb10_bench_minutes=N.", reason="time over")
     if rc == 137:
@@ -282,7 +282,7 @@ def explained(output: str, rc: int, timeout: float) -> ClusterError:
 
 
 def measured(params: dict[str, t.Any], api: EngineApi, image: dict[str, t.Any], key: str, hub: list[int], seconds: int) -> t.Any:
-    """Run the client, and return its result as it is. Raises :class:`ClusterError`."""
+    """Run the client and return its unchanged result. Raises :class:`ClusterError`."""
     seed = random.SystemRandom().randrange(1, 2**31)
     order = {
         "arguments": bench.arguments(params, {**params, "seed": seed}),
@@ -294,7 +294,7 @@ def measured(params: dict[str, t.Any], api: EngineApi, image: dict[str, t.Any], 
     wrapper = image_contract.wrapper_of(api, image, params["image"], params["state_dir"], 300)
     host = {
         "Memory": params["memory_mb"] * 1024 * 1024,
-        # An engine on the same host comes first.
+        # An engine on the same host has priority.
         "CpuShares": 512,
     }
     ran = api.run_throwaway(
@@ -334,7 +334,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         key = key_of(params, path)
         ask = (params["url"], key, params["probe_timeout"])
         bench.require_idle(*ask)
-        # The client sends it as soon as it begins.
+        # The client sends the key as soon as it starts.
         key.require(params["url"], params["probe_timeout"])
         before, began = bench.counters(*ask), time.time()
         result = measured(params, api, image, path, hub, params["timeout"])

@@ -219,7 +219,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import context_prompt, known_answers, questions
 
-#: What asks them, and the seconds for an answer where none are given.
+#: The function that asks each kind of question, and its default timeout in seconds.
 QUESTIONS: dict[str, tuple[t.Callable[[AnsibleModule], dict[str, t.Any]], int]] = {
     "known_answers": (known_answers.work, 600), "long_prompt": (context_prompt.work, 3600),
 }  # fmt: skip

@@ -267,32 +267,32 @@ Params = dict[str, t.Any]
 NOT_PROBED = "check mode: the fabric is not probed, since that loads the network"
 #: Minimum and maximum of the options.
 RANGES = {"seconds": (2, 10), "wait": (1, 120), "streams": (1, 16)}
-#: Characters of a token, at least.
+#: Minimum characters of a token.
 TOKEN_LENGTH = 16
-#: Seconds after which the listening process is ended by the kernel, beyond what it may take.
+#: Seconds beyond its allowed time after which the kernel ends the listening process.
 ALARM_MARGIN = 2
 
 
 def problems(params: Params, check_mode: bool = False) -> list[str]:
     """Return the problems with the options. In check mode the other node does not listen, so there are no ports."""
-    found = [f"{name}: {params[name]}, expected {least} to {most}" for name, (least, most) in RANGES.items() if not least <= params[name] <= most]
+    wrong = [f"{name}: {params[name]}, expected {least} to {most}" for name, (least, most) in RANGES.items() if not least <= params[name] <= most]
     if params["state"] == "check":
-        return found
+        return wrong
     if len(params["token"]) < TOKEN_LENGTH:
-        found.append(f"token: expected at least {TOKEN_LENGTH} characters")
+        wrong.append(f"token: expected at least {TOKEN_LENGTH} characters")
     if not params["links"]:
-        found.append("links: expected at least one")
+        wrong.append("links: expected at least one")
     fits = len(params["peer_ports"]) == len(params["links"]) and all(0 < port < 65536 for port in params["peer_ports"])
     if params["state"] == "measure" and not check_mode and not fits:
-        found.append(f"peer_ports: {params['peer_ports']}, expected one port for each of the {len(params['links'])} links")
+        wrong.append(f"peer_ports: {params['peer_ports']}, expected one port for each of the {len(params['links'])} links")
     for number, link in enumerate(params["links"]):
         addresses = ["address", *(["peer_address"] if params["state"] == "measure" else [])]
-        found += [f"links[{number}].{name}: {link[name]!r} is not an IPv4 address of one node" for name in addresses if not is_host_address(link[name])]
+        wrong += [f"links[{number}].{name}: {link[name]!r} is not an IPv4 address of one node" for name in addresses if not is_host_address(link[name])]
         if params["state"] == "measure" and params["method"] == "rdma" and (not link["device"] or link["gid"] is None):
-            found.append(f"links[{number}]: method rdma needs device and gid")
+            wrong.append(f"links[{number}]: method rdma needs device and gid")
         if link["mtu"] is not None and not 576 <= link["mtu"] <= 65535:
-            found.append(f"links[{number}].mtu: {link['mtu']}, expected 576 to 65535")
-    return found
+            wrong.append(f"links[{number}].mtu: {link['mtu']}, expected 576 to 65535")
+    return wrong
 
 
 def is_host_address(text: str) -> bool:
@@ -348,7 +348,7 @@ def measure(params: Params, check_mode: bool) -> dict[str, t.Any]:
 
 
 def serving_engines(params: Params) -> list[str]:
-    """Return the engines that serve on this node, as text. Only root may read the state of our clusters, so only the check, which comes first, does."""
+    """Return the engines that serve on this node, as texts. Only the check, the first step, reads the clusters' state, because that requires root."""
     if params["state"] == "check":
         return at_work.serving(params["state_dir"], params["roots"]["proc_root"])
     return at_work.serving_processes(params["roots"]["proc_root"])

@@ -278,16 +278,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model.block_client i
 from ansible_collections.gb10.cluster.plugins.module_utils._module import require_least, run
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import transient
 
-#: The keys that every state returns, for one that did nothing.
+#: The keys that every state returns, with their values when nothing was done.
 NOTHING: dict[str, t.Any] = {"image_id": None, "how": "", "bytes": 0}
-#: What travels, by the kind of store.
+#: What is sent, by the kind of image store.
 HOW = {"classic": "layers", "containerd": "blobs"}
 
 Result = dict[str, t.Any]
 
 
 def engine_of(params: dict[str, t.Any]) -> EngineApi:
-    """Return a client of this node's engine."""
+    """Return a client of this node's Docker engine."""
     return EngineApi(params["docker_socket"], params["docker_timeout"])
 
 
@@ -301,7 +301,7 @@ def served(module: AnsibleModule) -> Result:
         where = (params["address"], params["port"], params["clients"], params["timeout"])
         secret_file = image_copying.start(params["cluster_name"], order, *where)
     would = "would be served" if module.check_mode else "is served"
-    said = f"; the engine does not push all of it, and exports that: {why}" if why else ""
+    suffix = f"; the engine does not push all of it, and exports that: {why}" if why else ""
     return {
         "changed": True,
         "able": True,
@@ -310,7 +310,7 @@ def served(module: AnsibleModule) -> Result:
         "image_id": offer["image_id"],
         "how": HOW[offer["store"]],
         "bytes": offer["size"],
-        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}{said}",
+        "msg": f"{params['image']} {would} on {params['address']}:{params['port']} by {unit}{suffix}",
         "reason": "another node lacks it",
         "actions": [f"start {unit}"],
         "diff": {"before": {"unit": "absent"}, "after": {"unit": "active"}},
@@ -333,7 +333,7 @@ def copied(module: AnsibleModule) -> Result:
     note = Note(note_path(params["state_dir"], image_copying.KIND, params["cluster_name"]))
     try:
         with alone(image_copying.lock_path(params["state_dir"]), params["timeout"], note, "this engine", ""):
-            # Another copy may have brought some of it meanwhile.
+            # Another copy may have added some of it in the meantime.
             lacking = with_space(api, offer, params["disk_floor_gib"])
             began = time.monotonic()
             came = image_copying.fetch(api, route, offer, lacking, params["timeout"], note) if lacking.images else 0
@@ -344,7 +344,7 @@ def copied(module: AnsibleModule) -> Result:
 
 
 def with_space(api: EngineApi, offer: dict[str, t.Any], floor_gib: int) -> image_copying.Lacks:
-    """Return what is lacking, after the disk was asked for room for it. Raises :class:`ClusterError`, OSError."""
+    """Return what is missing. Raises :class:`ClusterError` when the disk lacks room for it, and OSError."""
     info = api.get("/info")
     root = str(info.get("DockerRootDir"))
     image_copying.require_store(info, offer)
@@ -387,7 +387,7 @@ def stopped(module: AnsibleModule) -> Result:
         "running": running,
         "msg": f"{', '.join(running)} {'would be removed' if module.check_mode else 'removed'}" if running else "no image server is running",
         "reason": "the copy is over" if running else "no image server of this cluster is here",
-        "actions": [f"remove {one}" for one in running],
+        "actions": [f"remove {leftover}" for leftover in running],
         "diff": {"before": {"running": running}, "after": {"running": []}},
     }
 
@@ -402,8 +402,8 @@ def work(module: AnsibleModule) -> Result:
     except ClusterError as error:
         if params["required"] or error.reason not in image_copying.UNABLE:
             raise
-        said = {"verdict": "warn", "msg": str(error), "remedy": error.remedy, "reason": error.reason}
-        return {**NOTHING, **said, "changed": False, "able": False, "offer": {}, "secret_file": "", "layers_sent": 0, "seconds": 0.0}
+        warning = {"verdict": "warn", "msg": str(error), "remedy": error.remedy, "reason": error.reason}
+        return {**NOTHING, **warning, "changed": False, "able": False, "offer": {}, "secret_file": "", "layers_sent": 0, "seconds": 0.0}
     except OSError as error:
         full = error.errno in FULL
         remedy = "Free some, see docker system df, and run again." if full else "Run the task with become: true."

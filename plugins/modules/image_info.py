@@ -393,19 +393,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._image_facts import image_changes, image_contents, image_layer, image_tag
 from ansible_collections.gb10.cluster.plugins.module_utils._module import run
 
-#: What finds each out, and the seconds for an answer where none are given. What the contract has is the result itself, all else is below its name.
+#: The function that reads each topic, and its default timeout in seconds. The contract's keys are at the top of the result, the others below their topic.
 WANTS: dict[str, tuple[t.Callable[[AnsibleModule], dict[str, t.Any]], int]] = {
     "contract": (image_contents.work, 300), "additions": (image_changes.work, 300), "layer": (image_layer.work, 600), "digest": (image_tag.work, 300),
 }  # fmt: skip
 
 
-#: An option that one of them cannot do without.
+#: The option that a topic requires.
 NEEDS = {"additions": "base_image", "layer": "requirements"}
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
-    found: dict[str, t.Any] = {}
-    said = []
+    facts: dict[str, t.Any] = {}
+    messages = []
     given = module.params
     missing = [f"{NEEDS[want]} for {want}" for want in given["want"] if want in NEEDS and not given[NEEDS[want]]]
     if missing:
@@ -414,9 +414,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         finds, seconds = WANTS[want]
         module.params = {**given, "tool_timeout": given["tool_timeout"] or seconds}
         answer = finds(module)
-        said.append(answer.pop("msg"))
-        found |= answer if want == "contract" else {want: answer}
-    return {**found, "msg": "; ".join(said)}
+        messages.append(answer.pop("msg"))
+        facts |= answer if want == "contract" else {want: answer}
+    return {**facts, "msg": "; ".join(messages)}
 
 
 def main() -> None:

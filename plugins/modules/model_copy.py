@@ -282,21 +282,26 @@ def hub_of(params: Params) -> str:
 
 
 def listed(params: Params, repository: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the list of a repository. Raises :class:`ClusterError` when this node does not have it."""
+    """Return the listing of a repository. Raises :class:`ClusterError` when this node does not have it."""
     place = model_files.locate(params["hf_home"], repository["repo"], repository["revision"])
     if place.path is None or place.repo_path is None or place.revision is None:
         what = f"there is no {repository['repo']} (revision {repository['revision'] or 'main'}) in {params['hf_home']}, so nothing to copy"
         raise ClusterError(what, remedy="Run the play with --tags model, which downloads it on one node first.", reason="absent")
-    asked = repository["revision"] or "main"
-    ref = "" if model_files.is_commit(asked) else asked
+    revision = repository["revision"] or "main"
+    ref = "" if model_files.is_commit(revision) else revision
     entries = copying.listing(place.repo_path, place.revision, ref)
     return {"repo": repository["repo"], "revision": place.revision, "ref": ref, "entries": copying.rows(entries)}
 
 
 def order(params: Params, listing: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return what the server is to do."""
-    names = {repo: model_files.repo_directory(repo) for repo in (one["repo"] for one in listing)}
-    files = [[f"{names[one['repo']]}/{row['path']}", row["size"], row["mtime"]] for one in listing for row in one["entries"] if row["kind"] == "file"]
+    """Return the configuration for the server."""
+    names = {repo: model_files.repo_directory(repo) for repo in (repository["repo"] for repository in listing)}
+    files = [
+        [f"{names[repository['repo']]}/{row['path']}", row["size"], row["mtime"]]
+        for repository in listing
+        for row in repository["entries"]
+        if row["kind"] == "file"
+    ]
     owner = owners.owner_of(params["hf_home"])
     return {
         "address": params["address"],
@@ -312,9 +317,10 @@ def order(params: Params, listing: list[dict[str, t.Any]]) -> dict[str, t.Any]:
 
 def served(module: AnsibleModule) -> Result:
     params = module.params
-    each = {(one["repo"], one["revision"]): one for one in params["repositories"] if not model_files.is_directory(one["repo"])}
+    of_hub = [repository for repository in params["repositories"] if not model_files.is_directory(repository["repo"])]
+    each = {(repository["repo"], repository["revision"]): repository for repository in of_hub}
     listing = [listed(params, repository) for repository in each.values()]
-    total = sum(row["size"] for one in listing for row in one["entries"])
+    total = sum(row["size"] for repository in listing for row in repository["entries"])
     result = {"changed": True, "listing": listing, "bytes": total, "secret_file": "", "able": True}
     transient.require_address(params["address"])
     if not module.check_mode:
@@ -334,62 +340,62 @@ def served(module: AnsibleModule) -> Result:
 
 
 def wanted(params: Params) -> list[copy_stage.Repository]:
-    """Return what this node lacks of each repository of the list. Raises :class:`ClusterError` for a file of the same name and other content."""
-    found = []
-    for one in params["listing"]:
-        path = os.path.join(hub_of(params), model_files.repo_directory(one["repo"]))
-        entries = copying.entries_of(one["entries"])
-        lack = copying.lacking(entries, path, one["ref"])
-        found.append(copy_stage.Repository(one["repo"], path, copying.stage_of(hub_of(params), one["repo"]), entries, lack))
-    other = [name for one in found for name in one.lack.other]
+    """Return the listed repositories, each with what this node lacks. Raises :class:`ClusterError` when a file of the same name has different content."""
+    repositories = []
+    for repository in params["listing"]:
+        path = os.path.join(hub_of(params), model_files.repo_directory(repository["repo"]))
+        entries = copying.entries_of(repository["entries"])
+        lack = copying.lacking(entries, path, repository["ref"])
+        repositories.append(copy_stage.Repository(repository["repo"], path, copying.stage_of(hub_of(params), repository["repo"]), entries, lack))
+    other = [name for repository in repositories for name in repository.lack.other]
     if other:
         raise copy_target.refusal(other)
-    return found
+    return repositories
 
 
 def route_of(params: Params) -> Route:
-    """Return how the source is reached."""
+    """Return the route to the source."""
     secret = (params["secret"] or "").strip()
     if not secret or not params["source"]:
         raise ClusterError("source and secret are needed for a copy", remedy="Give both, as the node that serves says them.", reason="input")
     return Route(params["address"], params["source"], params["port"], secret)
 
 
-def act(params: Params, found: list[copy_stage.Repository], until: float, note: Note, given: copy_target.Forward | None) -> float:
-    """Fetch it, give the files their names, and return the seconds that fetching took."""
+def act(params: Params, repositories: list[copy_stage.Repository], until: float, note: Note, given: copy_target.Forward | None) -> float:
+    """Fetch the missing files, give them their final names, and return the seconds that fetching took."""
     began, owner = time.monotonic(), owners.owner_of(params["hf_home"])
-    copy_target.fetch(found, copying.numbered(params["listing"]), route_of(params), params["streams"], until, owner, note, given)
+    copy_target.fetch(repositories, copying.numbered(params["listing"]), route_of(params), params["streams"], until, owner, note, given)
     seconds = time.monotonic() - began
     with owners.acting_as(owner):
-        for one in found:
-            copy_target.place(one)
-        copy_target.clear(hub_of(params), found)
+        for repository in repositories:
+            copy_target.place(repository)
+        copy_target.clear(hub_of(params), repositories)
     return seconds
 
 
 def look(params: Params) -> tuple[list[copy_stage.Repository], int]:
-    """Return what this node lacks, and the bytes of it that an earlier copy has fetched. Raises :class:`ClusterError` where its owner could not write it."""
+    """Return what this node lacks, and the bytes of it that an earlier copy fetched. Raises :class:`ClusterError` when the cache's owner cannot write there."""
     boot = boot_id("/proc")
     with owners.acting_as(owners.owner_of(params["hf_home"])):
-        found = [one for one in wanted(params) if one.lack]
-        before = copy_stage.resumed(found, boot)
-    owners.one_owner(params["hf_home"], [path for one in found for path in one.directories()])
-    return found, before
+        repositories = [repository for repository in wanted(params) if repository.lack]
+        before = copy_stage.resumed(repositories, boot)
+    owners.one_owner(params["hf_home"], [path for repository in repositories for path in repository.directories()])
+    return repositories, before
 
 
 def copied(module: AnsibleModule) -> Result:
     params = module.params
     until = time.monotonic() + params["timeout"]
     note = Note(copy_job.note_path(params["state_dir"], copying.KIND, params["cluster_name"]))
-    found, before = look(params)
-    result = copy_result(found, 0, 0.0, module.check_mode)
+    repositories, before = look(params)
+    result = copy_result(repositories, 0, 0.0, module.check_mode)
     clients = params["clients"] or []
-    if not found and (module.check_mode or not clients):
+    if not repositories and (module.check_mode or not clients):
         return result
     transient.require_address(params["address"], params["port"] if clients and not module.check_mode else 0, "gb10_copy_port")
     hub = hub_of(params)
     if module.check_mode:
-        require_space(params, found, before)
+        require_space(params, repositories, before)
         return result
     seconds = 0.0
     try:
@@ -401,47 +407,48 @@ def copied(module: AnsibleModule) -> Result:
                 server = stack.enter_context(copy_target.forwarding(given, *where))
             lock = copy_job.lock_path(params["state_dir"], copying.KIND, hub)
             with copy_job.alone(lock, params["timeout"], note, "this cache", ": it continues with the remaining blocks"):
-                # Another copy may have done it meanwhile.
-                found, before = look(params)
-                require_space(params, found, before)
-                if found:
-                    seconds = act(params, found, until, note, given)
+                # Another copy may have finished in the meantime.
+                repositories, before = look(params)
+                require_space(params, repositories, before)
+                if repositories:
+                    seconds = act(params, repositories, until, note, given)
                 elif given:
                     given.begin([])
             if server:
                 copy_target.wait_for_clients(server, until, note)
     finally:
         note.remove()
-    files = [os.path.join(one.path, entry.path) for one in found for entry in one.lack.files]
+    files = [os.path.join(repository.path, entry.path) for repository in repositories for entry in repository.lack.files]
     with owners.acting_as(owners.owner_of(params["hf_home"])):
-        return {**copy_result(found, before, seconds, False), **copy_target.drop_pages(files)}
+        return {**copy_result(repositories, before, seconds, False), **copy_target.drop_pages(files)}
 
 
-def require_space(params: Params, found: list[copy_stage.Repository], before: int) -> None:
-    """Raise :class:`ClusterError` when the disk has not room for what is missing."""
+def require_space(params: Params, repositories: list[copy_stage.Repository], before: int) -> None:
+    """Raise :class:`ClusterError` when the disk lacks room for the missing files."""
     hub = hub_of(params)
     remedy = "See what could go: ansible-playbook -i INVENTORY gb10.cluster.models, and gb10.cluster.prune"
-    copy_job.require_space(hub, disk(hub)["free_bytes"], sum(one.lack.size for one in found) - before, params["disk_floor_gib"], "for the copy", remedy)
+    missing = sum(repository.lack.size for repository in repositories) - before
+    copy_job.require_space(hub, disk(hub)["free_bytes"], missing, params["disk_floor_gib"], "for the copy", remedy)
 
 
-def copy_result(found: list[copy_stage.Repository], before: int, seconds: float, would: bool) -> Result:
+def copy_result(repositories: list[copy_stage.Repository], before: int, seconds: float, would: bool) -> Result:
     """Return the result of a copy."""
-    total = sum(one.lack.size for one in found)
+    total = sum(repository.lack.size for repository in repositories)
     rate = f" in {seconds:.1f} s, {(total - before) / 1e6 / seconds:.0f} MB/s" if seconds else ""
     done = "would be copied" if would else "copied and compared"
-    names = [f"copy {one.repo}: {len(one.lack.files)} file(s), {one.lack.size} bytes" for one in found]
-    listing = {one.repo: [entry.path for entry in one.lack.entries] for one in found}
+    names = [f"copy {repository.repo}: {len(repository.lack.files)} file(s), {repository.lack.size} bytes" for repository in repositories]
+    listing = {repository.repo: [entry.path for entry in repository.lack.entries] for repository in repositories}
     return {
-        "changed": bool(found),
+        "changed": bool(repositories),
         "able": True,
-        "copied": {one.repo: [entry.path for entry in one.lack.files] for one in found},
+        "copied": {repository.repo: [entry.path for entry in repository.lack.files] for repository in repositories},
         "bytes": total,
         "resumed_bytes": before,
         "seconds": round(seconds, 1),
         "cached_bytes": 0,
         "left_bytes": 0,
-        "msg": f"{total / copy_job.GIB:.1f} GiB {done}{rate}" if found else "all of it is here",
-        "reason": "this node lacks it" if found else "names and sizes are those of the source",
+        "msg": f"{total / copy_job.GIB:.1f} GiB {done}{rate}" if repositories else "all of it is here",
+        "reason": "this node lacks it" if repositories else "names and sizes are those of the source",
         "actions": names,
         "diff": {"before": {}, "after": listing},
     }
@@ -458,7 +465,7 @@ def stopped(module: AnsibleModule) -> Result:
     if not module.check_mode:
         if running:
             transient.stop(unit, place)
-        given = [(model_files.repo_directory(one["repo"]), row["path"]) for one in params["listing"] or [] for row in one["entries"]]
+        given = [(model_files.repo_directory(repository["repo"]), row["path"]) for repository in params["listing"] or [] for row in repository["entries"]]
         files = [os.path.join(hub_of(params), *names) for names in given]
         with owners.acting_as(owners.owner_of(params["hf_home"])):
             cached = copy_target.drop_pages([path for path in files if os.path.isfile(path) and not os.path.islink(path)])

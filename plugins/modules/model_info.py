@@ -306,12 +306,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 
 Repository = dict[str, t.Any]
 
-#: What to do about a plain directory: it is its owner's, and nothing is fetched into it.
+#: The remedy for a plain directory. It is managed by its owner, so nothing is downloaded into it.
 COPY_AGAIN = "Copy the files there again from where they are whole; nothing is downloaded into a directory that a profile names."
 
 
 class Seen(t.NamedTuple):
-    """What was found of one repository, or of a plain directory."""
+    """The state of one repository or plain directory."""
 
     repository: Repository
     place: model_files.Place
@@ -323,7 +323,7 @@ class Seen(t.NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Return whether all files that its purpose needs are there."""
+        """Return whether all files that its purpose needs are present."""
         return self.place.path is not None and not self.problems
 
     @property
@@ -338,18 +338,18 @@ class Seen(t.NamedTuple):
 
 
 def asked(params: dict[str, t.Any]) -> list[Repository]:
-    """Return the repositories to look at, the model first; a plain directory is one that has no ``repo``."""
+    """Return the repositories to examine, the model first. A plain directory has no ``repo``."""
     model = {"name": "model", "purpose": "model", "files": [], **{name: params[name] for name in ("repo", "revision", "side_files")}}
     return params["repositories"] or [model]
 
 
 def directory_of(params: dict[str, t.Any], repository: Repository) -> str:
-    """Return the plain directory that takes the place of a repository, empty for one of the hub."""
+    """Return the plain directory that replaces a repository, empty for a repository of the hub."""
     return params["path"] or (repository["repo"] if model_files.is_directory(repository["repo"] or "") else "")
 
 
 def place_of(params: dict[str, t.Any], repository: Repository) -> model_files.Place:
-    """Return where a repository lies."""
+    """Return where a repository is stored."""
     path = directory_of(params, repository)
     if path:
         return model_files.Place(path=path if os.path.isdir(path) else None, revision=None, repo_path=None)
@@ -357,7 +357,7 @@ def place_of(params: dict[str, t.Any], repository: Repository) -> model_files.Pl
 
 
 def what(params: dict[str, t.Any], repository: Repository) -> str:
-    """Return how to call a repository in a message."""
+    """Return the name of a repository for messages."""
     path = directory_of(params, repository)
     if path:
         return f"{repository['purpose']} in {path}"
@@ -375,9 +375,9 @@ def judge(
     note: str = "",
     plain: bool = False,
 ) -> list[dict[str, t.Any]]:
-    """Return one finding for each thing that is wrong, or a single passing one.
+    """Return one finding for each problem, or a single passing one.
 
-    ``note`` is where it is noted what the code was. Nothing is ever downloaded into a ``plain`` directory.
+    ``note`` is the file that records what the code was. Nothing is ever downloaded into a ``plain`` directory.
     """
     again = COPY_AGAIN if plain else "Run the play with --tags model, which downloads what is missing."
     if place.path is None:
@@ -397,7 +397,7 @@ def judge(
 
 
 def look(module: AnsibleModule, repository: Repository) -> Seen:
-    """Look at one repository, and note what its code is when that was not known."""
+    """Examine one repository, and record what its code is if that is not recorded yet."""
     params = module.params
     place = place_of(params, repository)
     needed = [*repository["side_files"], *model_files.named_files(repository["files"])]
@@ -413,7 +413,7 @@ def look(module: AnsibleModule, repository: Repository) -> Seen:
     findings = judge(what(params, repository), place, problems, code, incomplete, platform.node(), note, plain and not params["path"])
     if repository["purpose"] != "model" and place.path:
         of = f" ({repository['purpose']} {repository['repo']})"
-        findings = [one if one["verdict"] == "pass" else {**one, "message": one["message"] + of} for one in findings]
+        findings = [entry if entry["verdict"] == "pass" else {**entry, "message": entry["message"] + of} for entry in findings]
     private = model_files.private_path(params["hf_home"], place.path) if place.path and not params["path"] else None
     if private:
         message = f"root in a container cannot read {private}: it belongs to another user, and not everybody may read it"
@@ -430,7 +430,7 @@ def look(module: AnsibleModule, repository: Repository) -> Seen:
 
 
 def row(seen: Seen, contents: manifest.Manifest) -> dict[str, t.Any]:
-    """Return what the result says of one repository, of whose files ``contents`` was read."""
+    """Return the result's entry for one repository. ``contents`` is what was read of its files."""
     return {
         **{name: seen.repository[name] for name in ("name", "repo", "purpose", "files")},
         "revision": seen.place.revision,
@@ -445,9 +445,9 @@ def row(seen: Seen, contents: manifest.Manifest) -> dict[str, t.Any]:
 
 
 def writer(params: dict[str, t.Any], all_seen: list[Seen]) -> model_files.Writer:
-    """Return whom a download runs as, root where one of the repositories needs that.
+    """Return the account that a download runs as: root if one of the repositories needs that.
 
-    Raises :class:`ClusterError` where something is to be written and another account could lead root elsewhere; what is complete is not written to.
+    Raises :class:`ClusterError` when files are to be written and another account could redirect root's writes. A complete repository is not written to.
     """
     if not params["hf_home"]:
         return model_files.Writer(0, 0)
@@ -456,34 +456,34 @@ def writer(params: dict[str, t.Any], all_seen: list[Seen]) -> model_files.Writer
         status = os.stat(params["hf_home"])
         return model_files.Writer(status.st_uid, status.st_gid)
     writers = [model_files.writer(params["hf_home"], repo) for repo in lacking]
-    return next((one for one in writers if one.because), model_files.Writer(*owners.owner_of(params["hf_home"])))
+    return next((candidate for candidate in writers if candidate.because), model_files.Writer(*owners.owner_of(params["hf_home"])))
 
 
 def compare(module: AnsibleModule, all_seen: list[Seen]) -> tuple[digests.Read, list[dict[str, t.Any]]]:
-    """Compare the files with their digests, or with what is known of them without reading; return what was read, and what is wrong."""
+    """Compare the files with their digests, or with recorded facts without reading them. Return what was read, and the findings."""
     params = module.params
     roots = {path: directory_of(params, seen.repository) or seen.repository["repo"] for seen in all_seen if (path := seen.place.path)}
     notes = {root: manifest.path_of(params["state_dir"], root) for root in roots} if params["state_dir"] else {}
     noted = {root: manifest.read(note) for root, note in notes.items()}
     if params["verify"] == "full":
         read = digests.verify(roots, noted)
-        found = list(read.problems.items())
+        problems = list(read.problems.items())
     else:
         read = digests.Read()
-        found = [(problem, roots[root]) for root, files in noted.items() for problem in digests.rewritten(root, files)]
+        problems = [(problem, roots[root]) for root, files in noted.items() for problem in digests.rewritten(root, files)]
     for root, files in read.noted.items():
         if root in notes and files != noted[root] and not module.check_mode:
             try:
                 manifest.write(notes[root], root, files)
             except OSError as error:
                 module.warn(f"{notes[root]} cannot be written ({error.strerror}), so a flipped byte in a file that the hub did not name is not found later")
-    note_of = {problem: next((note for root, note in notes.items() if problem.file.startswith(root + os.sep)), "") for problem, _repo in found}
+    note_of = {problem: next((note for root, note in notes.items() if problem.file.startswith(root + os.sep)), "") for problem, _repo in problems}
     return read, [
         finding(
             problem.id, platform.node(), "block" if problem.id == "model.digest" else "warn", f"{problem.message} ({repo})",
             remedy=digests.remedy(problem, note_of[problem]), source=problem.file,
         )
-        for problem, repo in found
+        for problem, repo in problems
     ]  # fmt: skip
 
 

@@ -213,20 +213,20 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sect
 
 
 def of_cache(root: str, limits: inventory.Limits, uses: model_use.Uses, section: Section) -> tuple[list[dict[str, t.Any]], int]:
-    """Return the models of a hub cache, and the bytes of all its files. What cannot be read is noted, and its repository listed as only partly known."""
-    found, size = [], 0
+    """Return the models of a hub cache, and the bytes of all its files. An error is recorded, and its repository is listed as only partly known."""
+    models, size = [], 0
     for relative in section(functools.partial(inventory.repositories, root), []):
         repository = section(functools.partial(inventory.read_repository, root, relative, limits))
         if repository is None:
-            found.append({**inventory.unread(relative, root, "it could not be read as a whole"), "in_use": [], "last_run": None})
+            models.append({**inventory.unread(relative, root, "it could not be read as a whole"), "in_use": [], "last_run": None})
             continue
         size += repository.size()
         for entry in inventory.entries_of(repository, lambda path: section(functools.partial(hub_caches.judged, path), (None, []))):
             commit = entry["revision"]
             blobs = repository.leftovers() if commit == inventory.LEFTOVERS else repository.revisions[commit].blobs
             last = uses.last_run(entry["repo"], commit)
-            found.append({**entry, "in_use": uses.of_repository(entry["repo"], commit, blobs), "last_run": last.view() if last else None})
-    return found, size
+            models.append({**entry, "in_use": uses.of_repository(entry["repo"], commit, blobs), "last_run": last.view() if last else None})
+    return models, size
 
 
 def of_directory(root: str, limits: inventory.Limits, uses: model_use.Uses, proc: str, section: Section) -> tuple[list[dict[str, t.Any]], int]:
@@ -237,7 +237,7 @@ def of_directory(root: str, limits: inventory.Limits, uses: model_use.Uses, proc
 
 
 def is_directory(path: str) -> bool:
-    """Return whether there is a directory. Raises :class:`UnknownState` when that may not be seen."""
+    """Return whether a path is a directory. Raises :class:`UnknownState` when that cannot be determined."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -247,7 +247,7 @@ def is_directory(path: str) -> bool:
 
 
 def of_named(path: str, limits: inventory.Limits, uses: model_use.Uses, proc: str, section: Section) -> dict[str, t.Any]:
-    """Return the entry of a directory that is a model. What cannot be read is noted, and the model listed as only partly known."""
+    """Return the entry of a directory that is a model. An error is recorded, and the model is listed as only partly known."""
     entries = section(lambda: list(limits.counted(untrusted.walk(path))))
     if entries is None:
         model = {**inventory.unread("", path, "it could not be read as a whole"), "kind": "directory", "repo": None, "path": path}
@@ -257,7 +257,7 @@ def of_named(path: str, limits: inventory.Limits, uses: model_use.Uses, proc: st
 
 
 def add_named(paths: t.Iterable[str], models: list[dict[str, t.Any]], look: t.Callable[[str], dict[str, t.Any]], section: Section) -> tuple[list[str], int]:
-    """Note in every model which of ``paths`` lead to it, and add those that lead into none. Returns those that are absent, and the bytes that are added."""
+    """Add to each model which of ``paths`` lead to it, and append a model for each path that leads to none. Return the absent paths, and the added bytes."""
     absent, size = [], 0
     for model in models:
         model["named"] = []
@@ -272,7 +272,7 @@ def add_named(paths: t.Iterable[str], models: list[dict[str, t.Any]], look: t.Ca
                 model["named"].append(path)
         if there and not any(inventory.leads(real, at) and not at.startswith(f"{real}/") for dummy, at in places):
             model = look(path)
-            inner = sum(one["bytes"] for one, at in places if one["kind"] == "directory" and inventory.leads(real, at))
+            inner = sum(other["bytes"] for other, at in places if other["kind"] == "directory" and inventory.leads(real, at))
             size += max(0, model["bytes"] - inner)
             models.append({**model, "named": [path]})
     return absent, size

@@ -136,29 +136,29 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 
 Params = dict[str, t.Any]
 
-#: How many of those who stand in the way a message names.
+#: Number of obstacles that a message names.
 NAMED = 3
 
 
 # -- deciding --------------------------------------------------------------------------------------------------------
 
 
-def present(request: Request, found: Repository | None) -> bool:
-    """Return whether what was asked for is there."""
-    if found is None:
+def present(request: Request, repository: Repository | None) -> bool:
+    """Return whether the requested revision or leftovers are present."""
+    if repository is None:
         return False
-    return bool(found.leftovers()) if request.revision == LEFTOVERS else request.revision in found.revisions
+    return bool(repository.leftovers()) if request.revision == LEFTOVERS else request.revision in repository.revisions
 
 
 def objections(
-    request: Request, found: Repository, uses: model_use.Uses, keep: t.Mapping[str, str], elsewhere: t.Collection[str], now: float
+    request: Request, repository: Repository, uses: model_use.Uses, keep: t.Mapping[str, str], elsewhere: t.Collection[str], now: float
 ) -> list[dict[str, t.Any]]:
-    """Return a finding for each reason why what was asked for may not go from this node."""
-    blobs = found.leftovers() if request.revision == LEFTOVERS else found.revisions[request.revision].blobs
-    # A doubt about another revision counts: it may have the same files.
-    doubts = [text for texts in found.doubts.values() for text in texts]
-    running, using, unnamed = found.unfinished(now), uses.of_repository(request.repo, request.revision, blobs), uses.unnamed(elsewhere)
-    used, unknown = (functools.partial(make, platform.node(), path=found.path) for make in (inventory.in_use, inventory.unknown))
+    """Return a finding for each reason not to remove the requested model from this node."""
+    blobs = repository.leftovers() if request.revision == LEFTOVERS else repository.revisions[request.revision].blobs
+    # A doubt about another revision counts too, because revisions can share files.
+    doubts = [text for texts in repository.doubts.values() for text in texts]
+    running, using, unnamed = repository.unfinished(now), uses.of_repository(request.repo, request.revision, blobs), uses.unnamed(elsewhere)
+    used, unknown = (functools.partial(make, platform.node(), path=repository.path) for make in (inventory.in_use, inventory.unknown))
     findings = []
     if str(request) in keep:
         findings.append(used(f"{request} stays: {keep[str(request)]}"))
@@ -178,17 +178,17 @@ def objections(
 # -- acting ----------------------------------------------------------------------------------------------------------
 
 
-def remove(root: str, relative: str, found: Repository, names: t.Collection[str]) -> None:
-    """Remove revisions of a repository, ``relative`` below ``root``: their files, the refs and, last, the links, without which the rest could not be found.
+def remove(root: str, relative: str, repository: Repository, names: t.Collection[str]) -> None:
+    """Remove revisions of the repository at ``relative`` below ``root``: files, refs, and last the links, without which the rest could not be found.
 
     Raises OSError.
     """
     gone = functools.partial(contextlib.suppress, FileNotFoundError)
-    for name in found.going(names):
+    for name in repository.going(names):
         with gone():
             untrusted.remove(root, f"{relative}/blobs/{name}")
-    commits = [name for name in names if name in found.revisions]
-    for name in (name for commit in commits for name in found.refs.get(commit, [])):
+    commits = [name for name in names if name in repository.revisions]
+    for name in (name for commit in commits for name in repository.refs.get(commit, [])):
         with gone():
             untrusted.remove(root, f"{relative}/refs/{name}")
     for commit in commits:
@@ -197,7 +197,7 @@ def remove(root: str, relative: str, found: Repository, names: t.Collection[str]
         for folder in (".no_exist", "snapshots"):
             with gone():
                 untrusted.remove_tree(root, f"{relative}/{folder}/{commit}")
-    if set(found.revisions) <= set(names):
+    if set(repository.revisions) <= set(names):
         for folder in (".no_exist", "refs"):
             with gone():
                 untrusted.remove_tree(root, f"{relative}/{folder}")
@@ -206,7 +206,7 @@ def remove(root: str, relative: str, found: Repository, names: t.Collection[str]
 
 
 def remove_empty(root: str, relative: str) -> None:
-    """Remove a directory when nothing is in it. Raises OSError."""
+    """Remove a directory if it is empty. Raises OSError."""
     above, _slash, name = relative.rpartition("/")
     try:
         with untrusted.directory(root, above) as handle:
@@ -220,48 +220,48 @@ def remove_empty(root: str, relative: str) -> None:
 
 
 def read(params: Params, requests: t.Iterable[Request]) -> dict[str, Repository]:
-    """Return the repositories that are asked for and there, by their names. Raises :class:`ClusterError` when one cannot be read as a whole."""
+    """Return the requested repositories that are present, by name. Raises :class:`ClusterError` when one cannot be read completely."""
     limits = inventory.Limits(params["max_files"], params["max_seconds"])
     there = {os.path.basename(relative): relative for relative in inventory.repositories(params["hf_home"]) if relative.startswith("hub/")}
-    found = {}
+    repositories = {}
     for repo in dict.fromkeys(request.repo for request in requests):
         relative = there.get(model_files.repo_directory(repo))
         if relative:
             try:
-                found[repo] = inventory.read_repository(params["hf_home"], relative, limits)
+                repositories[repo] = inventory.read_repository(params["hf_home"], relative, limits)
             except OSError as error:
                 raise model_files.unreadable(os.path.join(params["hf_home"], relative), error) from error
-    return found
+    return repositories
 
 
-def require_removable(asked: t.Sequence[Request], found: t.Mapping[str, Repository], params: Params) -> None:
-    """Raise :class:`ClusterError` with all findings when something that is there may not go."""
+def require_removable(requests: t.Sequence[Request], repositories: t.Mapping[str, Repository], params: Params) -> None:
+    """Raise :class:`ClusterError` with all findings when a present model must not be removed."""
     uses = model_use.read(params["state_dir"], params["roots"]["proc_root"])
     uses.require_all_asked()
     findings = [
-        one for request in asked for one in objections(request, found[request.repo], uses, params["keep"], params["elsewhere"], time.time())
+        entry for request in requests for entry in objections(request, repositories[request.repo], uses, params["keep"], params["elsewhere"], time.time())
     ]
     if findings:
-        said = "; ".join(entry["message"] for entry in findings)
-        raise ClusterError(f"nothing was removed: {said}", remedy=findings[0]["remedy"], reason="may not go", findings=findings)
+        messages = "; ".join(entry["message"] for entry in findings)
+        raise ClusterError(f"nothing was removed: {messages}", remedy=findings[0]["remedy"], reason="may not go", findings=findings)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"max_files": 1, "max_seconds": 1})
     requests = list(dict.fromkeys(map(inventory.parse_request, params["models"])))
-    found = read(params, requests)
-    going = [request for request in requests if present(request, found.get(request.repo))]
+    repositories = read(params, requests)
+    going = [request for request in requests if present(request, repositories.get(request.repo))]
     if going:
-        require_removable(going, found, params)
-    by_repo = {repo: [request.revision for request in going if request.repo == repo] for repo in found}
-    freed = sum(found[repo].freed(names) for repo, names in by_repo.items())
+        require_removable(going, repositories, params)
+    by_repo = {repo: [request.revision for request in going if request.repo == repo] for repo in repositories}
+    freed = sum(repositories[repo].freed(names) for repo, names in by_repo.items())
     for repo, names in by_repo.items():
         if names and not module.check_mode:
             cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
             try:
                 with owners.held(params["hf_home"]) as top:
-                    remove(top, os.path.relpath(found[repo].path, params["hf_home"]), found[repo], names)
+                    remove(top, os.path.relpath(repositories[repo].path, params["hf_home"]), repositories[repo], names)
             except OSError as error:
                 remedy = f"{BECOME} Then ask again: what is left goes then."
                 raise ClusterError(f"removing {repo}: {error.filename}: {error.strerror}", remedy=remedy) from error

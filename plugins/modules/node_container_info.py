@@ -406,35 +406,35 @@ ROLES = ("head", "worker")
 
 
 def find(api: EngineApi, cluster: str) -> tuple[str, dict[str, t.Any]] | None:
-    """Return (role, what the engine knows) of this node's container of a cluster: one that runs before one that does not."""
-    found = [(role, inspected) for role in ROLES if (inspected := find_node_container(api, cluster, role))]
-    return next(iter(sorted(found, key=lambda entry: not entry[1]["State"]["Running"])), None)
+    """Return (role, Docker's details) of this node's container of a cluster, preferably of one that runs."""
+    containers = [(role, inspected) for role in ROLES if (inspected := find_node_container(api, cluster, role))]
+    return next(iter(sorted(containers, key=lambda entry: not entry[1]["State"]["Running"])), None)
 
 
 def caches_of(api: EngineApi, state_dir: str | None, cluster: str) -> list[dict[str, t.Any]]:
     """Return the directories of a cluster's caches, none when they are not requested."""
-    found = caches.directories(EnginePaths.of(state_dir, "", cluster).cache) if state_dir else []
-    held = caches.mounted(api.containers({})) if found else set()
-    return [one.view(held) for one in found]
+    directories = caches.directories(EnginePaths.of(state_dir, "", cluster).cache) if state_dir else []
+    held = caches.mounted(api.containers({})) if directories else set()
+    return [directory.view(held) for directory in directories]
 
 
 def climbs_of(state_dir: str, cluster: str) -> dict[str, t.Any]:
-    """Return what the ladder recorded of a cluster. A file that is broken hides nothing else."""
+    """Return the ladder's records of a cluster. A broken file does not prevent the other readings."""
     path = climbs.FILE.path_of(state_dir, cluster)
     try:
-        return {"path": path, "climbs": [climbs.short(one) for one in climbs.FILE.read(path)], "error": ""}
+        return {"path": path, "climbs": [climbs.short(climb) for climb in climbs.FILE.read(path)], "error": ""}
     except ClusterError as error:
         return {"path": path, "climbs": [], "error": f"{error}. Remedy: {error.remedy}"}
 
 
-#: What a node keeps beside the container and its units, of the cluster and of itself: by its name in the result, how it is read from the state directory.
+#: Other records of the cluster and the node: by key of the result, the function that reads each from the state directory.
 KEPT: dict[str, t.Callable[[str, str], dict[str, t.Any]]] = {
     "protection": lambda state_dir, _cluster: protection.summary(state_dir),
     "last_start": starts.last,
     "last_proof": proofs.FILE.last,
     "ladder": climbs_of,
 }
-#: Units that a result has by a name of their own, too.
+#: Services that also have their own key in the result.
 NAMED = {"guard": "guard", "sweep": "sweep", "unit": "engine", "companions_unit": "companions"}
 
 
@@ -443,18 +443,18 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     state_dir, cluster = params["state_dir"], params["cluster_name"]
     kept = {name: read(state_dir, cluster) if state_dir else {} for name, read in KEPT.items()}
-    services = {one.key: one.look(one.unit(table.Where(state_dir, cluster))) if state_dir else {} for one in table.SERVICES}
+    services = {service.key: service.look(service.unit(table.Where(state_dir, cluster))) if state_dir else {} for service in table.SERVICES}
     kept |= {"services": services, **{name: services[key] for name, key in NAMED.items()}}
     opened = private.opened(state_dir) if state_dir else []
     return {**look(api, params), "caches": caches_of(api, state_dir, cluster), "open_directories": opened, **kept}
 
 
 def look(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what there is of the container, and what Ray answers."""
-    found = find(api, params["cluster_name"])
-    if found is None:
+    """Return the facts of the container, and Ray's answer."""
+    container = find(api, params["cluster_name"])
+    if container is None:
         return {**description.NOTHING, "msg": f"this node has no container of cluster {params['cluster_name']}"}
-    result = description.described(*found)
+    result = description.described(*container)
     name = result["container"]["name"]
     if not result["running"]:
         return {**result, "msg": f"container {name} is {result['container']['state']}"}

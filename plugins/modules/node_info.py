@@ -1355,7 +1355,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._records import climb
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, once, pending
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: What can be read, in the order of the result. Each is a method of :class:`Look`.
+#: The sections, in the order of the result. Each is a method of :class:`Look`.
 SECTIONS = (
     "memory",
     "kernel",
@@ -1384,12 +1384,12 @@ SECTIONS = (
     "companions",
     "mode",
 )
-#: What is read only when it is asked for by name.
+#: Sections that are only read when they are requested by name.
 BY_NAME = ("texts",)
-#: Sections that ask the driver tool: more than half of the time that a look took in the lab.
+#: Sections that run the driver's tool, which took more than half of the total time in the lab.
 OF_DRIVER = frozenset(("gpus", "tenants", "zombies", "held"))
 
-#: Seconds between two looks at companions that are waited for.
+#: Seconds between two checks of companions while waiting for them.
 LOOK_SECONDS = 1.0
 
 
@@ -1402,19 +1402,19 @@ def sdk_version() -> str | None:
 
 
 def with_addresses(interface: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return an interface with its addresses alone beside its networks."""
+    """Return an interface with its plain addresses in addition to its networks."""
     return {**interface, "addresses": [network["address"] for network in interface["networks"]]}
 
 
-def require_seen(found: t.Iterable[dict[str, t.Any]]) -> None:
-    """Raise :class:`UnknownState` when a listener's process may not be seen: it could be anybody's."""
-    hidden = sorted({entry["port"] for entry in found if entry["pid"] is None})
+def require_seen(entries: t.Iterable[dict[str, t.Any]]) -> None:
+    """Raise :class:`UnknownState` when the process of a listener cannot be seen: it could be any process."""
+    hidden = sorted({entry["port"] for entry in entries if entry["pid"] is None})
     if hidden:
         raise UnknownState(f"it is unknown whose process listens on port {', '.join(map(str, hidden))}", remedy=BECOME)
 
 
 class Look:
-    """One look at a node for some sections. What several of them need is read once, and fails for each of them."""
+    """Reads some sections of a node. What several sections need is read only once, and if that fails, each of them fails."""
 
     def __init__(self, params: dict[str, t.Any], api: EngineApi, wanted: t.Container[str] = SECTIONS) -> None:
         self.params = params
@@ -1432,7 +1432,7 @@ class Look:
             self.cards = pending(self.cards)
 
     def _entries(self) -> list[dict[str, t.Any]]:
-        self.answers()  # an engine that does not answer is not waited for twice
+        self.answers()  # an engine that does not answer is only waited for once
         return survey.entries_of(self.api.containers({}))
 
     def _listed(self, section: Section) -> list[dict[str, t.Any]] | None:
@@ -1452,21 +1452,21 @@ class Look:
 
     def kernel(self) -> dict[str, t.Any] | None:
         section = self.sections.section("kernel")
-        found = section(lambda: kernel.kernel(self.proc, self.sysfs, self.params["roots"]["modules_root"], self.params["roots"]["boot_root"], section))
+        facts = section(lambda: kernel.kernel(self.proc, self.sysfs, self.params["roots"]["modules_root"], self.params["roots"]["boot_root"], section))
         machine = section(lambda: kernel.machine(self.params["roots"]["etc_root"]))
-        return found and {**found, "machine": machine, "clock": section(lambda: timekeeping.clock(self.proc, self.sysfs, section))}
+        return facts and {**facts, "machine": machine, "clock": section(lambda: timekeeping.clock(self.proc, self.sysfs, section))}
 
     def docker(self) -> dict[str, t.Any]:
         section = self.sections.section("docker")
-        found = section(lambda: survey.engine(*self.answers()), survey.NO_ENGINE)
-        if found["reachable"]:
-            found = survey.depth(found, self.answers()[1], self.params["roots"]["etc_root"], self.sections.section("docker.cdi_devices"))
-            # Docker's directory itself is root's; the file system is the one of the nearest parent that may be looked at.
-            found["root_free_bytes"] = section(lambda: disk(found["root_dir"])["free_bytes"])
-            found["memlock_bytes"] = self.sections.read(
+        engine = section(lambda: survey.engine(*self.answers()), survey.NO_ENGINE)
+        if engine["reachable"]:
+            engine = survey.depth(engine, self.answers()[1], self.params["roots"]["etc_root"], self.sections.section("docker.cdi_devices"))
+            # Only root can enter Docker's directory, so the file system of its nearest accessible parent is used.
+            engine["root_free_bytes"] = section(lambda: disk(engine["root_dir"])["free_bytes"])
+            engine["memlock_bytes"] = self.sections.read(
                 "docker.memlock_bytes", lambda: limits.memlock(self.processes().processes.values(), "dockerd", self.proc)
             )
-        return {**found, "python_docker": sdk_version()}
+        return {**engine, "python_docker": sdk_version()}
 
     def containers(self) -> list[dict[str, t.Any]]:
         return self.sections.read("containers", lambda: survey.ours(self.entries()), [])
@@ -1474,19 +1474,19 @@ class Look:
     def foreign_containers(self) -> list[dict[str, t.Any]]:
         section = self.sections.section("foreign_containers")
 
-        def found() -> list[dict[str, t.Any]]:
+        def read() -> list[dict[str, t.Any]]:
             pids = process_table.by_container(section(lambda: self.processes().processes, {}).values())
             return survey.foreign(self.entries(), self.api.inspect, pids, section)
 
-        return section(found, [])
+        return section(read, [])
 
     def images(self) -> dict[str, dict[str, t.Any] | None] | None:
-        def found() -> dict[str, dict[str, t.Any] | None]:
+        def read() -> dict[str, dict[str, t.Any] | None]:
             if self.params["images"]:
-                self.answers()  # an engine that does not answer is not waited for twice
+                self.answers()  # an engine that does not answer is only waited for once
             return images.images(self.api, self.params["images"])
 
-        return self.sections.read("images", found)
+        return self.sections.read("images", read)
 
     def firewall(self) -> dict[str, t.Any] | None:
         return self.sections.read("firewall", lambda: firewall.firewall(self.params["nft"], self.params["tool_timeout"], self.params["roots"]["etc_root"]))
@@ -1505,11 +1505,11 @@ class Look:
         return {path: self.sections.read("devices", lambda path=path: has_device(path)) for path in self.params["devices"]}
 
     def listeners(self) -> list[dict[str, t.Any]]:
-        found = self.sections.read("listeners", lambda: listeners(self.params["ports"], self.proc), [])
-        self.sections.read("listeners", lambda: require_seen(found))
-        # Without an engine a container goes by its id.
-        entries = self.sections.read("containers", self.entries, []) if any(entry["container"] for entry in found) else []
-        return [{**entry, "container": survey.container_name(entry["container"], entries)} for entry in found]
+        listening = self.sections.read("listeners", lambda: listeners(self.params["ports"], self.proc), [])
+        self.sections.read("listeners", lambda: require_seen(listening))
+        # Without Docker a container is named by its id.
+        entries = self.sections.read("containers", self.entries, []) if any(entry["container"] for entry in listening) else []
+        return [{**entry, "container": survey.container_name(entry["container"], entries)} for entry in listening]
 
     def disk(self) -> dict[str, t.Any]:
         return {path: self.sections.read("disk", lambda path=path: disk(path)) for path in self.params["paths"]}
@@ -1535,7 +1535,7 @@ class Look:
     def tenants(self) -> list[dict[str, t.Any]]:
         section = self.sections.section("tenants")
 
-        def found() -> list[dict[str, t.Any]]:
+        def read() -> list[dict[str, t.Any]]:
             seen = self.processes()
             cards = section(self.cards, [])
             listed = [{**process, "gpu": card["index"]} for card in cards for process in card["processes"] or []]
@@ -1545,16 +1545,16 @@ class Look:
             names = {entry["Id"]: name_of(entry) for entry in entries}
             return tenants.tenants(seen, listed, own, names, self.proc, section)
 
-        return section(found, [])
+        return section(read, [])
 
     def models(self) -> list[dict[str, t.Any]]:
         return hub_caches.models(self.params["model_roots"], self.sections.section("models"))
 
     def zombies(self) -> dict[str, t.Any]:
         readers = zombie_check.Readers(self.cards, self.processes, self.log)
-        # It tells by itself what it could not see.
-        found = zombie_check.check({**zombie_check.GLANCE, **self.params}, True, readers)
-        return {name: found[name] for name in ("verdict", "findings", "classes", "needs_reboot")}
+        # The check itself reports what it could not read.
+        result = zombie_check.check({**zombie_check.GLANCE, **self.params}, True, readers)
+        return {name: result[name] for name in ("verdict", "findings", "classes", "needs_reboot")}
 
     def starts(self) -> list[dict[str, t.Any]] | None:
         return self.sections.read("starts", lambda: starts.FILE.on_node(self.params["state_dir"]))
@@ -1562,12 +1562,12 @@ class Look:
     def held(self) -> dict[str, dict[str, int | None]] | None:
         section = self.sections.section("held")
 
-        def found() -> dict[str, dict[str, int | None]]:
-            clusters = {one["id"]: one["cluster"] for one in survey.ours(self.entries()) if one["cluster"]}
+        def read() -> dict[str, dict[str, int | None]]:
+            clusters = {container["id"]: container["cluster"] for container in survey.ours(self.entries()) if container["cluster"]}
             listed = self._listed(section) if clusters else []
             return tenants.held(self.processes(), listed, clusters, self.proc)
 
-        return section(found)
+        return section(read)
 
     def ladder(self) -> list[dict[str, t.Any]] | None:
         return self.sections.read("ladder", lambda: climbs.on_node(self.params["state_dir"]))
@@ -1575,11 +1575,11 @@ class Look:
     def companions(self) -> list[dict[str, t.Any]] | None:
         section = self.sections.section("companions")
 
-        def found() -> list[dict[str, t.Any]]:
+        def read() -> list[dict[str, t.Any]]:
             timeout = self.params["tool_timeout"]
             return companions.look(self.params["companions"], self.entries(), self.processes(), lambda: self._listed(section), self.proc, timeout, section)
 
-        return section(found)
+        return section(read)
 
     def mode(self) -> modes.Record | None:
         return self.sections.read("mode", lambda: modes.read(self.params["state_dir"]) or {})
@@ -1589,11 +1589,11 @@ class Look:
 
 
 def answer(params: dict[str, t.Any], api: EngineApi) -> dict[str, t.Any]:
-    """Return what is seen of the node now."""
+    """Return the present state of the node."""
     wanted = params["sections"] or SECTIONS
     look = Look(params, api, wanted)
     result = {section: getattr(look, section)() for section in (*SECTIONS, *BY_NAME) if section in wanted}
-    # The driver tool was asked beside the rest: in what order two things failed is chance.
+    # The driver's tool runs in parallel with the rest, so the order of the errors varies.
     errors = sorted(look.sections.errors, key=lambda entry: SECTIONS.index(entry["section"].partition(".")[0]))
     blind = ", ".join(sorted({entry["section"] for entry in errors}))
     return {**result, "errors": errors, "msg": f"could not see: {blind}" if blind else "all was seen"}
@@ -1620,7 +1620,7 @@ def main() -> None:
             "await_up": {"type": "list", "elements": "str", "default": []},
             "await_down": {"type": "list", "elements": "str", "default": []},
             "await_timeout": {"type": "int", "default": 0},
-            # The action plugin does what it means.
+            # The action plugin implements this option.
             "reach": {"type": "bool", "default": False},
             "devices": {"type": "list", "elements": "path", "default": ["/dev/infiniband"]},
             "ports": {"type": "list", "elements": "int", "default": []},

@@ -125,7 +125,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._launcher.protocol im
 
 #: Where Ray keeps the logs of its latest session, inside the container.
 RAY_LOGS = "/tmp/ray/session_latest/logs"
-#: Most bytes of that directory that are read, and how much of each file is kept.
+#: Maximum bytes to read of that directory, and to keep of each file.
 RAY_ARCHIVE_LIMIT = 33554432
 RAY_FILE_BYTES = 65536
 
@@ -133,7 +133,7 @@ CONTAINER_LOG_LINES = 2000
 KERNEL_LOG = ("journalctl", "--dmesg", "--lines=500", "--no-pager", "--output=short-iso")
 TOOL_TIMEOUT = 10
 
-#: The keys of a container's description that show why it ended; the rest repeats what the collection asked for.
+#: The keys of a container's description that show why it ended. The rest repeats the options with which the collection created it.
 CONTAINER_KEYS = ("Id", "Name", "Created", "Path", "Args", "Image", "State", "RestartCount", "Mounts")
 
 LEAST_BYTES = 4096
@@ -158,9 +158,9 @@ def end_of(text: str, limit: int) -> tuple[str, bool]:
 
 
 def end_of_file(top: str, relative: str, limit: int) -> tuple[str, bool]:
-    """Return the end of a file as :func:`end_of` does, without reading the rest; a line that is cut is left out.
+    """Return the end of a file as :func:`end_of` does, without reading the rest. A partial first line is left out.
 
-    The container can write the directory ``top``: see :mod:`untrusted`.
+    The container can write to ``top``: see :mod:`untrusted`.
     """
     with untrusted.reader(top, relative) as handle:
         size = handle.seek(0, os.SEEK_END)
@@ -170,16 +170,16 @@ def end_of_file(top: str, relative: str, limit: int) -> tuple[str, bool]:
 
 
 def described(inspected: dict[str, t.Any]) -> str:
-    """Return what the engine knows about a container, as far as it helps, as JSON."""
+    """Return the useful part of Docker's details of a container, as JSON."""
     config = inspected["Config"]
     chosen = {key: inspected[key] for key in CONTAINER_KEYS if key in inspected}
     return json.dumps({**chosen, "Reference": config["Image"], "Env": sorted(config.get("Env") or []), "Labels": config.get("Labels")}, indent=1) + "\n"
 
 
 def containers_of(cluster: str, entries: list[dict[str, t.Any]]) -> dict[str, str]:
-    """Return the ids of a cluster's containers, each with what its files are called after: its role, or its name when others have that role.
+    """Return the ids of a cluster's containers, each with the name for its files: its role, or its own name when others have that role.
 
-    Two of one role can be there when one was renamed by hand, or lost its labels.
+    Two containers can have the same role when one was renamed by hand or lost its labels.
     """
     names = {entry["Id"]: name_of(entry) for entry in entries}
     owners = {entry["Id"]: cluster_and_role(name_of(entry), entry["Labels"]) for entry in entries}
@@ -189,9 +189,9 @@ def containers_of(cluster: str, entries: list[dict[str, t.Any]]) -> dict[str, st
 
 
 def ray_logs(archive: bytes) -> t.Iterator[tuple[str, str, bool]]:
-    """Yield (file name, end of its text, whether it was cut) of the files of Ray's log directory that hold anything.
+    """Yield (file name, end of its text, whether it was cut) of the files of Ray's log directory that are not empty.
 
-    ``archive`` is a tar stream whose end may be missing: then what came before is given.
+    ``archive`` is a tar stream that may be cut off. Then the files before the cut are yielded.
     """
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r|") as stream:
         while True:
@@ -218,12 +218,12 @@ class Collector:
     def take(self, name: str, read: t.Callable[[], tuple[str, bool] | None]) -> None:
         """Add one text; ``read`` returns None when there is nothing to take."""
         try:
-            found = read()
+            result = read()
         except (ClusterError, OSError) as error:
             self.errors.append({"source": name, "error": " ".join(str(error).split())})
             return
-        if found:
-            self.logs.append(Log(name, *found))
+        if result:
+            self.logs.append(Log(name, *result))
 
     def file(self, name: str, top: str, relative: str) -> None:
         def read() -> tuple[str, bool] | None:
@@ -235,12 +235,12 @@ class Collector:
         self.take(name, read)
 
     def engine(self) -> None:
-        """The engine's files: what the launcher noted, and the log of the last run."""
+        """Collect the engine's files: the launcher's records, and the log of the last run."""
         paths = engine_state.EnginePaths.of(self.params["state_dir"], self.params["log_dir"], self.params["cluster_name"])
         for note in ("run.json", "exit.json"):
             self.file(note, paths.run, note)
         try:
-            # Without a note that can be read, the last order names the run.
+            # Without a readable record, the last order names the run.
             noted = read_note(os.path.join(paths.run, "run.json")) or read_note(os.path.join(paths.launch, ORDER))
         except ClusterError as error:
             self.errors.append({"source": "engine.log", "error": str(error)})
@@ -249,14 +249,14 @@ class Collector:
             self.file("engine.log", paths.log, f"{ENGINE_LOGS}/{noted['run_id']}.log")
 
     def containers(self) -> None:
-        """Logs and descriptions of the cluster's containers, and Ray's own logs out of them."""
+        """Collect the logs and descriptions of the cluster's containers, and Ray's own logs from inside them."""
         api = EngineApi(self.params["docker_socket"], self.params["docker_timeout"])
         try:
-            found = api.containers({LABEL_OWNER: OWNER})
+            entries = api.containers({LABEL_OWNER: OWNER})
         except ClusterError as error:
             self.errors.append({"source": "containers", "error": str(error)})
             return
-        for ident, what in containers_of(self.params["cluster_name"], found).items():
+        for ident, what in containers_of(self.params["cluster_name"], entries).items():
             self.take(f"container-{what}.json", lambda ident=ident: (described(api.inspect(ident)), False))
             self.take(f"container-{what}.log", lambda ident=ident: end_of(api.logs(ident, CONTAINER_LOG_LINES), self.params["max_bytes"]))
             self.ray(api, what, ident)

@@ -378,11 +378,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _module
 from ansible_collections.gb10.cluster.plugins.module_utils._files.roots import ROOTS
 from ansible_collections.gb10.cluster.plugins.module_utils._samples import gpu_power, guard_ring, memory_return, sshd_greeting
 
-#: What reads each source.
+#: The function that reads each source.
 SOURCES: dict[str, t.Callable[[AnsibleModule], dict[str, t.Any]]] = {
     "guard": guard_ring.records, "guard_summary": guard_ring.summary, "gpu": gpu_power.work, "sshd": sshd_greeting.work, "memory": memory_return.work,
 }  # fmt: skip
-#: Seconds of those that go without.
+#: The default of ``seconds`` for the sources that do not require it.
 SECONDS = {"guard": 60, "sshd": 1}
 
 

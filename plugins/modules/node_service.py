@@ -640,14 +640,14 @@ from ansible_collections.gb10.cluster.plugins.module_utils._service import (
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._systemd import install
 
-#: Each has ``work``, and ``NEEDS``: the options that each of its states needs. Options of its own are below its name.
+#: Each has ``work``, and ``NEEDS`` with the options that each of its states requires. Its own options are below its name.
 SERVICES: dict[str, t.Any] = {
     "engine": engine_service, "companions": companions_service, "guard": guard_service, "sweep": sweep_service, "lease": lease_service,
 }  # fmt: skip
 
 
 def params_of(params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the options of one service, its own among them. Raises :class:`ClusterError` for a state that it does not have, or lacks options for."""
+    """Return the options of one service, including its own. Raises :class:`ClusterError` when it lacks the state, or an option that the state requires."""
     name, state = params["name"], params["state"]
     needs = SERVICES[name].NEEDS
     if state not in needs:

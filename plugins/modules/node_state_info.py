@@ -179,15 +179,15 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import glance, 
 
 Params = dict[str, t.Any]
 
-#: What a container can be of a cluster; others of this collection serve no model.
+#: Roles of a cluster's containers. Other containers of this collection serve no model.
 ROLES = ("head", "worker")
 
 
-def engine(one: glance.Glance, boot: str) -> dict[str, t.Any]:
-    """Return what a unit said, as it may be taken now: what ran in another boot runs no more until its unit says so."""
-    shown = {key: value for key, value in one.items() if key != "boot_id"}
-    if one["boot_id"] != boot and one["state"] in ("starting", "running"):
-        return {**shown, "state": "unknown", "reason": f"it was {one['state']} before the last boot", "token": {}}
+def engine(unit: glance.Glance, boot: str) -> dict[str, t.Any]:
+    """Return a unit's last report, as far as it is still valid. An engine of an earlier boot counts as unknown until its unit reports again."""
+    shown = {key: value for key, value in unit.items() if key != "boot_id"}
+    if unit["boot_id"] != boot and unit["state"] in ("starting", "running"):
+        return {**shown, "state": "unknown", "reason": f"it was {unit['state']} before the last boot", "token": {}}
     return shown
 
 
@@ -202,7 +202,7 @@ def memory(params: Params) -> dict[str, int]:
 
 
 def cluster_of(params: Params, container: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what is known of a container's cluster. A note that cannot be read says nothing of an engine that may live."""
+    """Return the state of a container's cluster. When the engine's record cannot be read, the engine may be live, so it counts as live."""
     running = container["state"] in ("running", "paused")
     engine = engine_state(EnginePaths.of(params["state_dir"], params["log_dir"], container["cluster"]), lenient=True)
     return {
@@ -216,15 +216,15 @@ def cluster_of(params: Params, container: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def clusters(params: Params) -> dict[str, dict[str, t.Any]]:
     entries = survey.entries_of(EngineApi(params["docker_socket"], params["docker_timeout"]).containers({}))
-    there = [one for one in survey.ours(entries) if one["cluster"] and one["role"] in ROLES]
-    return {one["cluster"]: cluster_of(params, one) for one in there}
+    there = [container for container in survey.ours(entries) if container["cluster"] and container["role"] in ROLES]
+    return {container["cluster"]: cluster_of(params, container) for container in there}
 
 
-#: How each is read, given the options and the boot, and what it is where it cannot be read.
+#: The function that reads each topic from the options and the boot id, and the value when it cannot be read.
 WANTS: dict[str, tuple[t.Callable[[Params, str], t.Any], t.Any]] = {
     "mode": (lambda params, _boot: modes.read(params["state_dir"]), None),
     "lease": (lambda params, boot: leases.summary(leases.read(params["state_dir"]), boot), {}),
-    "engines": (lambda params, boot: [engine(one, boot) for one in glance.on_node(params["state_dir"])], []),
+    "engines": (lambda params, boot: [engine(unit, boot) for unit in glance.on_node(params["state_dir"])], []),
     "sweep": (lambda params, _boot: sweep(params), {}),
     "memory": (lambda params, _boot: memory(params), {}),
     "clusters": (lambda params, _boot: clusters(params), {}),
@@ -246,14 +246,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             return otherwise
 
     boot = seen(lambda: boot_id(params["roots"]["proc_root"]), "")
-    found = {want: seen(lambda read=read: read(params, boot), otherwise) for want, (read, otherwise) in WANTS.items() if want in params["want"]}
-    return {**found, "errors": errors, "msg": "; ".join(errors) or f"read: {', '.join(found)}"}
+    facts = {want: seen(lambda read=read: read(params, boot), otherwise) for want, (read, otherwise) in WANTS.items() if want in params["want"]}
+    return {**facts, "errors": errors, "msg": "; ".join(errors) or f"read: {', '.join(facts)}"}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            # The action plugin answers for ``reach``.
+            # The action plugin implements ``reach``.
             "want": {"type": "list", "elements": "str", "choices": ["reach", *WANTS], "default": ["mode", "lease", "engines", "sweep", "memory"]},
             "strict": {"type": "bool", "default": False},
             "state_dir": {"type": "path", "default": "/var/lib/gb10"},

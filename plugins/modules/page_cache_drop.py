@@ -291,7 +291,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 
 MIB = 1 << 20
 
-#: Seconds beyond its own limit that reading the files gets before it counts as hung.
+#: Seconds beyond its own limit after which reading the files counts as hung.
 WALK_MARGIN = 10.0
 
 Params = dict[str, t.Any]
@@ -301,7 +301,7 @@ Params = dict[str, t.Any]
 
 
 def plan(predicted_mb: int, params: Params) -> tuple[list[str], str]:
-    """Return (actions, reason): to drop, and to compact, when it pays; none otherwise."""
+    """Return (actions, reason): drop, and compact if requested, when a drop frees enough, otherwise no actions."""
     if params["paths"] and not predicted_mb:
         return [], "the files in paths hold nothing of the page cache that can go"
     needed_mb = params["min_reclaimable_mb"]
@@ -314,7 +314,7 @@ def plan(predicted_mb: int, params: Params) -> tuple[list[str], str]:
 def predicted_of_files(survey: dict[str, t.Any], sync: bool, reclaimable_mb: int) -> int:
     """Return how many MiB the surveyed files are predicted to free.
 
-    What the kernel does not report is taken to be cached whole, as far as the machine's ``reclaimable_mb`` allows.
+    Files that the kernel does not report count as fully cached, up to the machine's ``reclaimable_mb``.
     """
     measured = survey["cached"] - (0 if sync else survey["dirty"])
     return max(measured, 0) // MIB + min(survey["unmeasured"] // MIB, reclaimable_mb)
@@ -324,7 +324,7 @@ def predicted_of_files(survey: dict[str, t.Any], sync: bool, reclaimable_mb: int
 
 
 def require_permission(path: str) -> None:
-    """Raise :class:`ClusterError` unless ``path`` may be written to; checked before acting so that check mode is right."""
+    """Raise :class:`ClusterError` unless ``path`` can be written. This is checked before acting so that check mode is correct."""
     if not os.path.exists(path):
         raise ClusterError(
             f"{path} does not exist on this machine",
@@ -346,7 +346,7 @@ def _denied(path: str, why: str) -> ClusterError:
 
 
 def write_kernel_file(path: str, text: str, timeout: float) -> None:
-    """Write ``text`` to a file of the kernel, which does what it asks for before the write returns."""
+    """Write ``text`` to a file of the kernel. The kernel acts before the write returns."""
     try:
         page_cache.bounded(f"writing {text} to {path}", lambda: page_cache.write_setting(path, f"{text}\n"), timeout)
     except OSError as error:
@@ -367,7 +367,7 @@ def walk(doing: str, params: Params, timeout: float, to_each: page_cache.Act | N
 
 
 def write_dirty(params: Params) -> tuple[str, float]:
-    """Write dirty pages, only those of ``paths`` when there are any; return (``done`` or ``timeout``, seconds)."""
+    """Write dirty pages, only those of ``paths`` if given. Return (``done`` or ``timeout``, seconds)."""
     began = time.monotonic()
     try:
         if params["paths"]:
@@ -390,7 +390,7 @@ def compact(params: Params, path: str, meminfo: dict[str, int]) -> dict[str, int
     return {"huge_page_kb": huge, "before_mb": before, "after_mb": after}
 
 
-# -- telling ---------------------------------------------------------------------------------------------------------
+# -- reporting -------------------------------------------------------------------------------------------------------
 
 
 def files_view(before: dict[str, t.Any], after: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -507,7 +507,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         done = act(params, drop_path, compact_path)
         after = read_snapshot(params)
         left_mb = after.reclaimable_mb
-        # A drop of files that gave nothing back (pages mapped, locked, still dirty) changed nothing.
+        # A drop of files that freed nothing (pages mapped, locked, still dirty) changed nothing.
         changed = params["compact"] or not params["paths"] or freed_cache_mb(before, after, 1) > 0
 
     result = {

@@ -251,25 +251,25 @@ _CAPABILITIES = re.compile(r"^CapEff:\s*(?P<bits>[0-9a-f]+)$", re.MULTILINE)
 #: Where the hub's client keeps tokens, in the directory that HF_HOME names.
 TOKEN_FILES = ("token", "stored_tokens")
 
-#: What is in force in a container that does not run, or is not there.
+#: The values for a container that does not run or does not exist.
 NOTHING: dict[str, t.Any] = {"capabilities": [], "memlock_bytes": 0, "devices": [], "hub_tokens": []}
 
-#: Most bytes of a process's memory map that are read; one of an engine with a thousand libraries has about one million.
+#: Maximum bytes to read of a process's memory map. That of an engine with a thousand libraries has about one million.
 MAPS_LIMIT = 16 * 1024 * 1024
 
 #: Characters of the digest of a secret.
 DIGEST_LENGTH = 16
 
-#: Bytes of an engine's log that are searched for what NCCL says; it says it when the ranks meet.
+#: Bytes of an engine's log that are searched for NCCL's lines, which it writes when the ranks connect.
 NCCL_LIMIT = 1024 * 1024
-#: ``Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0``, and what NCCL says before any channel: ``NET/IB : Using [0]rocep1s0f1:1/RoCE ...``.
+#: ``Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0``, and NCCL's line before any channel: ``NET/IB : Using [0]rocep1s0f1:1/RoCE ...``.
 _NCCL_NETS = (re.compile(r"NCCL INFO .*\bvia NET/(?P<net>\w+)"), re.compile(r"NCCL INFO NET/(?P<net>\w+) : Using\b"))
 
 _LIBCUDA = re.compile(rb"^\S+ r\S+ \S+ \S+ [1-9]\d* +(?P<path>/.*/libcuda\.so[.0-9]*)$", re.MULTILINE)
 
 
 def capabilities(status: str) -> list[str]:
-    """Return the capabilities in force of a ``/proc/PID/status`` text, in the kernel's order."""
+    """Return the effective capabilities in a ``/proc/PID/status`` text, in the kernel's order."""
     match = _CAPABILITIES.search(status)
     if not match:
         raise UnknownState("the kernel does not tell a process's capabilities", raw=status[:2000])
@@ -278,7 +278,7 @@ def capabilities(status: str) -> list[str]:
 
 
 def hub_tokens(pid: int, proc_root: str) -> list[str]:
-    """Return the files with tokens of the hub that a process sees in its cache. Raises :class:`UnknownState` when that cannot be seen."""
+    """Return the files with the hub's tokens that a process can see in its cache. Raises :class:`UnknownState` when that cannot be read."""
     home = HF_HOME_TARGET.lstrip("/")
     try:
         with untrusted.directory(os.path.join(proc_root, str(pid), "root"), home) as folder:
@@ -290,7 +290,7 @@ def hub_tokens(pid: int, proc_root: str) -> list[str]:
 
 
 def effective(pid: int, devices: t.Sequence[str], proc_root: str) -> dict[str, t.Any]:
-    """Return what a process effectively may do and see. Raises :class:`UnknownState` when that cannot be read."""
+    """Return a process's effective capabilities, memlock limit and visible devices. Raises :class:`UnknownState` when they cannot be read."""
     base = os.path.join(proc_root, str(pid))
     try:
         with open(os.path.join(base, "status"), encoding="utf-8", errors="replace") as stream:
@@ -321,7 +321,7 @@ def entrypoint_bypassed(image: dict[str, t.Any] | None, labels: t.Mapping[str, s
 
 
 def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t.Collection[str]) -> dict[str, t.Any]:
-    """Return the values of ``names`` and the presence of ``absent_names``, and nothing else of an environment."""
+    """Return only the values of ``names`` and the presence of ``absent_names`` from an environment."""
     return {
         "env": {name: environ.get(name) for name in names if name not in absent_names},
         "present": sorted(name for name in set(absent_names) if name in environ),
@@ -329,30 +329,30 @@ def select(environ: t.Mapping[str, str], names: t.Iterable[str], absent_names: t
 
 
 def comparable(environ: t.Mapping[str, str], key: str) -> dict[str, str]:
-    """Return a whole environment without its secrets: equal ones have the same digest under the same ``key``, and they cannot be guessed from it."""
-    found = {}
+    """Return an environment with digests instead of secrets. Equal secrets have the same digest under the same ``key``, and it does not reveal them."""
+    variables = {}
     for name, value in sorted(environ.items()):
         shown = shown_value(name, value)
         digest = hmac.new(key.encode(), value.encode(errors="replace"), hashlib.sha256).hexdigest()[:DIGEST_LENGTH]
-        found[name] = shown if shown == value else f"{HIDDEN_START} {digest}>"
-    return found
+        variables[name] = shown if shown == value else f"{HIDDEN_START} {digest}>"
+    return variables
 
 
 def nccl_nets(lines: t.Sequence[str]) -> dict[str, str]:
-    """Return the networks that NCCL says it uses, each with the first line that says so: those of its channels, or else those that it found."""
+    """Return the networks in NCCL's lines, each with the first line about it: those of its channels, or otherwise those that it found."""
     for pattern in _NCCL_NETS:
-        found: dict[str, str] = {}
+        nets: dict[str, str] = {}
         for line in lines:
             match = pattern.search(line)
             if match:
-                found.setdefault(match["net"], line[match.start():][:TITLE_LIMIT])
-        if found:
-            return found
+                nets.setdefault(match["net"], line[match.start():][:TITLE_LIMIT])
+        if nets:
+            return nets
     return {}
 
 
 def logged_nets(params: dict[str, t.Any]) -> dict[str, str]:
-    """Return the networks that NCCL says it uses in the log of the last engine on this node. A log that cannot be read says nothing."""
+    """Return the networks in NCCL's lines in the log of the last engine on this node, none when the log cannot be read."""
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
     run = read_side(os.path.join(paths.run, "run.json"))
     if not run.get("run_id"):
@@ -365,18 +365,18 @@ def logged_nets(params: dict[str, t.Any]) -> dict[str, str]:
 
 
 def ranks_among(processes: t.Mapping[int, process_table.Process]) -> dict[int, process_table.Process]:
-    """Return the processes that are a rank, whatever places it, sorted by pid."""
-    found = classify.parts(processes)
-    return {pid: found[pid].process for pid in sorted(found) if found[pid].kind == classify.RANK}
+    """Return the processes that are ranks, with any executor, sorted by pid."""
+    parts = classify.parts(processes)
+    return {pid: parts[pid].process for pid in sorted(parts) if parts[pid].kind == classify.RANK}
 
 
 def find_container(api: EngineApi, cluster: str, role: str | None) -> dict[str, t.Any] | None:
-    """Return this node's container of a cluster. Raises :class:`ClusterError` when it is not clear which one is meant."""
+    """Return this node's container of a cluster. Raises :class:`ClusterError` when there are two and ``role`` is not given."""
     roles = [role] if role else ["head", "worker"]
-    found = [container for container in (find_node_container(api, cluster, name) for name in roles) if container]
-    if len(found) > 1:
+    containers = [container for container in (find_node_container(api, cluster, name) for name in roles) if container]
+    if len(containers) > 1:
         raise ClusterError(f"this node has a head's and a worker's container of cluster {cluster}", remedy="Say which one is meant: node_role")
-    return found[0] if found else None
+    return containers[0] if containers else None
 
 
 def verdict_of(ranks: t.Sequence[dict[str, t.Any]], where: str) -> dict[str, str]:

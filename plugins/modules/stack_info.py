@@ -385,28 +385,28 @@ from ansible_collections.gb10.cluster.plugins.module_utils._protect.limits impor
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv, shown_value
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME, Sections, fail, once
 
-#: Words of a command line that are shown.
+#: Maximum number of words of a command line to return.
 WORDS_SHOWN = 300
-#: Characters of one of them that are shown, of a variable's value, and of an error.
+#: Maximum characters of such a word, of a variable's value, and of an error.
 WORD_SHOWN = 500
 VALUE_SHOWN = 1000
 ERROR_SHOWN = 500
 PEERS_SHOWN = 64
-#: APIs that are asked, and addresses of one server: more of them are not a stack.
+#: Maximum number of APIs to query, and of addresses of one server. No stack has more.
 APIS_ASKED = 16
 ADDRESSES_ASKED = 4
-#: Bytes of a list of sockets: some ten thousand connections.
+#: Maximum bytes of a list of sockets, enough for some ten thousand connections.
 SOCKETS_LIMIT = 16 * 1024 * 1024
 
 _UVERBS = "/dev/infiniband/uverbs"
 
-#: The labels of an image that this collection built: what it was built on, and how.
+#: The labels for the base and the recipe of an image that this collection built.
 _LABEL_BASE = "io.gb10.base"
 _LABEL_RECIPE = "io.gb10.recipe"
 
 MOST_SAMPLE_S = 60.0
 
-#: What is known of an API that was not asked, or did not answer.
+#: The values for an API that was not queried or did not answer.
 NO_ANSWER: dict[str, t.Any] = {"health": None, "models_status": None, "models": None, "open": None, "running": None, "tokens": None, "token": None}
 
 
@@ -415,25 +415,25 @@ def is_loopback(address: str) -> bool:
 
 
 def local_of(address: str) -> str:
-    """Return where this node reaches a listener on ``address``."""
-    found = ipaddress.ip_address(address)
-    return {4: "127.0.0.1", 6: "::1"}[found.version] if found.is_unspecified else address
+    """Return the address at which this node reaches a listener on ``address``."""
+    parsed = ipaddress.ip_address(address)
+    return {4: "127.0.0.1", 6: "::1"}[parsed.version] if parsed.is_unspecified else address
 
 
 def peers_of(connections: t.Iterable[Connection]) -> list[dict[str, t.Any]]:
     """Return the peers of established connections as ``{address, port, count}``, other machines first."""
     counted: dict[tuple[bool, str, int], int] = {}
-    for one in connections:
-        if one.state == TCP_ESTABLISHED:
-            key = (is_loopback(one.peer_address), one.peer_address, one.peer_port)
+    for connection in connections:
+        if connection.state == TCP_ESTABLISHED:
+            key = (is_loopback(connection.peer_address), connection.peer_address, connection.peer_port)
             counted[key] = counted.get(key, 0) + 1
     return [{"address": address, "port": port, "count": count} for (_loop, address, port), count in sorted(counted.items())[:PEERS_SHOWN]]
 
 
 def described(details: dict[str, t.Any], entry: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return a container in our words, from the engine's full answer and its entry in the engine's list.
+    """Return a container as the result shows it, from Docker's details and its entry in Docker's list.
 
-    Raises :class:`UnknownState` for answers of another shape.
+    Raises :class:`UnknownState` when they have an unexpected form.
     """
     try:
         host, config = details["HostConfig"], details["Config"]
@@ -461,9 +461,9 @@ def described(details: dict[str, t.Any], entry: dict[str, t.Any]) -> dict[str, t
 
 
 def addresses_of(details: dict[str, t.Any]) -> list[str]:
-    """Return the addresses that a container has in the engine's networks; none for one of another shape."""
+    """Return a container's addresses in Docker's networks, none when the details have an unexpected form."""
     networks = (details.get("NetworkSettings") or {}).get("Networks") or {}
-    return [str(one["IPAddress"]) for one in networks.values() if isinstance(one, dict) and one.get("IPAddress")]
+    return [str(network["IPAddress"]) for network in networks.values() if isinstance(network, dict) and network.get("IPAddress")]
 
 
 def selected(env: t.Mapping[str, str]) -> dict[str, str]:
@@ -472,7 +472,7 @@ def selected(env: t.Mapping[str, str]) -> dict[str, str]:
 
 
 class Look:
-    """One look at what runs. Each part fails by itself; what is missing is in ``sections.errors``, under the name of the key that lacks it."""
+    """Reads what runs on a node. Each part can fail on its own, and is then in ``sections.errors`` under the name of the incomplete key."""
 
     def __init__(self, params: dict[str, t.Any], engine: EngineApi, now: t.Callable[[], float] = time.monotonic) -> None:
         self.params = params
@@ -489,7 +489,7 @@ class Look:
     # -- the processes -------------------------------------------------------------------------------------------------------------------
 
     def find(self) -> bool:
-        """Find the parts of all stacks; False when the processes could not be listed."""
+        """Find the parts of all stacks. Return False when the processes could not be listed."""
         self.stacks = stacks.Stacks({})
         seen = self.sections.read("processes", lambda: process_table.scan(self.proc))
         if seen is None:
@@ -499,10 +499,10 @@ class Look:
         return True
 
     def members(self) -> list[dict[str, t.Any]]:
-        """Return the parts as the result lists them, without what takes two looks. A part that ends meanwhile is left out."""
+        """Return the parts as the result lists them, without values that need two samples. A part that ends in the meantime is left out."""
         memory = tenants.gpu_memory(self.sections.read("gpu_mib", self._gpu_processes, [])) if self.stacks.parts else {}
         described_ones = (self._member(pid, memory) for pid in sorted(self.stacks.parts))
-        return [one for one in described_ones if one is not None]
+        return [member for member in described_ones if member is not None]
 
     def _gpu_processes(self) -> list[dict[str, t.Any]]:
         cards = driver_xml.gpus(self.params["roots"]["nvidia_smi"], self.params["tool_timeout"], self.sections.section("gpu_mib"))
@@ -557,7 +557,7 @@ class Look:
             return None, None
 
     def _open(self, pid: int) -> tuple[list[Connection] | None, list[str] | None]:
-        """Return the process's own TCP sockets and the RDMA devices that it holds, None for what may not be seen."""
+        """Return a process's own TCP sockets and its open RDMA devices, None for what cannot be seen."""
         try:
             links = process_table.open_files(pid, self.proc)
         except PermissionError:
@@ -571,7 +571,7 @@ class Look:
         return None if table is None else [entry for entry in table if entry.inode in inodes], rdma
 
     def network(self, pid: int | str) -> str | None:
-        """Return the name of a process's network namespace, None when it may not be seen."""
+        """Return the name of a process's network namespace, None when it cannot be seen."""
         try:
             return os.readlink(f"{self.proc}/{pid}/ns/net")
         except OSError:
@@ -582,12 +582,12 @@ class Look:
         return self._tables.setdefault(self.network(pid) or f"of {pid}", once(functools.partial(self._read_table, pid)))()
 
     def _read_table(self, pid: int) -> list[Connection]:
-        found = parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
+        connections = parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp", SOCKETS_LIMIT).decode("ascii", "replace"))
         try:
-            found += parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
+            connections += parse_connections(process_table.read_bytes(f"{self.proc}/{pid}/net/tcp6", SOCKETS_LIMIT).decode("ascii", "replace"))
         except FileNotFoundError:
             pass  # a kernel without IPv6
-        return found
+        return connections
 
     def _memlock(self, pid: int) -> int | None:
         try:
@@ -610,9 +610,9 @@ class Look:
         return None if self._uptime is None else max(0, int(self._uptime - process.start_ticks / os.sysconf("SC_CLK_TCK")))
 
     def _installed(self, process: process_table.Process) -> dict[str, str] | None:
-        """Return what is installed where a process runs, asked once for each container."""
+        """Return the versions that are installed where a process runs, read once for each container."""
         if process.container not in self._versions:
-            argvs = [one.process.argv for one in self.stacks.parts.values() if one.process.container == process.container]
+            argvs = [part.process.argv for part in self.stacks.parts.values() if part.process.container == process.container]
             root = f"{self.proc}/{process.pid}/root"
             self._versions[process.container] = self.sections.read("versions", lambda: installed.versions(root, argvs))
         return self._versions[process.container]
@@ -627,27 +627,27 @@ class Look:
         """Return the containers that the parts run in."""
         ids = {member.process.container for member in self.stacks.parts.values() if member.process.container}
         entries = {entry["Id"]: entry for entry in (self.sections.read("containers", self.entries, []) if ids else [])}
-        found = []
+        containers = []
         for container_id in sorted(ids & set(entries)):
-            one = self.sections.read("containers", functools.partial(self._container, entries[container_id]))
-            if one is not None:
-                found.append(one)
-        return sorted(found, key=lambda container: container["name"])
+            container = self.sections.read("containers", functools.partial(self._container, entries[container_id]))
+            if container is not None:
+                containers.append(container)
+        return sorted(containers, key=lambda container: container["name"])
 
     def _container(self, entry: dict[str, t.Any]) -> dict[str, t.Any] | None:
         try:
             self._details[entry["Id"]] = details = self.engine.inspect(entry["Id"])
         except NotFound:
-            return None  # it went meanwhile
+            return None  # it was removed in the meantime
         return described(details, entry)
 
     # -- APIs ----------------------------------------------------------------------------------------------------------------------------
 
     def apis(self, members: t.Sequence[dict[str, t.Any]], containers: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-        """Return the APIs of the servers among the parts, not yet asked: where each listens, how it is reached, and by whom."""
+        """Return the APIs of the servers before they are queried: where each listens, how to reach it, and whether other machines can."""
         by_pid = {member["pid"]: member for member in members}
         by_container = {container["id"]: container for container in containers}
-        found: list[dict[str, t.Any]] = []
+        apis: list[dict[str, t.Any]] = []
         for member in members:
             if member["kind"] != classify.FRONT_END or self.stacks.main(member["pid"]) != member["pid"]:
                 continue
@@ -656,29 +656,29 @@ class Look:
             if not sockets:
                 unseen = sockets is None
                 error = "where it listens may not be seen" if unseen else ""
-                found.append({**about, "address": None, "port": port, "asked": None, "world": None, "state": "unknown" if unseen else "not_listening",
+                apis.append({**about, "address": None, "port": port, "asked": None, "world": None, "state": "unknown" if unseen else "not_listening",
                               "error": error, **NO_ANSWER})  # fmt: skip
             for address, at in sockets or []:
                 place, world = self._reached(member, address, at, by_container.get(member["container_id"]))
                 error = "" if place else "it listens in a network of its own, and its container publishes no port"
                 shown = f"http://[{place[0]}]:{place[1]}" if place and ":" in place[0] else f"http://{place[0]}:{place[1]}" if place else None
-                found.append({**about, "address": address, "port": at, "asked": shown, "world": world, "state": "not_asked" if place else "unknown",
+                apis.append({**about, "address": address, "port": at, "asked": shown, "world": world, "state": "not_asked" if place else "unknown",
                               "error": error, **NO_ANSWER, "_place": place})  # fmt: skip
-        return found
+        return apis
 
     def _sockets(self, member: dict[str, t.Any], by_pid: t.Mapping[int, dict[str, t.Any]]) -> tuple[int, list[tuple[str, int]] | None]:
-        """Return the port that a server is to listen on, and where it or its children do; None when that may not be seen."""
+        """Return the port that a server should use, and the places where it or its children listen, None when these cannot be seen."""
         stated = command_line.whole_number(command_line.options(self.stacks.parts[member["pid"]].words).get("port"))
         port = stated if stated is not None else stacks.DEFAULT_PORTS[member["engine"]]
-        family = [one for one in by_pid.values() if one["kind"] == classify.FRONT_END and self.stacks.main(one["pid"]) == member["pid"]]
-        listens: list[tuple[str, int]] | None = [(entry["address"], entry["port"]) for one in family for entry in one["listens"] or []]
-        if any(one["listens"] is None for one in family) and not listens:
+        family = [part for part in by_pid.values() if part["kind"] == classify.FRONT_END and self.stacks.main(part["pid"]) == member["pid"]]
+        listens: list[tuple[str, int]] | None = [(entry["address"], entry["port"]) for part in family for entry in part["listens"] or []]
+        if any(part["listens"] is None for part in family) and not listens:
             table = self.sections.read("apis", lambda: self.table(member["pid"]))
-            # Whose socket it is may not be seen; on the port that this server asked for it can hardly be another's.
+            # The owner of a socket cannot be seen here. On the port that this server was given, it is hardly another process.
             listens = None if table is None else [(entry.address, entry.port) for entry in table if entry.state == TCP_LISTEN and entry.port == port]
         if listens is None:
             return port, None
-        wanted = [one for one in listens if one[1] == port]
+        wanted = [listener for listener in listens if listener[1] == port]
         if not wanted and stated is None and member["engine"] != "vllm":
             wanted = listens
         return port, sorted(set(wanted))[:ADDRESSES_ASKED]
@@ -686,7 +686,7 @@ class Look:
     def _reached(
         self, member: dict[str, t.Any], address: str, port: int, container: dict[str, t.Any] | None
     ) -> tuple[tuple[str, int] | None, bool | None]:
-        """Return where this node reaches a listener (None when it does not), and whether other machines do."""
+        """Return where this node reaches a listener (None when it cannot), and whether other machines can."""
         mine, its = self.network("self"), self.network(member["pid"])
         if mine is not None and its is not None:
             same = mine == its
@@ -704,7 +704,7 @@ class Look:
         return ((inside[0], port), False) if inside else (None, None if container is None else False)
 
     def ask(self, api: dict[str, t.Any]) -> float | None:
-        """Fill in what an API answers. Return its count of tokens so far, None when its metrics do not tell."""
+        """Fill in an API's answers. Return its token count so far, None when its metrics lack it."""
         health = self._get(api, "/health")
         if health.status is None:
             api.update(state="silent" if health.silent else "unknown", error=health.error[:ERROR_SHOWN])
@@ -721,24 +721,24 @@ class Look:
         return self.progress(api)
 
     def progress(self, api: dict[str, t.Any]) -> float | None:
-        """Note the requests that run. Return the count of tokens, None when the metrics do not tell."""
+        """Fill in the number of running requests. Return the token count, None when the metrics lack it."""
         if api["engine"] != "vllm" or api["state"] != "answers":
             return None
         answer = self._get(api, "/metrics")
         if answer.status != 200 or answer.error:
             return None
-        told = self.sections.read("apis", lambda: api_probe.parse_progress(answer.body.decode("utf-8", "replace")))
-        api["running"] = told.running if told else None
-        return told.tokens if told else None
+        progress = self.sections.read("apis", lambda: api_probe.parse_progress(answer.body.decode("utf-8", "replace")))
+        api["running"] = progress.running if progress else None
+        return progress.tokens if progress else None
 
     def probe_token(self, api: dict[str, t.Any]) -> None:
-        """Ask an API of vLLM for a token, and note what came of it."""
+        """Ask a vLLM API for a token, and fill in the outcome."""
         if api["engine"] == "vllm" and api["state"] != "unknown":
-            asked = self.sections.read("token", lambda: self._ask_token(api))
-            api["token"] = asked and asked.as_result()
+            answer = self.sections.read("token", lambda: self._ask_token(api))
+            api["token"] = answer and answer.as_result()
 
     def _ask_token(self, api: dict[str, t.Any]) -> token_probe.Asked:
-        # Docker says which process a container is. What looks like a server may be anybody's.
+        # The pid is Docker's, because any process can look like a server.
         state = self._details.get(self.stacks.parts[api["pid"]].process.container, {}).get("State") or {}
         key = api_key.of({"pid": state.get("Pid")}, self.params["api_key_file"], self.proc)
         fabric = token_probe.fabric_root(self.stacks.parts[api["pid"]].words, self.params["roots"]["sysfs_root"])
@@ -750,24 +750,24 @@ class Look:
     # -- all of it -----------------------------------------------------------------------------------------------------------------------
 
     def run(self, sleep: t.Callable[[float], None]) -> dict[str, t.Any]:
-        """Look, and look again after the sample's time."""
+        """Read everything, and after the sample's time read the counters again."""
         if not self.find():
             return {"processes": None, "containers": [], "apis": [], "sample_s": None}
         began = self.now()
         members = self.members()
         containers = self.containers()
         apis = self.apis(members, containers)
-        asked = [api for api in apis if api.get("_place")][:APIS_ASKED] if self.params["probe"] else []
-        tokens = [self.ask(api) for api in asked]
-        for api in asked if self.params["probe_token"] else []:
+        probed = [api for api in apis if api.get("_place")][:APIS_ASKED] if self.params["probe"] else []
+        tokens = [self.ask(api) for api in probed]
+        for api in probed if self.params["probe_token"] else []:
             self.probe_token(api)
         sampled = None
         if self.params["sample_s"] > 0 and self.stacks.parts:
-            # All that was read above is part of the time for the processors; an API gets the whole time once more.
+            # For the processors the time of the readings above counts too. An API gets the whole sample time from now on.
             since = self.now() if any(count is not None for count in tokens) else began
             sleep(max(0.0, since + self.params["sample_s"] - self.now()))
             sampled = round(self._second_look(members, began), 2)
-            for api, before in zip(asked, tokens):
+            for api, before in zip(probed, tokens):
                 after = self.progress(api) if before is not None else None
                 if before is not None and after is not None and after >= before:
                     api["tokens"] = after - before
@@ -787,7 +787,8 @@ class Look:
 
 def listening(connections: t.Iterable[Connection]) -> list[dict[str, t.Any]]:
     """Return the listeners, as ``{address, port}``, each once."""
-    return [{"address": address, "port": port} for port, address in sorted({(one.port, one.address) for one in connections if one.state == TCP_LISTEN})]
+    places = {(connection.port, connection.address) for connection in connections if connection.state == TCP_LISTEN}
+    return [{"address": address, "port": port} for port, address in sorted(places)]
 
 
 def work(module: AnsibleModule, sleep: t.Callable[[float], None] = time.sleep) -> dict[str, t.Any]:
@@ -802,13 +803,13 @@ def work(module: AnsibleModule, sleep: t.Callable[[float], None] = time.sleep) -
 
 
 def summary(result: dict[str, t.Any], errors: list[dict[str, str]]) -> str:
-    """Return in one line what runs, and what could not be seen."""
+    """Return one line about what runs and what could not be read."""
     if result["processes"] is None:
         text = "what runs is unknown"
     else:
-        servers = sum(one["kind"] in classify.SERVERS for one in result["processes"])
-        ranks = sum(one["kind"] == classify.RANK for one in result["processes"])
-        of_ray = sum(one["engine"] == "ray" for one in result["processes"])
+        servers = sum(process["kind"] in classify.SERVERS for process in result["processes"])
+        ranks = sum(process["kind"] == classify.RANK for process in result["processes"])
+        of_ray = sum(process["engine"] == "ray" for process in result["processes"])
         text = f"{servers} server process(es), {ranks} rank(s), {of_ray} process(es) of Ray" if result["processes"] else "no engine and no Ray runs"
     blind = ", ".join(sorted({entry["section"] for entry in errors}))
     return f"{text}; could not see: {blind}" if blind else text

@@ -485,20 +485,20 @@ from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.module_utils._node.container import existing
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks for the launcher's note after a start.
+#: Seconds between two checks for the launcher's record after a start.
 START_SLEEP = 0.2
-#: What an error adds once the launcher was asked to start: it may do so yet, so the node is no more what it was.
+#: Details of an error after the launcher was asked to start. It may still do so, so the node counts as changed.
 MAY_HAVE_STARTED = {"changed": True}
-#: Seconds to wait for an answer of the API that only informs.
+#: Seconds to wait for an answer of the API that is only informational.
 API_TIMEOUT = 5
-#: Seconds between two questions to an engine whose requests are waited for.
+#: Seconds between two queries of an engine while waiting for its requests to end.
 DRAIN_SLEEP = 2
 
 Snapshot = dict[str, t.Any]
 
 
 class Desired(t.NamedTuple):
-    """What makes one engine differ from another."""
+    """The properties that distinguish one engine from another."""
 
     argv: list[str]
     secret_env: dict[str, str]
@@ -510,7 +510,7 @@ class Desired(t.NamedTuple):
 
 
 class Plan(t.NamedTuple):
-    """What to do about an engine: stop it, start one, and why."""
+    """Whether to stop the engine, whether to start one, and why."""
 
     stop: bool
     start: bool
@@ -522,7 +522,7 @@ class Plan(t.NamedTuple):
 
 
 def desired_engine(params: dict[str, t.Any]) -> Desired:
-    """Return the wanted engine, or this node's part of it. Raises :class:`ClusterError` for arguments that cannot be a command line."""
+    """Return the wanted engine, or this node's part of it. Raises :class:`ClusterError` when the arguments cannot form a command line."""
     place = None
     if params["executor"] == "native":
         place = serve_arguments.Place(params["node_rank"], params["node_count"], params["master_address"] or "", params["master_port"])
@@ -531,7 +531,7 @@ def desired_engine(params: dict[str, t.Any]) -> Desired:
 
 
 def plan(state: str, engine: dict[str, t.Any], wanted_digest: str, unguarded: bool = False) -> Plan:
-    """Decide, by what :func:`last_run` returned. ``unguarded``: the live engine lacks the guard of its API, and may be restarted for that."""
+    """Return the plan for a result of :func:`last_run`. ``unguarded``: the live engine lacks the guard of its API, and may be restarted for that."""
     live, remaining = engine["live"], engine["remaining"]
     if state == "stopped":
         if live or remaining:
@@ -563,7 +563,7 @@ def snapshot(running: bool, argv: list[str], secret_env: dict[str, str], no_carr
 
 
 def options(argv: list[str]) -> list[str]:
-    """Return argv as one text for each option with its values, the words before the first option one by one."""
+    """Return argv as one text for each option with its values. Words before the first option are separate texts."""
     grouped: list[str] = []
     for word in argv:
         if word.startswith("-") or not grouped or not grouped[-1].startswith("-"):
@@ -629,7 +629,7 @@ def running_container(container: dict[str, t.Any] | None, params: dict[str, t.An
 
 
 def start_engine(docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any], spec: dict[str, t.Any]) -> None:
-    """Start the launcher in the container and wait until it noted the engine's process. It outlives this module."""
+    """Start the launcher in the container and wait until it recorded the engine's process. The launcher outlives this module."""
     program = docker.start_program(container["Id"], launch.run_argv(container["Config"]["Labels"], spec["run_id"]))
     for _elapsed in clock(docker.timeout, START_SLEEP):
         try:
@@ -637,7 +637,7 @@ def start_engine(docker: Docker, paths: engine_state.EnginePaths, container: dic
         except ClusterError as error:
             error.details.update(MAY_HAVE_STARTED)
             raise
-        # In this order: an engine may end before it was seen to begin.
+        # In this order, because an engine may end before its start was observed.
         if engine_state.engine_state(paths, lenient=True)["run_id"] == spec["run_id"]:
             return
         if code is not None:
@@ -646,19 +646,19 @@ def start_engine(docker: Docker, paths: engine_state.EnginePaths, container: dic
 
 
 def is_forced(params: dict[str, t.Any]) -> bool:
-    """Return whether whatever runs in the container may be ended with it."""
+    """Return whether everything that runs in the container may be ended with it."""
     return params["state"] == "stopped" and params["interrupt_requests"]
 
 
 def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any] | None, forced: bool = False) -> dict[str, t.Any]:
-    """Return what is known of the last run; nothing lives in a container that does not run, and nothing can be asked in a paused one.
+    """Return the state of the last run. A container that does not run has no processes, and a paused one cannot be queried.
 
-    ``remaining`` are living processes of a run whose engine itself may be gone: they hold memory and have to go. ``starting`` is a
-    run that was ordered and did not begin, ``launcher`` the pid of the launcher at work, ``stopping`` whether the engine was asked
-    to stop; ``last_end`` tells how an engine that is gone ended. When its note cannot be read, ``unreadable`` says so.
+    ``remaining`` are processes of a run whose engine may have ended. They use memory and must be stopped. ``starting`` is a run that was
+    ordered and did not begin, ``launcher`` the pid of the running launcher, ``stopping`` whether the engine was asked to stop.
+    ``last_end`` describes how an engine ended. ``unreadable`` is the reason when its record cannot be read.
 
-    The engine lives when the launcher in the container says so, and also when it does not and the kernel shows its very process. One whose
-    launcher gives no answer lives for all that is known, for who may end it (``forced``); for others that is an error.
+    The engine is live when the launcher in the container reports that, or the kernel shows its process. If the launcher does not answer,
+    the engine counts as live with ``forced``, where it may be ended anyway. Otherwise that is an error.
     """
     noted = {**engine_state.engine_state(paths, lenient=True), "remaining": [], "starting": "", "launcher": None, "stopping": False}
     state = container["State"] if container else {}
@@ -672,7 +672,7 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
                 raise
             answer = {"live": True, "unreadable": str(error)}
         unreadable = noted["unreadable"] or engine_state.one_line(answer["unreadable"])
-        # Without a note that can be read, what remains may well be the whole engine.
+        # Without a readable record, the remaining processes may be the whole engine.
         live = answer["live"] or noted["live"] or bool(unreadable and answer["remaining"])
         noted.update(answer, live=live, unreadable=unreadable)
     else:
@@ -681,7 +681,7 @@ def last_run(docker: Docker, paths: engine_state.EnginePaths, container: dict[st
 
 
 def stop_text(stopped: dict[str, t.Any]) -> str:
-    """Return in words what stopping needed."""
+    """Return a text about how the engine was stopped."""
     if stopped["instead"]:
         return f"stopped the container as a whole: {stopped['instead']}"
     if not stopped["signals"]:
@@ -705,7 +705,7 @@ def blocked(engine: dict[str, t.Any], requests: Requests, before: Snapshot, afte
 
 
 def drained(params: dict[str, t.Any], engine: dict[str, t.Any], requests: Requests, check_mode: bool) -> Requests:
-    """Return the requests of a live engine once it has none, or after ``drain_timeout`` seconds those that it has. One that does not say is not waited for."""
+    """Wait until a live engine has no requests, at most ``drain_timeout`` seconds, and return them. An engine that reports no number is not waited for."""
     if check_mode or not params["drain_timeout"]:
         return requests
     for _elapsed in clock(params["drain_timeout"], DRAIN_SLEEP):
@@ -716,7 +716,7 @@ def drained(params: dict[str, t.Any], engine: dict[str, t.Any], requests: Reques
 
 
 def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any], container: dict[str, t.Any], check_mode: bool) -> None:
-    """Raise :class:`ClusterError` when a live engine has requests without consent to lose them, or may have. One that another run stops is not asked."""
+    """Raise :class:`ClusterError` when a live engine has, or may have, requests that must not be lost. An engine that is already stopping is not queried."""
     if params["interrupt_requests"] or not engine["live"] or engine["stopping"]:
         return
     unready = engine["run_id"] in params["unready_runs"]
@@ -729,7 +729,7 @@ def check_idle(params: dict[str, t.Any], docker: Docker, engine: dict[str, t.Any
 
 
 def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engine: dict[str, t.Any], before: Snapshot, after: Snapshot) -> None:
-    """Raise :class:`ClusterError` when a start would take a live engine away without consent, or would meet another start."""
+    """Raise :class:`ClusterError` when a start would replace a live engine without consent, or another start is under way."""
     if engine["starting"] and engine["launcher"]:
         raise ClusterError(
             f"another start works on this engine (run {engine['starting']})",
@@ -746,13 +746,13 @@ def check_start(params: dict[str, t.Any], paths: engine_state.EnginePaths, engin
 
 
 def check_code(params: dict[str, t.Any]) -> None:
-    """Raise :class:`ClusterError` when code that one of the repositories brings was changed on this node."""
+    """Raise :class:`ClusterError` when the code of one of the repositories was changed on this node."""
     if params["hf_home"]:
         model_code.check_repositories(params["state_dir"], params["hf_home"], params["repositories"] or ())
 
 
 def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:
-    """A worker beside Ray has nothing to start: its rank comes and goes with the engine on the head. It runs the model's code, though."""
+    """Check a worker with Ray, where nothing is started: its rank starts and ends with the engine on the head. But it runs the model's code."""
     if params["state"] == "started":
         check_code(params)
     if params["state"] == "started" and not check_mode:
@@ -761,7 +761,7 @@ def work_worker(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
 
 
 def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> dict[str, t.Any]:
-    """Bring this node's process of the engine to the wanted state: the whole engine beside Ray, else this node's part of it."""
+    """Bring this node's engine process to the wanted state: with Ray the whole engine, otherwise this node's part of it."""
     cluster, role, state = params["cluster_name"], params["node_role"], params["state"]
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], cluster)
     desired = desired_engine(params) if state == "started" else Desired([], {}, [])
@@ -773,7 +773,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
     engine = last_run(docker, paths, container, is_forced(params))
     if state == "started" and params["same_arguments"] is not None:
         written = desired_engine({**params, "arguments": params["same_arguments"]})
-        # What lives was started with the same in other words, so it is what is wanted.
+        # The live engine was started with equivalent arguments, so it is the wanted one.
         desired = written if engine["live"] and engine["digest"] == written.digest else desired
     unguarded = bool(launch.guard_of(desired.secret_env)) and not engine["guarded"]
     todo = plan(state, engine, desired.digest, unguarded and params["allow_restart"])
@@ -818,7 +818,7 @@ def work_engine(params: dict[str, t.Any], docker: Docker, check_mode: bool) -> d
 def act(
     params: dict[str, t.Any], docker: Docker, paths: engine_state.EnginePaths, container: dict[str, t.Any], todo: Plan, desired: Desired
 ) -> dict[str, t.Any]:
-    """Carry out the plan and return what it adds to the result; an error tells in its details how far that came."""
+    """Carry out the plan and return the keys to add to the result. The details of an error show how far it got."""
     done: dict[str, t.Any] = {"actions": []}
     try:
         cluster_locks.check_held(cluster_locks.path_of(params["state_dir"], params["cluster_name"]), params["lock_id"])
@@ -830,7 +830,7 @@ def act(
             run_id = new_run_id()
             spec = engine_spec(params, desired, run_id)
             launch.order(paths, spec)
-            # From here on it may start, whatever goes wrong: who clears away has to know its name.
+            # From here on the run may start even if something fails, so its id is needed to clean up.
             done.update(run_id=run_id, started_run=run_id, log_path=paths.log_of(run_id))
             start_engine(docker, paths, container, spec)
             done.update(engine_live=True)
@@ -843,7 +843,7 @@ def act(
 
 
 def sent(params: dict[str, t.Any]) -> dict[str, t.Any] | None:
-    """Return what this node has sent until now; None when that cannot be read, which is the proof's to judge."""
+    """Return a sample of this node's traffic so far, None when it cannot be read. The proof judges that."""
     try:
         return traffic.sample(params["roots"]["sysfs_root"], params["roots"]["proc_root"])
     except (ClusterError, OSError):

@@ -578,7 +578,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 
 
 def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
-    """Return what matters of the engine's answer about a container, with the same keys when there is none."""
+    """Return the relevant part of Docker's details of a container, with the same keys when there is none."""
     if container is None:
         return {"exists": False, "id": "", "name": "", "running": False, "exit_code": None, "oom_killed": False}
     state = container["State"]
@@ -593,7 +593,7 @@ def container_view(container: dict[str, t.Any] | None) -> dict[str, t.Any]:
 
 
 def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[str, t.Any]:
-    """Return the log's new lines and what its end tells of the stage."""
+    """Return the log's new lines, and the stage according to its end."""
     if not engine["run_id"]:
         return {"log_lines": [], "log_offset": max(0, offset), "stage": "", "shards": ""}
     lines: list[str] = []
@@ -610,13 +610,13 @@ def log_view(engine: dict[str, t.Any], offset: int, run_id: str | None) -> dict[
 
 
 def last_lines(engine: dict[str, t.Any]) -> list[str]:
-    """Return the last lines of the log of an engine that ended by itself, none of any other."""
+    """Return the last log lines of an engine that ended by itself, none for any other engine."""
     by_itself = engine["run_id"] and not engine["live"] and not engine["stopped_by"]
     return engine_log.log_end(engine["log_path"]) if by_itself else []
 
 
 def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> dict[str, t.Any]:
-    """Return what the API of a live engine answers. ``stage`` is how far its start is by its log."""
+    """Return the answers of a live engine's API. ``stage`` is the stage of its start according to its log."""
     view: dict[str, t.Any] = {
         "api": "",
         "healthy": False,
@@ -638,7 +638,7 @@ def api_view(engine: dict[str, t.Any], params: dict[str, t.Any], stage: str) -> 
     view.update(api=api, healthy=True, engine_version=engine_state.engine_version(url, timeout, key), requests_running=requests.count)
     view["key_withheld"] = key.why_withheld(url, timeout) if key else None
     if params["probe"]:
-        # Not where the container can write.
+        # Not in a directory that the container can write to.
         note = os.path.join(params["state_dir"], params["cluster_name"], "no-progress.json")
         waits = params["first_token_timeout"] or timeout
         prompt = engine_state.random_prompt(params["prompt_letters"]) or engine_state.PROMPT
@@ -654,9 +654,9 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     paths = engine_state.EnginePaths.of(params["state_dir"], params["log_dir"], params["cluster_name"])
     api = engine_api.EngineApi(params["docker_socket"], params["docker_timeout"])
     engine = engine_state.engine_state(paths)
-    found = engine_api.find_node_container(api, params["cluster_name"], params["node_role"])
-    container = container_view(found)
-    look = functools.partial(members_of, api, found)
+    inspected = engine_api.find_node_container(api, params["cluster_name"], params["node_role"])
+    container = container_view(inspected)
+    look = functools.partial(members_of, api, inspected)
     began, before = time.monotonic(), look()
     log = log_view(engine, params["log_offset"], params["log_run_id"])
     answers = api_view(engine, params, log["stage"])
@@ -674,7 +674,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         "processes": processes,
         "fabric": fabric_view(params["fabric_address"]) if params["fabric_address"] else None,
         **log,
-        **ray_view(found, params),
+        **ray_view(inspected, params),
         **kernel_view(params),
         **answers,
         "memory_available_mb": memory["available_mb"],
@@ -684,40 +684,40 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
 
 
 def fabric_view(address: str) -> dict[str, t.Any]:
-    """Return the interface of the fabric's address, and who does not answer what is sent from there."""
+    """Return the interface of the fabric's address, and the peers that do not answer connections from there."""
     return {**net_devices.interface_of(address), "unanswered": listeners.unanswered(address)}
 
 
-def ray_view(found: dict[str, t.Any] | None, params: dict[str, t.Any]) -> dict[str, t.Any]:
+def ray_view(container: dict[str, t.Any] | None, params: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return the new lines of Ray's workers."""
     lines: dict[str, list[str]] = {}
     offsets = params["ray_offsets"] or {}
-    if found and found["State"]["Running"] and params["ray_offsets"] is not None:
+    if container and container["State"]["Running"] and params["ray_offsets"] is not None:
         try:
-            lines, offsets = ray_logs.read(f"/proc/{found['State']['Pid']}/root", offsets, params["ray_from_end"])
+            lines, offsets = ray_logs.read(f"/proc/{container['State']['Pid']}/root", offsets, params["ray_from_end"])
         except (FileNotFoundError, ProcessLookupError):
-            pass  # the container ended meanwhile, which the next look shows
+            pass  # the container ended in the meantime, which the next poll shows
         except PermissionError as error:
             raise UnknownState(f"the logs of Ray's workers cannot be read: {error.strerror}", remedy=BECOME, reason="permission") from error
     return {"ray_lines": lines, "ray_offsets": offsets}
 
 
 def kernel_view(params: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the kernel logged since a moment. The rest is read even if a log cannot be read."""
+    """Return the kernel's log lines since ``kernel_since``. A log that cannot be read does not prevent the other readings."""
     if params["kernel_since"] is None:
         return {"kernel_lines": [], "kernel_error": ""}
     try:
         events = kernel_log.kernel_log(params["roots"]["kernel_log"], params["roots"]["proc_root"])["events"]
     except (OSError, UnknownState) as error:
         return {"kernel_lines": [], "kernel_error": str(error)}
-    # Both in UTC, to the second: as texts they compare as the times do.
+    # Both are texts in UTC with whole seconds, so they sort like the times.
     since = utc_text(params["kernel_since"])
     return {"kernel_lines": [f"{event['last']} {event['text']}" for event in events if event["last"] and event["last"] >= since], "kernel_error": ""}
 
 
-def members_of(api: engine_api.EngineApi, found: dict[str, t.Any] | None) -> list[dict[str, t.Any]]:
-    """Return the processes of engine and Ray in the node's container, none without one that runs."""
-    return at_work.members(api.top(found["Id"])) if found and found["State"]["Running"] else []
+def members_of(api: engine_api.EngineApi, container: dict[str, t.Any] | None) -> list[dict[str, t.Any]]:
+    """Return the processes of engine and Ray in the node's container, none when no container runs."""
+    return at_work.members(api.top(container["Id"])) if container and container["State"]["Running"] else []
 
 
 def main() -> None:

@@ -4,7 +4,7 @@
 
 """Sizes and numbers in serve arguments, read as the engine reads them. This module util is PRIVATE to the collection.
 
-What counts is the word that the engine gets on its command line, so a number and a text of the same digits mean the same. vLLM reads sizes by
+An argument counts as the engine gets it on its command line, so a number and a text with the same digits are equal. vLLM reads sizes by
 ``human_readable_int`` (vllm/utils/argparse_utils.py, before that vllm/engine/arg_utils.py): a whole number, one with k, m, g or t for powers of 1000 and
 maybe a decimal part, or one with K, M, G or T for powers of 1024 and no decimal part.
 """
@@ -16,23 +16,23 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: The value of a length of -1 or ``auto``: the longest that the model has, or that memory holds.
+#: The value for a length of -1 or ``auto``: the longest that the model supports, or that fits in memory.
 AUTO = -1
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT])")
 
 
 def size(text: str) -> int:
-    """Return the number that a size means. Raises ValueError for anything else."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    """Return a size such as 128k as a number. Raises ValueError for anything else."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         return int(text)
-    power = "kmgt".index(found[2].lower()) + 1
-    return int(found[1]) * 1024**power if found[2].isupper() else int(float(found[1]) * 1000**power)
+    power = "kmgt".index(match[2].lower()) + 1
+    return int(match[1]) * 1024**power if match[2].isupper() else int(float(match[1]) * 1000**power)
 
 
 def length(text: str) -> int:
-    """Return the tokens that a context length means, :data:`AUTO` where the engine finds it. Raises ValueError for anything else."""
+    """Return a context length in tokens, :data:`AUTO` where the engine determines it. Raises ValueError for anything else."""
     return AUTO if text.strip().lower() in ("auto", "-1") else size(text)
 
 
@@ -50,7 +50,7 @@ _SIZED = Kind(size, lambda number: number >= 1, _WORDS)
 _SHARE = Kind(float, lambda number: 0 < number <= 1, "a number above 0, up to 1")
 _GIB = Kind(float, lambda number: 0 <= number < float("inf"), "GiB of 0 or more")
 
-#: The arguments that take a number, by name with underscores, as far as memory follows from them.
+#: The numeric arguments that affect memory, by name with underscores.
 KINDS = {
     "max_model_len": Kind(length, lambda number: number == AUTO or number >= 1, f"{_WORDS}, or auto"),
     "max_num_batched_tokens": _SIZED,
@@ -62,14 +62,14 @@ KINDS = {
     "cpu_offload_gb": _GIB,
     "kv_offloading_size": _GIB,
 }
-#: Those that take a size such as 128k.
+#: Those that accept a size such as 128k.
 SIZES = frozenset(name for name, kind in KINDS.items() if kind.read in (size, length))
 
 
 def read(name: str, value: t.Any) -> t.Any:
-    """Return the number that a value of an argument in :data:`KINDS` means to the engine, a whole one where the engine takes whole ones alone.
+    """Return the value of an argument in :data:`KINDS` as the engine reads it, an integer where the engine accepts only integers.
 
-    Raises :class:`ClusterError` with where, what and expected for one that the engine would refuse.
+    Raises :class:`ClusterError` with where, what and expected for a value that the engine would refuse.
     """
     kind = KINDS[name]
     try:

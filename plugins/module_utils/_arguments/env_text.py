@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 
 
 def env_text(name: str, value: t.Any) -> str:
-    """Return a variable's value as text; booleans as 1 and 0, the way every variable of these engines is read.
+    """Return a variable's value as text; booleans become 1 and 0, as these engines read their variables.
 
     Raises :class:`ClusterError` for null, lists and mappings, which can be spelled in more than one way.
     """

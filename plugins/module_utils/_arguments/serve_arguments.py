@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From typed serve arguments to the engine's argv. This module util is PRIVATE to the collection."""
+"""Converts typed serve arguments to the engine's argv. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: Version of the digest's input. A change of it makes every live engine look changed: only with a release note.
+#: Version of the digest's input. A new version makes every running engine count as changed, so it needs a release note.
 DIGEST_VERSION = 1
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$", re.IGNORECASE)
 
 
 class Reserved(t.NamedTuple):
-    """Where an argument comes from that the collection sets itself: two places for one value would drift apart."""
+    """The source of an argument that the collection itself sets, so that its value is set in only one place."""
 
     #: The field of a profile or the setting of an inventory that sets it; empty where only the module refuses it.
     setting: str
     #: Why the module refuses it among the arguments, and what to do; empty where the roles pass it there.
     remedy: str = ""
-    #: Refused only for an engine that spreads its own ranks: there it says where a rank is.
+    #: Refused only for an engine that spreads its own ranks: there it sets the place of a rank.
     native: bool = False
 
 
@@ -64,9 +64,9 @@ REFUSED = {
 
 #: The argument that lets the engine run a model's code.
 TRUST = "trust_remote_code"
-#: Names that the engine knows and that are the beginning of one that is judged.
+#: Names of other engine arguments that are also the beginning of a judged name.
 _WHOLE = ("tokenizer",)
-#: A number below zero, as the engine's parser knows it: no option.
+#: A negative number as the engine's parser recognizes it, which is not an option.
 _NEGATIVE = re.compile(r"-(?:\d+|\d*\.\d+)\Z")
 
 #: Arguments that vLLM refuses on a rank without API.
@@ -82,7 +82,7 @@ class Place(t.NamedTuple):
     master_port: int
 
 
-#: An engine whose command line runs on one node alone, be it with Ray or without.
+#: The place of an engine whose command line runs on only one node, with or without Ray.
 ALONE = Place(0, 1, "", 0)
 
 
@@ -137,9 +137,9 @@ def place_words(place: Place) -> list[str]:
 
 
 def short_for(name: str) -> str:
-    """Return the judged argument that the engine takes ``name`` (with underscores) for, empty for none: its parser takes any beginning of a name."""
+    """Return the judged argument that ``name`` (with underscores) abbreviates, empty for none: the engine's parser accepts any beginning of a name."""
     judged = (*RESERVED, *REFUSED, TRUST)
-    return "" if name in judged or name in _WHOLE else next((one for one in judged if one.startswith(name)), "")
+    return "" if name in judged or name in _WHOLE else next((argument for argument in judged if argument.startswith(name)), "")
 
 
 def is_option(value: t.Any) -> bool:
@@ -148,7 +148,7 @@ def is_option(value: t.Any) -> bool:
 
 
 def is_refused(name: str, value: t.Any) -> bool:
-    """Return whether an argument, named with underscores, is one of :data:`REFUSED` that is given."""
+    """Return whether an argument (with underscores) is in :data:`REFUSED` and is set."""
     return name in REFUSED and value is not None and value is not False
 
 
@@ -156,7 +156,7 @@ def serve_argv(command: list[str], model: str, address: str, port: int, argument
     """Return the whole argv of the engine, or with ``place`` of one node's part of it.
 
     Arguments are sorted by name, so the order in which a profile lists them makes no difference.
-    Raises :class:`ClusterError` for arguments that belong elsewhere and for names that are none.
+    Raises :class:`ClusterError` for arguments that belong elsewhere and for invalid names.
     """
     refused = {name: row.remedy for name, row in RESERVED.items() if row.remedy and (place is not None or not row.native)}
     place = place or ALONE

@@ -100,18 +100,18 @@ def sums_text(sums: t.Mapping[str, str]) -> bytes:
 
 def sums_of(text: bytes, where: str) -> dict[str, str]:
     """Return the sha256 of each file of a bundle. Raises :class:`ClusterError` for a list that is not from an export."""
-    found, wrong = {}, []
+    sums, wrong = {}, []
     for line in text.decode(errors="surrogateescape").split("\n")[:-1]:
         match = _LINE.match(line)
         if match and is_path(match[2]) and (match[2] in (ABOUT, README) or match[2].split("/")[0] in PLACES):
-            found[match[2]] = match[1]
+            sums[match[2]] = match[1]
         else:
             wrong.append(repr(line[:120]))
-    if wrong or not found:
+    if wrong or not sums:
         raise ClusterError(
             f"{where} lists files that are not part of a bundle: {named(wrong) or 'none'}", remedy="Use a bundle that this collection wrote.", reason="foreign"
         )
-    return found
+    return sums
 
 
 class Seen(t.NamedTuple):
@@ -197,37 +197,37 @@ def about_of(path: str, seen: Seen) -> About:
     text = _read(path, ABOUT)
     if sha256_of(text) != seen.sums.get(ABOUT):
         raise programs.damaged(path, [ABOUT])
-    found = parsed(text, os.path.join(path, ABOUT))
-    archive = found["image"]["archive"]
+    about = parsed(text, os.path.join(path, ABOUT))
+    archive = about["image"]["archive"]
     if archive not in seen.sums:
         raise ClusterError(f"the bundle lists no {archive}, which is its image", remedy="Export the bundle again.", reason="foreign", files=[archive])
-    return found
+    return about
 
 
 def parsed(text: bytes, where: str) -> About:
     """Return a bundle's description. Raises :class:`ClusterError` for another format."""
     try:
-        found = json.loads(text)
-        if found["format"] != FORMAT:
+        about = json.loads(text)
+        if about["format"] != FORMAT:
             raise ClusterError(
-                f"{where} has format {found['format']!r}, written by {found.get('made_by', 'an unknown collection')}",
+                f"{where} has format {about['format']!r}, written by {about.get('made_by', 'an unknown collection')}",
                 expected=f"format {FORMAT}, which this collection reads",
                 remedy="Use the collection that wrote it here, too, or export with this one.",
                 reason="newer",
             )
-        image = found["image"]
-        texts, lists = [found["profile"], image["tag"], image["archive"], image["store"]], [found["models"], found["wheels"]]
-        if [type(one) for one in [*texts, *lists]] != [str] * len(texts) + [list] * len(lists):
+        image = about["image"]
+        texts, lists = [about["profile"], image["tag"], image["archive"], image["store"]], [about["models"], about["wheels"]]
+        if [type(value) for value in [*texts, *lists]] != [str] * len(texts) + [list] * len(lists):
             raise ValueError("image, models, wheels or profile")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ClusterError(
             f"{where} does not describe a bundle: {error!r}", remedy="Use a bundle that this collection wrote.", reason="foreign"
         ) from error
-    return found
+    return about
 
 
 def signer(path: str, seen: Seen, signers: str) -> str:
-    """Return the one of the allowed ``signers`` (a text for ssh-keygen) who signed the list of a bundle; empty without any. Raises :class:`ClusterError`."""
+    """Return the allowed signer of a bundle's list; ``signers`` is a text for ssh-keygen, and without it the result is empty. Raises :class:`ClusterError`."""
     if not signers:
         return ""
     programs.require("ssh-keygen")
@@ -241,13 +241,13 @@ def signer(path: str, seen: Seen, signers: str) -> str:
         allowed, signature = os.path.join(place, "signers"), os.path.join(place, SIGNATURE)
         write_whole(allowed, f"{signers.rstrip()}\n".encode())
         write_whole(signature, _read(path, SIGNATURE))
-        found = run_tool(["ssh-keygen", "-Y", "find-principals", "-s", signature, "-f", allowed], SIGNATURE_SECONDS)
-        who = found.stdout.partition("\n")[0]
-        if found.rc == 0:
-            found = run_tool(["ssh-keygen", "-Y", "verify", "-f", allowed, "-I", who, "-n", NAMESPACE, "-s", signature], SIGNATURE_SECONDS, seen.text)
-    if found.rc != 0:
+        answer = run_tool(["ssh-keygen", "-Y", "find-principals", "-s", signature, "-f", allowed], SIGNATURE_SECONDS)
+        who = answer.stdout.partition("\n")[0]
+        if answer.rc == 0:
+            answer = run_tool(["ssh-keygen", "-Y", "verify", "-f", allowed, "-I", who, "-n", NAMESPACE, "-s", signature], SIGNATURE_SECONDS, seen.text)
+    if answer.rc != 0:
         raise ClusterError(
-            f"the signature of the bundle {path} is not that of an allowed signer: {found.raw[:300]}",
+            f"the signature of the bundle {path} is not that of an allowed signer: {answer.raw[:300]}",
             remedy="Use a bundle that one of gb10_bundle_signers signed. After a change, export and sign SHA256SUMS again.",
             reason="signature",
         )

@@ -62,18 +62,18 @@ class Export(t.NamedTuple):
 
 def exported(api: EngineApi, image: str, base: str) -> Export:
     """Return the export of an image and the base below it. Raises :class:`ClusterError`."""
-    found = named_image(api, image, "export", "Set image.tag in the profile.")
+    answer = named_image(api, image, "export", "Set image.tag in the profile.")
     below = api.image(base) if base and base != image and "@" not in base else None
     layers = image_identity.layers_in(below) if below else []
-    ids = {**({base: below["Id"]} if below and image_identity.layers_in(found)[:len(layers)] == layers else {}), image: found["Id"]}
+    ids = {**({base: below["Id"]} if below and image_identity.layers_in(answer)[:len(layers)] == layers else {}), image: answer["Id"]}
     return Export({
         "tag": image,
         "archive": f"{content.IMAGE}/{content.sha256_of(json.dumps(ids).encode())[:12]}.tar",
         "store": image_store.store_of(api.get("/info")),
-        "id": found["Id"],
-        "architecture": str(found.get("Architecture") or ""),
-        "labels": (found.get("Config") or {}).get("Labels") or {},
-    }, list(ids), int(found.get("Size") or 0))  # fmt: skip
+        "id": answer["Id"],
+        "architecture": str(answer.get("Architecture") or ""),
+        "labels": (answer.get("Config") or {}).get("Labels") or {},
+    }, list(ids), int(answer.get("Size") or 0))  # fmt: skip
 
 
 def save(watch: programs.Watch, api: EngineApi, export: Export, path: str, owner: owners.Owner) -> None:
@@ -107,7 +107,7 @@ def base_first(stream: t.BinaryIO, names: t.Sequence[str]) -> None:
     with tarfile.open(fileobj=stream, mode="r:") as tar:
         member = tar.getmember("manifest.json")
         listed = json.load(tar.extractfile(member) or stream)
-    listed.sort(key=lambda one: tagged(names[0]) not in (one["RepoTags"] or []))
+    listed.sort(key=lambda entry: tagged(names[0]) not in (entry["RepoTags"] or []))
     text = json.dumps(listed, separators=(",", ":")).encode().ljust(member.size)
     if len(text) == member.size:
         stream.seek(member.offset_data)
@@ -120,21 +120,21 @@ def base_first(stream: t.BinaryIO, names: t.Sequence[str]) -> None:
 
 def images_in(stream: t.BinaryIO, where: str) -> list[Image]:
     """Return the images of an engine's export. Raises :class:`ClusterError` for any other file."""
-    found = []
+    images = []
     try:
         stream.seek(0)
         with tarfile.open(fileobj=stream, mode="r:") as tar:
-            for one in json.loads(_member(tar, "manifest.json")):
-                text = _member(tar, one["Config"])
-                config, names = json.loads(text), [str(name) for name in one["RepoTags"] or []]
+            for entry in json.loads(_member(tar, "manifest.json")):
+                text = _member(tar, entry["Config"])
+                config, names = json.loads(text), [str(name) for name in entry["RepoTags"] or []]
                 layers = [str(layer) for layer in config["rootfs"]["diff_ids"]]
-                found.append(Image(names, f"sha256:{content.sha256_of(text)}", layers, face_of(config.get("config"))))
+                images.append(Image(names, f"sha256:{content.sha256_of(text)}", layers, face_of(config.get("config"))))
             index = json.loads(_member(tar, "index.json"))["manifests"] if "index.json" in tar.getnames() else []
-            indexed = {str((one.get("annotations") or {}).get("io.containerd.image.name") or "") for one in index} - {""}
+            indexed = {str((manifest.get("annotations") or {}).get("io.containerd.image.name") or "") for manifest in index} - {""}
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ClusterError(f"{where} is not an export of an engine: {error!r}", remedy="Export the bundle again.", reason="foreign") from error
-    other = sorted({tagged(name) for name in indexed} - {name for one in found for name in one.names})
-    return [*found, *([Image(other, "", [], {})] if other else [])]
+    other = sorted({tagged(name) for name in indexed} - {name for image in images for name in image.names})
+    return [*images, *([Image(other, "", [], {})] if other else [])]
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:
@@ -147,7 +147,7 @@ def _member(tar: tarfile.TarFile, name: str) -> bytes:
 
 def require_names(images: t.Sequence[Image], names: t.Sequence[str], where: str) -> None:
     """Raise :class:`ClusterError` unless an export has the last of these names and no others: a bundle must not choose which images it replaces."""
-    has, expected = sorted(name for one in images for name in one.names), [tagged(name) for name in names if name]
+    has, expected = sorted(name for image in images for name in image.names), [tagged(name) for name in names if name]
     if expected[-1] not in has or set(has) - set(expected):
         raise ClusterError(
             f"{where} has the image(s) {named(has) or 'without a name'}",
@@ -172,30 +172,30 @@ class Wanted(t.NamedTuple):
 def wanted(api: EngineApi, about: About, images: list[Image], replace: bool) -> Wanted:
     """Return the images that this node's engine lacks. Raises :class:`ClusterError` if another image has a name here, or for another processor."""
     info = api.get("/info")
-    image, own = str(about.get("architecture") or ""), str(info.get("Architecture") or "")
-    if image and own and {"x86_64": "amd64", "aarch64": "arm64"}.get(own, own) != image:
+    architecture, own = str(about.get("architecture") or ""), str(info.get("Architecture") or "")
+    if architecture and own and {"x86_64": "amd64", "aarch64": "arm64"}.get(own, own) != architecture:
         raise ClusterError(
-            f"the bundle's image is for {image}, and this node has {own}",
+            f"the bundle's image is for {architecture}, and this node has {own}",
             remedy="Export the bundle on a node with the same processor.",
             reason="architecture",
         )
     left_out = []
     if image_store.store_of(info) != about["store"]:
         labels, tag = about.get("labels") or {}, tagged(about["tag"])
-        left_out = [name for one in images if tag not in one.names and not image_identity.is_built_on(labels, None, one.config) for name in one.names]
-    here = {name: (one, api.image(name)) for one in images for name in one.names}
-    lacking = [name for name, (one, answer) in here.items() if name not in left_out and not (answer and one.is_one(answer))]
-    other = [f"{name} ({answer['Id'][7:19]} here)" for name, (_one, answer) in here.items() if name in lacking and answer]
+        left_out = [name for image in images if tag not in image.names and not image_identity.is_built_on(labels, None, image.config) for name in image.names]
+    here = {name: (image, api.image(name)) for image in images for name in image.names}
+    lacking = [name for name, (image, answer) in here.items() if name not in left_out and not (answer and image.is_one(answer))]
+    other = [f"{name} ({answer['Id'][7:19]} here)" for name, (_image, answer) in here.items() if name in lacking and answer]
     if other and not replace:
         raise ClusterError(
             f"the names of {len(other)} image(s) of the bundle are those of other images here: {named(other)}; nothing was imported",
             remedy="Use -e gb10_allow=names, which gives the names to the bundle's images. The other images stay, without these names.",
             reason="other content",
         )
-    return Wanted(images, lacking, {name: answer["Id"] if answer else None for name, (_one, answer) in here.items()}, left_out)
+    return Wanted(images, lacking, {name: answer["Id"] if answer else None for name, (_image, answer) in here.items()}, left_out)
 
 
-def load(watch: programs.Watch, api: EngineApi, place: tuple[str, str, str], found: Wanted, names: t.Sequence[str]) -> None:
+def load(watch: programs.Watch, api: EngineApi, place: tuple[str, str, str], missing: Wanted, names: t.Sequence[str]) -> None:
     """Have an engine load an export; ``place`` is the path of a bundle, its archive and the archive's sha256. Raises :class:`ClusterError`, OSError."""
     path, archive, digest = place
     docker = ["docker", "--host", f"unix://{api.socket_path}"]
@@ -214,16 +214,16 @@ def load(watch: programs.Watch, api: EngineApi, place: tuple[str, str, str], fou
     # Engines with containerd's store were seen to print this and to exit with 0.
     if done.rc != 0 or "error unpacking" in done.stdout.lower():
         raise programs.failed("docker load", done.words, archive)
-    for name in found.left_out:
-        before = found.before[name]
+    for name in missing.left_out:
+        before = missing.before[name]
         if watch.run([*docker, *(["tag", before, name] if before else ["rmi", "--no-prune", name])]).rc != 0:
             raise ClusterError(f"cannot remove the name {name}, which was imported, too", remedy=f"docker rmi --no-prune {name}", reason="engine")
-    for name, one in ((name, one) for one in found.images for name in one.names if name not in found.left_out):
+    for name, image in ((name, image) for image in missing.images for name in image.names if name not in missing.left_out):
         here = api.image(name)
-        if here is None or not one.is_one(here):
+        if here is None or not image.is_one(here):
             raise ClusterError(
                 f"{name} is {here['Id'] if here else 'absent'} after the import",
-                expected=one.config,
+                expected=image.config,
                 remedy="Find out which process tags or removes images here, and run again.",
                 reason="other content",
             )

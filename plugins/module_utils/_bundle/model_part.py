@@ -58,7 +58,7 @@ class Item(t.NamedTuple):
         return f"{self.below}/{self.name}"
 
     def is_at(self, status: os.stat_result, sha256: str) -> bool:
-        """Return whether a file of a bundle with this status and digest is this one; without a digest and the same time it is read. Raises OSError."""
+        """Return whether a file of a bundle with this status and digest is this file. It is read if it has no digest and another time. Raises OSError."""
         if status.st_size != self.size or self.sha256:
             return status.st_size == self.size and sha256 in ("", self.sha256)
         if abs(status.st_mtime_ns - self.mtime) <= _TIMES * 10**9:
@@ -71,8 +71,8 @@ def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[
     """Return a bundle's description of these models, their files, and the texts of their refs. Raises :class:`ClusterError` for an incomplete one, OSError."""
     models, items, refs = [], [], {}
     purposes: dict[tuple[str, str | None], list[dict[str, t.Any]]] = {}
-    for one in repositories:
-        purposes.setdefault((one["repo"], one["revision"]), []).append(one)
+    for repository in repositories:
+        purposes.setdefault((repository["repo"], repository["revision"]), []).append(repository)
     for (repo, revision), wanted in purposes.items():
         place = model_files.locate(hf_home, repo, revision) if not model_files.is_directory(repo) else model_files.Place(repo, None, repo)
         if place.path is None or place.repo_path is None or not os.path.isdir(place.path):
@@ -83,32 +83,32 @@ def exported(hf_home: str, repositories: t.Sequence[dict[str, t.Any]]) -> tuple[
         entries = plain_listing(repo) if model_files.is_directory(repo) else copying.listing(place.repo_path, place.revision or "", ref)
         below = f"{content.DIRECTORIES}/{len(models)}" if model_files.is_directory(repo) else f"{content.HUB}/{model_files.repo_directory(repo)}"
         models.append({"repo": repo, "revision": place.revision, "ref": ref, "below": below, "entries": copying.rows(entries)})
-        for entry in (one for one in entries if one.kind == "file"):
+        for entry in (candidate for candidate in entries if candidate.kind == "file"):
             kind, name = copying.digest_kind(os.path.join(place.repo_path, entry.path)), os.path.basename(entry.path)
             digest = {kind: name} if kind else {}
-            links = [one.path for one in entries if one.kind == "link" and one.target == entry.path and entry.path.startswith("blobs/")]
+            links = [link.path for link in entries if link.kind == "link" and link.target == entry.path and entry.path.startswith("blobs/")]
             items += [Item(place.repo_path, below, path, entry.size, entry.mtime, **digest) for path in links or [entry.path]]
         refs |= {f"{below}/{entry.path}": entry.target.encode() for entry in entries if entry.kind == "ref"}
     return models, list(dict.fromkeys(items)), refs
 
 
 def _require_whole(repo: str, path: str, wanted: t.Sequence[dict[str, t.Any]]) -> None:
-    if found := [
+    if problems := [
         problem
-        for one in wanted
-        for problem in model_files.examine(path, [*one["side_files"], *model_files.named_files(one["files"])], one["purpose"])[0]
+        for repository in wanted
+        for problem in model_files.examine(path, [*repository["side_files"], *model_files.named_files(repository["files"])], repository["purpose"])[0]
     ]:
         raise ClusterError(
-            f"{repo} is incomplete: {'; '.join(dict.fromkeys(problem.message for problem in found[:copying.NAMED]))}",
+            f"{repo} is incomplete: {'; '.join(dict.fromkeys(problem.message for problem in problems[:copying.NAMED]))}",
             remedy="Run the play with --tags model, which repairs it, and export again.",
             reason="incomplete",
-            files=[problem.file for problem in found],
+            files=[problem.file for problem in problems],
         )
 
 
 def plain_listing(root: str) -> list[Entry]:
     """Return the files of a plain directory, and its links to them. Raises :class:`ClusterError` for a link out of it, OSError."""
-    found = []
+    entries = []
     for entry in untrusted.walk(root):
         mode, path = entry.status.st_mode, os.path.join(root, entry.path)
         if set(entry.path.split("/")) & set(_OWN) or stat.S_ISDIR(mode):
@@ -122,29 +122,29 @@ def plain_listing(root: str) -> list[Entry]:
                     remedy=f"Replace the link by the file: cp --remove-destination \"$(readlink -f {path})\" {path}",
                     reason="link",
                 )
-            found.append(Entry(entry.path, "link", target=target))
+            entries.append(Entry(entry.path, "link", target=target))
         elif stat.S_ISREG(mode):
-            found.append(Entry(entry.path, "file", entry.status.st_size, entry.status.st_mtime_ns, mode & copying.MODE))
+            entries.append(Entry(entry.path, "file", entry.status.st_size, entry.status.st_mtime_ns, mode & copying.MODE))
         else:
             raise ClusterError(f"{path} is neither a file nor a link", remedy="Find out which program made it, and remove it.")
-    return sorted(found)
+    return sorted(entries)
 
 
 def bring(watch: programs.Watch, path: str, items: t.Sequence[Item], owner: owners.Owner) -> None:
     """Copy files into a bundle. Raises :class:`ClusterError`, OSError."""
-    for source, below in dict.fromkeys((one.source, one.below) for one in items):
+    for source, below in dict.fromkeys((item.source, item.below) for item in items):
         with owners.acting_as(owner):
             os.makedirs(os.path.join(path, below), mode=0o755, exist_ok=True)
-        names = [one.name for one in items if (one.source, one.below) == (source, below)]
+        names = [item.name for item in items if (item.source, item.below) == (source, below)]
         options = ("--copy-links", f"--temp-dir={os.path.join(path, content.PARTS)}")
         watch.rsync(source, os.path.join(path, below), names, owners.owner_of(source), owner, *options)
 
 
 def spoiled(path: str, items: t.Sequence[Item], sums: t.Mapping[str, str], owner: owners.Owner) -> list[str]:
     """Return the files of a bundle that do not match their names in the hub. Raises OSError."""
-    found = [one.path for one in items if one.sha256 and sums[one.path] != one.sha256]
+    wrong = [item.path for item in items if item.sha256 and sums[item.path] != item.sha256]
     with owners.acting_as(owner):
-        return found + [one.path for one in items if one.git and digests.digest(os.path.join(path, one.path), "git")[1] != one.git]
+        return wrong + [item.path for item in items if item.git and digests.digest(os.path.join(path, item.path), "git")[1] != item.git]
 
 
 # -- into a node -----------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Wanted(t.NamedTuple):
 
 def wanted(hf_home: str, models: t.Sequence[Model], seen: content.Seen) -> list[Wanted]:
     """Return the missing parts of a bundle's models. Raises :class:`ClusterError` for a file with the same name and other content."""
-    hub, found = os.path.join(hf_home, "hub"), []
+    hub, parts = os.path.join(hf_home, "hub"), []
     for model in models:
         repo, below, entries = _read(model, seen)
         if model_files.is_directory(repo):
@@ -175,26 +175,26 @@ def wanted(hf_home: str, models: t.Sequence[Model], seen: content.Seen) -> list[
         with owners.acting_as(owners.owner_of(top)):
             lack = copying.lacking(entries, path, str(model.get("ref") or ""))
         repository = copy_stage.Repository(repo, path, stage, entries, lack)
-        found.append(Wanted(repository, below, sources(entries), owners.one_owner(top, repository.directories() if lack else ())))
-    if other := [name for one in found for name in one.repository.lack.other]:
+        parts.append(Wanted(repository, below, sources(entries), owners.one_owner(top, repository.directories() if lack else ())))
+    if other := [name for part in parts for name in part.repository.lack.other]:
         raise ClusterError(
             f"{len(other)} file(s) here have the name of a file in the bundle, and other content: {named(other)}; nothing was replaced",
             remedy="Move your own files away, remove those that a copy left, and import again.",
             reason="other content",
             files=other,
         )
-    return [one for one in found if one.repository.lack]
+    return [part for part in parts if part.repository.lack]
 
 
 def asked(models: t.Sequence[Model], repositories: t.Sequence[dict[str, t.Any]]) -> list[Model]:
     """Return the models of a bundle that a profile loads: a bundle must not choose what is written. Raises :class:`ClusterError` if it lacks one."""
-    found, lost = {}, []
-    for one in repositories:
-        revision = one["revision"] or ("" if model_files.is_directory(one["repo"]) else "main")
-        if fits := [model for model in models if model.get("repo") == one["repo"] and revision in (model.get("revision") or "", model.get("ref"))]:
-            found[one["repo"], fits[0].get("revision")] = fits[0]
+    chosen, lost = {}, []
+    for repository in repositories:
+        revision = repository["revision"] or ("" if model_files.is_directory(repository["repo"]) else "main")
+        if fits := [model for model in models if model.get("repo") == repository["repo"] and revision in (model.get("revision") or "", model.get("ref"))]:
+            chosen[repository["repo"], fits[0].get("revision")] = fits[0]
         else:
-            lost.append(f"{one['repo']}{'@' if revision else ''}{revision[:12]}")
+            lost.append(f"{repository['repo']}{'@' if revision else ''}{revision[:12]}")
     if lost:
         has = named([f"{model.get('repo')}@{str(model.get('revision') or '')[:12]}" for model in models])
         raise ClusterError(
@@ -202,7 +202,7 @@ def asked(models: t.Sequence[Model], repositories: t.Sequence[dict[str, t.Any]])
             remedy="Export a bundle with this profile, or import with -e gb10_profile=ID, the one that it was made for.",
             reason="other profile",
         )
-    return list(found.values())
+    return list(chosen.values())
 
 
 def _read(model: Model, seen: content.Seen) -> tuple[str, str, list[Entry]]:
@@ -232,18 +232,18 @@ def _read(model: Model, seen: content.Seen) -> tuple[str, str, list[Entry]]:
     return repo, below, entries
 
 
-def imported(watch: programs.Watch, one: Wanted, path: str, sums: t.Mapping[str, str]) -> None:
+def imported(watch: programs.Watch, part: Wanted, path: str, sums: t.Mapping[str, str]) -> None:
     """Import a model from a bundle: each file gets its name after all were compared. Raises :class:`ClusterError`, OSError."""
-    repository, files = one.repository, one.files()
-    with owners.acting_as(one.owner):
+    repository, files = part.repository, part.files()
+    with owners.acting_as(part.owner):
         os.makedirs(repository.stage, mode=0o700, exist_ok=True)
-    watch.rsync(os.path.join(path, one.below), repository.stage, files, programs.ROOT if os.geteuid() == 0 else one.owner, one.owner)
-    if wrong := watch.wrong(repository.stage, {name: sums[f"{one.below}/{name}"] for name in files}, one.owner):
-        with owners.acting_as(one.owner):
+    watch.rsync(os.path.join(path, part.below), repository.stage, files, programs.ROOT if os.geteuid() == 0 else part.owner, part.owner)
+    if wrong := watch.wrong(repository.stage, {name: sums[f"{part.below}/{name}"] for name in files}, part.owner):
+        with owners.acting_as(part.owner):
             for name in wrong:
                 os.unlink(os.path.join(repository.stage, name))
-        raise programs.damaged(path, [f"{one.below}/{name}" for name in wrong])
-    with owners.acting_as(one.owner):
+        raise programs.damaged(path, [f"{part.below}/{name}" for name in wrong])
+    with owners.acting_as(part.owner):
         for name, entry in files.items():
             staged = os.path.join(repository.stage, entry.path)
             os.makedirs(os.path.dirname(staged), exist_ok=True)

@@ -124,16 +124,16 @@ class Watch:
 
     def sha256(self, path: str, names: t.Sequence[str], owner: owners.Owner) -> dict[str, str]:
         """Return the sha256 of files of a directory. Raises :class:`ClusterError`."""
-        found = {}
+        digests = {}
         for number in range(0, len(names), AT_ONCE):
             done = self.checked("sha256sum", path, ["sha256sum", "--", *names[number:number + AT_ONCE]], owner, cwd=path)
-            found |= {line[66:]: line[:64] for line in done.stdout.splitlines()}
-        return found
+            digests |= {line[66:]: line[:64] for line in done.stdout.splitlines()}
+        return digests
 
     def wrong(self, path: str, sums: t.Mapping[str, str], owner: owners.Owner) -> list[str]:
         """Return the files of a directory whose sha256 differs from the list. Raises :class:`ClusterError`."""
-        found = self.sha256(path, list(sums), owner)
-        return [name for name, digest in sums.items() if found.get(name) != digest]
+        digests = self.sha256(path, list(sums), owner)
+        return [name for name, digest in sums.items() if digests.get(name) != digest]
 
     def settle(self, path: str, paths: t.Sequence[str]) -> None:
         """Flush a file system to its disk, and drop these files from the page cache. Raises :class:`ClusterError`."""

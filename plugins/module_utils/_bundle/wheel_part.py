@@ -47,13 +47,13 @@ with tempfile.NamedTemporaryFile("w", suffix=".txt") as lock:
 
 def hashes(lock: t.Iterable[str]) -> dict[str, str]:
     """Return the packages of a lock by the sha256 of their files. Raises :class:`ClusterError` for an invalid line."""
-    found = {}
+    packages = {}
     for line in lock:
         match = _LINE.match(line)
         if not match:
             raise ClusterError(f"the image's lock has the line {line[:100]!r}", expected="NAME==VERSION --hash=sha256:…", reason="input")
-        found[match["digest"]] = f"{match['name']}=={match['version']}"
-    return found
+        packages[match["digest"]] = f"{match['name']}=={match['version']}"
+    return packages
 
 
 def lost(lock: t.Iterable[str], sums: t.Mapping[str, str]) -> list[str]:
@@ -119,7 +119,7 @@ def entries_of(lock: t.Iterable[str], seen: content.Seen, items: t.Sequence[Item
     """Return a bundle's description of its packages: those of a lock that it has, and these. They have no time, since equal packages may differ in it."""
     of_lock, folder = hashes(lock), f"{content.WHEELS}/"
     sizes = {path.removeprefix(folder): seen.files[path].st_size for path, digest in seen.sums.items() if path.startswith(folder) and digest in of_lock}
-    return copying.rows(copying.Entry(name, "file", size) for name, size in sorted((sizes | {one.name: one.size for one in items}).items()))
+    return copying.rows(copying.Entry(name, "file", size) for name, size in sorted((sizes | {item.name: item.size for item in items}).items()))
 
 
 def model_of(state_dir: str, about: content.About) -> dict[str, t.Any]:

@@ -35,18 +35,18 @@ def running_containers(params: Params) -> list[str]:
 
 def reasons_against(params: Params, uptime: int, gpus: list[dict[str, t.Any]]) -> list[str]:
     """Return the reasons against a baseline now."""
-    found = [f"the boot was {uptime} s ago, expected {params['max_uptime']} s or less"] if uptime > params["max_uptime"] else []
+    reasons = [f"the boot was {uptime} s ago, expected {params['max_uptime']} s or less"] if uptime > params["max_uptime"] else []
     try:
         if names := running_containers(params):
-            found.append(f"containers of this collection run: {', '.join(names)}")
+            reasons.append(f"containers of this collection run: {', '.join(names)}")
     except ClusterError as error:
-        found.append(f"it is unknown whether a container of this collection runs: {error}")
-    found += [f"an engine runs: {who}" for who in at_work.serving(params["state_dir"], params["roots"]["proc_root"])]
+        reasons.append(f"it is unknown whether a container of this collection runs: {error}")
+    reasons += [f"an engine runs: {who}" for who in at_work.serving(params["state_dir"], params["roots"]["proc_root"])]
     if compute := [process for process in zombies.listed(gpus) if "C" in (process["type"] or "C")]:
-        found.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")
+        reasons.append(f"{len(compute)} GPU process(es) compute: {', '.join(process['name'] or str(process['pid']) for process in compute)}")
     if zombies.unified(gpus) is not True:
-        found.append("the GPU has its own memory, so none of it is missing in the node's memory" if gpus else "there is no GPU")
-    return found
+        reasons.append("the GPU has its own memory, so none of it is missing in the node's memory" if gpus else "there is no GPU")
+    return reasons
 
 
 def watch(params: Params) -> tuple[dict[str, int], list[int]]:
@@ -116,12 +116,12 @@ def existing(path: str, boot: str) -> tuple[dict[str, t.Any] | None, dict[str, t
     A file that is not a baseline counts as none and is replaced. One that may not be read stops the module.
     """
     try:
-        found = accounting.read_baseline(path)
+        baseline = accounting.read_baseline(path)
     except UnknownState as error:
         if error.reason != "baseline broken":
             raise
         return None, {"broken": str(error)}
-    return (found if found and found["boot_id"] == boot else None), for_diff(found)
+    return (baseline if baseline and baseline["boot_id"] == boot else None), for_diff(baseline)
 
 
 def record(params: Params, check_mode: bool) -> dict[str, t.Any]:

@@ -80,18 +80,18 @@ def field_faults(
 
 def modes_of(value: t.Any) -> t.Any:
     """Return modes as texts: YAML reads a plain ``off`` as false."""
-    return ["off" if one is False else one for one in value] if isinstance(value, list) else value
+    return ["off" if mode is False else mode for mode in value] if isinstance(value, list) else value
 
 
-def whole(one: t.Mapping[str, t.Any]) -> Companion:
+def whole(companion: t.Mapping[str, t.Any]) -> Companion:
     """Return a valid companion with its defaults."""
-    found = {**DEFAULTS, **one}
-    return {**found, "modes": modes_of(found["modes"])}
+    with_defaults = {**DEFAULTS, **companion}
+    return {**with_defaults, "modes": modes_of(with_defaults["modes"])}
 
 
 def up_in(companions: t.Iterable[t.Mapping[str, t.Any]], mode: str) -> list[Companion]:
     """Return the companions that run in a mode; none for an empty mode."""
-    return [one for one in map(whole, companions) if mode in one["modes"]]
+    return [companion for companion in map(whole, companions) if mode in companion["modes"]]
 
 
 def is_whole_number(value: t.Any, low: int, high: int) -> bool:
@@ -99,7 +99,7 @@ def is_whole_number(value: t.Any, low: int, high: int) -> bool:
 
 
 def _texts(value: t.Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, (str, int, float)) and not isinstance(one, bool) and "\0" not in str(one) for one in value)
+    return isinstance(value, list) and all(isinstance(word, (str, int, float)) and not isinstance(word, bool) and "\0" not in str(word) for word in value)
 
 
 def _is_mount(value: t.Any) -> bool:
@@ -113,7 +113,7 @@ def _is_mount(value: t.Any) -> bool:
 
 
 def _modes(value: t.Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) and one in MODES for one in modes_of(value))
+    return isinstance(value, list) and bool(value) and all(isinstance(mode, str) and mode in MODES for mode in modes_of(value))
 
 
 def _claim(value: t.Any) -> bool:
@@ -141,37 +141,37 @@ _FORMS: Forms = {
 _REQUIRED = tuple(name for name, default in DEFAULTS.items() if default is None)
 
 
-def _kind(where: str, one: t.Mapping[str, t.Any]) -> t.Iterator[Fault]:
+def _kind(where: str, companion: t.Mapping[str, t.Any]) -> t.Iterator[Fault]:
     """Yield the faults of a companion's image or unit: it has exactly one of them."""
-    given = [word for word in ("image", "unit") if one.get(word) not in (None, "")]
+    given = [word for word in ("image", "unit") if companion.get(word) not in (None, "")]
     if len(given) != 1:
         what = "has an image and a unit" if given else "has neither an image nor a unit"
         yield Fault(where, what, "one of the two", "use image for a container of this collection, or unit for an existing service")
         return
-    value, pattern = one[given[0]], IMAGE if given == ["image"] else UNIT
+    value, pattern = companion[given[0]], IMAGE if given == ["image"] else UNIT
     if not isinstance(value, str) or not pattern.match(value):
         means = (IMAGE_MEANS, IMAGE_REMEDY) if pattern is IMAGE else ("the name of your service, such as ollama.service", "systemctl list-units --type service")
         yield Fault(f"{where}.{given[0]}", f"is {value!r}", *means)
     for word in OF_IMAGE if pattern is UNIT else ():
-        if one.get(word):
+        if companion.get(word):
             yield Fault(f"{where}.{word}", "is only for a container, and this is a unit", "", "remove it, and set it in the unit (systemctl edit UNIT)")
 
 
-def _one(where: str, one: t.Any) -> t.Iterator[Fault]:
-    if not isinstance(one, dict):
-        yield Fault(where, f"is {one!r}", f"a mapping of {', '.join(DEFAULTS)}")
+def _companion(where: str, companion: t.Any) -> t.Iterator[Fault]:
+    if not isinstance(companion, dict):
+        yield Fault(where, f"is {companion!r}", f"a mapping of {', '.join(DEFAULTS)}")
         return
     # Values of variables can be secrets.
-    yield from field_faults(where, one, _FORMS, _REQUIRED, lambda word, value: "has another form" if word == "env" else f"is {value!r}", _REMEDY)
-    yield from _kind(where, one)
+    yield from field_faults(where, companion, _FORMS, _REQUIRED, lambda word, value: "has another form" if word == "env" else f"is {value!r}", _REMEDY)
+    yield from _kind(where, companion)
 
 
 def _twice(companions: list[t.Any]) -> t.Iterator[Fault]:
     """Yield the names, ports and units that two companions of a node share."""
     seen: dict[tuple[str, t.Any], int] = {}
-    for index, one in enumerate(companions):
-        for word in ("name", "port", "unit") if isinstance(one, dict) else ():
-            value = one.get(word)
+    for index, companion in enumerate(companions):
+        for word in ("name", "port", "unit") if isinstance(companion, dict) else ():
+            value = companion.get(word)
             if value in (None, "") or isinstance(value, (list, dict)):
                 continue
             first = seen.setdefault((word, value), index)
@@ -181,7 +181,7 @@ def _twice(companions: list[t.Any]) -> t.Iterator[Fault]:
 
 def faults(companions: list[t.Any]) -> list[Fault]:
     """Return the faults of one node's companions."""
-    return [*(fault for index, one in enumerate(companions) for fault in _one(f"gb10_companions[{index}]", one)), *_twice(companions)]
+    return [*(fault for index, companion in enumerate(companions) for fault in _companion(f"gb10_companions[{index}]", companion)), *_twice(companions)]
 
 
 def port_faults(companions: list[t.Any], ports: t.Mapping[str, int], span: tuple[int, int] | None) -> list[Fault]:
@@ -189,15 +189,15 @@ def port_faults(companions: list[t.Any], ports: t.Mapping[str, int], span: tuple
 
     A companion that only runs in the mode ``off`` never runs next to an engine.
     """
-    found = []
-    for index, one in enumerate(companions):
-        port = one.get("port") if isinstance(one, dict) else None
-        if not is_whole_number(port, 1, 65535) or modes_of(one.get("modes")) == ["off"]:
+    conflicts = []
+    for index, companion in enumerate(companions):
+        port = companion.get("port") if isinstance(companion, dict) else None
+        if not is_whole_number(port, 1, 65535) or modes_of(companion.get("modes")) == ["off"]:
             continue
         taken = [f"{name} is {value}" for name, value in ports.items() if value == port]
         if span and span[0] <= port <= span[1]:
             taken.append(f"gb10_ray_port_range is {span[0]}-{span[1]}")
         for who in taken:
             remedy = f"give the companion another port, or change {who.split(' ', maxsplit=1)[0]}"
-            found.append(Fault(f"gb10_companions[{index}].port", f"is {port}, and {who}", "a port that the cluster does not need", remedy))
-    return found
+            conflicts.append(Fault(f"gb10_companions[{index}].port", f"is {port}, and {who}", "a port that the cluster does not need", remedy))
+    return conflicts

@@ -42,9 +42,10 @@ def health(port: int, path: str, timeout: float) -> tuple[bool, str]:
     return 200 <= answer.status < 300, f"status {answer.status}"
 
 
-def unhealthy(one: t.Mapping[str, t.Any], node: str, said: str) -> str:
-    """Return the message about a running companion that was not healthy in time; ``said`` is its last answer."""
-    return f"companion {one['name']} on {node} is not healthy after {one['health_timeout']} s: GET {url(one['port'], one['health_path'])}: {said}"
+def unhealthy(companion: t.Mapping[str, t.Any], node: str, answer: str) -> str:
+    """Return the message about a running companion that was not healthy in time; ``answer`` is its last answer."""
+    address = url(companion["port"], companion["health_path"])
+    return f"companion {companion['name']} on {node} is not healthy after {companion['health_timeout']} s: GET {address}: {answer}"
 
 
 def ignores_stop(name: str, node: str, seconds: int) -> str:
@@ -82,35 +83,38 @@ def look(
     not describe is noted by ``section``, and left out.
     """
     ours = {entry["Labels"][LABEL_COMPANION]: entry for entry in entries if is_ours(entry) and entry["Labels"].get(LABEL_ROLE) == container.ROLE}
-    found = []
-    for one in map(declared.whole, companions):
-        row = section(functools.partial(_of_unit, one, timeout)) if one["unit"] else _of_container(one, ours.pop(one["name"], None), entries)
+    rows = []
+    for companion in map(declared.whole, companions):
+        if companion["unit"]:
+            row = section(functools.partial(_of_unit, companion, timeout))
+        else:
+            row = _of_container(companion, ours.pop(companion["name"], None), entries)
         if row is not None:
-            found.append(row)
+            rows.append(row)
     for name, entry in sorted(ours.items()):
         fields = created_with(entry["Labels"]) or {}
         undeclared = {"name": name, "port": fields.get("port"), "health_path": "", "image": fields.get("image", "")}
-        found.append({**_of_container(undeclared, entry), "declared": False})
-    return _with_memory(found, entries, seen, gpu_processes, root, section)
+        rows.append({**_of_container(undeclared, entry), "declared": False})
+    return _with_memory(rows, entries, seen, gpu_processes, root, section)
 
 
-def _row(one: t.Mapping[str, t.Any], kind: str, state: str, running: bool) -> Entry:
+def _row(companion: t.Mapping[str, t.Any], kind: str, state: str, running: bool) -> Entry:
     return {
-        "name": one["name"], "kind": kind, "declared": True, "container": "", "container_id": "", "unit": "", "state": state, "running": running,
-        "port": one["port"], "health_path": one["health_path"], "healthy": None, "health": "", "pids": [], "gpu_mib": 0, "anon_mb": 0,
+        "name": companion["name"], "kind": kind, "declared": True, "container": "", "container_id": "", "unit": "", "state": state, "running": running,
+        "port": companion["port"], "health_path": companion["health_path"], "healthy": None, "health": "", "pids": [], "gpu_mib": 0, "anon_mb": 0,
         "spec": "", "fields": {}, "log": "",
     }  # fmt: skip
 
 
-def _of_unit(one: t.Mapping[str, t.Any], timeout: float) -> Entry:
-    state = unit.state(one["unit"], timeout)
-    return {**_row(one, "unit", state.active if state.load != "not-found" else "not-found", state.holds_processes), "unit": one["unit"]}
+def _of_unit(companion: t.Mapping[str, t.Any], timeout: float) -> Entry:
+    state = unit.state(companion["unit"], timeout)
+    return {**_row(companion, "unit", state.active if state.load != "not-found" else "not-found", state.holds_processes), "unit": companion["unit"]}
 
 
-def _of_container(one: t.Mapping[str, t.Any], entry: Entry | None, entries: t.Sequence[Entry] = ()) -> Entry:
+def _of_container(companion: t.Mapping[str, t.Any], entry: Entry | None, entries: t.Sequence[Entry] = ()) -> Entry:
     if entry is None:
-        return _row(one, "container", FOREIGN if container.name_for(one["name"]) in map(name_of, entries) else "absent", False)
-    row = _row(one, "container", entry["State"], entry["State"] in ("running", "paused", "restarting"))
+        return _row(companion, "container", FOREIGN if container.name_for(companion["name"]) in map(name_of, entries) else "absent", False)
+    row = _row(companion, "container", entry["State"], entry["State"] in ("running", "paused", "restarting"))
     created = {"spec": entry["Labels"].get(LABEL_SPEC, ""), "fields": created_with(entry["Labels"]) or {}}
     return {**row, **created, "container": name_of(entry), "container_id": entry["Id"]}
 

@@ -36,8 +36,8 @@ class State(t.NamedTuple):
 
 def state(unit: str, timeout: float) -> State:
     """Return the state of a unit. Raises :class:`UnknownState` when systemd does not report it."""
-    found = properties(_PROPERTIES, [unit], timeout)[0]
-    return State(*(found.get(name, "") for name in _PROPERTIES))
+    values = properties(_PROPERTIES, [unit], timeout)[0]
+    return State(*(values.get(name, "") for name in _PROPERTIES))
 
 
 def journal(unit: str, timeout: float) -> str:

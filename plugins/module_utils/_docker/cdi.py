@@ -92,14 +92,14 @@ def specs(directories: t.Iterable[str], etc_root: str, section: Section = strict
 
     ``etc_root`` replaces ``/etc``. ``section`` records failures to read or parse one.
     """
-    found: list[dict[str, t.Any]] = []
+    specifications: list[dict[str, t.Any]] = []
     for directory in directories:
         place = os.path.join(etc_root, directory[len("/etc/"):]) if directory.startswith("/etc/") else directory
         for name in section(functools.partial(names, place), []):
             if name.endswith((".json", ".yaml", ".yml")):
                 spec = section(functools.partial(_spec, os.path.join(place, name)))
-                found += [{"path": os.path.join(directory, name), **spec}] if spec else []
-    return found
+                specifications += [{"path": os.path.join(directory, name), **spec}] if spec else []
+    return specifications
 
 
 def _spec(path: str) -> dict[str, t.Any]:
@@ -115,6 +115,6 @@ def _spec(path: str) -> dict[str, t.Any]:
         raise UnknownState(f"{path}: {error}", remedy=f"Write it again: sudo nvidia-ctk cdi generate --output={path}", **error.details) from error
 
 
-def devices(found: t.Iterable[dict[str, t.Any]], listed: t.Iterable[str] = ()) -> list[str]:
+def devices(specifications: t.Iterable[dict[str, t.Any]], listed: t.Iterable[str] = ()) -> list[str]:
     """Return the devices of these specifications and those that the engine lists itself."""
-    return sorted({*(device for spec in found for device in spec["devices"]), *listed})
+    return sorted({*(device for spec in specifications for device in spec["devices"]), *listed})

@@ -249,8 +249,8 @@ class EngineApi:
         )
         if not isinstance(listed, list):
             return listed
-        found = [{**entry, **self._split(entry.get("Labels"), entry.get("ImageID"))} if isinstance(entry, dict) else entry for entry in listed]
-        return [entry for entry in found if not isinstance(entry, dict) or not entry.get("InheritedLabels") or not labels]
+        entries = [{**entry, **self._split(entry.get("Labels"), entry.get("ImageID"))} if isinstance(entry, dict) else entry for entry in listed]
+        return [entry for entry in entries if not isinstance(entry, dict) or not entry.get("InheritedLabels") or not labels]
 
     def inspect(self, container_id: str) -> dict[str, t.Any]:
         """Return the engine's description of one container, with its labels as in :meth:`containers`."""
@@ -399,14 +399,14 @@ def find_node_container(api: EngineApi, cluster: str, role: str) -> dict[str, t.
 
     It is found by its labels, not by its name. Raises :class:`ClusterError` if there are two.
     """
-    found = api.containers({LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: role})
-    if len(found) > 1:
-        names = ", ".join(sorted(f"{name_of(entry)} ({entry['Id'][:12]}, {entry['State']})" for entry in found))
+    entries = api.containers({LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: role})
+    if len(entries) > 1:
+        names = ", ".join(sorted(f"{name_of(entry)} ({entry['Id'][:12]}, {entry['State']})" for entry in entries))
         raise ClusterError(
-            f"this node has {len(found)} containers labeled as the {role} of cluster {cluster}: {names}",
+            f"this node has {len(entries)} containers labeled as the {role} of cluster {cluster}: {names}",
             remedy="Run docker rm CONTAINER for all but one.",
         )
     try:
-        return api.inspect(found[0]["Id"]) if found else None
+        return api.inspect(entries[0]["Id"]) if entries else None
     except NotFound:
         return None

@@ -101,16 +101,16 @@ def nvidia_access(runtimes: t.Iterable[str], devices: t.Iterable[str], hook: boo
     return {(True, True): "both", (True, False): "runtime", (False, True): "cdi"}.get(ways, "hook" if hook else "none")
 
 
-def depth(found: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, section: Section = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
+def depth(facts: dict[str, t.Any], info: dict[str, t.Any], etc_root: str, section: Section = strict, daemon_path: str = DAEMON_PATH) -> dict[str, t.Any]:
     """Return the result of :func:`engine` with the devices of CDI and the access to GPUs. ``section`` records failures."""
     hook = shutil.which(HOOK, path=daemon_path) is not None
-    specs = cdi.specs(found["cdi_dirs"], etc_root, section)
+    specs = cdi.specs(facts["cdi_dirs"], etc_root, section)
     devices = cdi.devices(specs, section(lambda: cdi.discovered(info), []))
     return {
-        **found,
+        **facts,
         "cdi_devices": devices,
         "cdi_libcuda": [{"path": spec["path"], "libcuda": spec["libcuda"]} for spec in specs if spec["libcuda"]],
-        "nvidia": nvidia_access(found["runtimes"], devices, hook),
+        "nvidia": nvidia_access(facts["runtimes"], devices, hook),
     }
 
 
@@ -226,7 +226,7 @@ def foreign(
     ``inspect`` asks the engine about one, ``pids`` are the processes by container id. A container that was removed meanwhile is omitted. ``section``
     records missing or unreadable answers; an engine that does not answer is not asked again.
     """
-    found: list[dict[str, t.Any]] = []
+    containers: list[dict[str, t.Any]] = []
     silent = False
     for entry in itertools.filterfalse(is_ours, entries):
         details = None
@@ -239,5 +239,5 @@ def foreign(
             silent = isinstance(error, UnknownState)
         short = section(functools.partial(described, entry, None, pids))
         if short is not None:
-            found.append(section(functools.partial(described, entry, details, pids), short))
-    return sorted(found, key=lambda container: container["name"])
+            containers.append(section(functools.partial(described, entry, details, pids), short))
+    return sorted(containers, key=lambda container: container["name"])

@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sends the API's key to a process of the engine's container alone. This module util is PRIVATE to the collection.
+"""Sends the API's key only to a process of the engine's container. This module util is PRIVATE to the collection.
 
-While an engine loads, or after it died, any account of the node can listen on the API's port. So no caller has the key as a text: a request passes the
-object to :func:`_http.ask`, which connects and asks here about that very connection before it sends a byte. What decides is whose process holds its
-other end, by the kernel's list of sockets: the process that accepted it, or, before that, every listener there. Membership in the container is
-shown by its namespace of processes, which no account of the node can enter; the name of a control group can be faked.
+While an engine loads, or after it has ended, any account of the node can listen on the API's port. So no caller has the key as text: it passes the object
+to :func:`_http.ask`, which connects and has that connection checked here before it sends a byte. The kernel's list of sockets shows which process has the
+other end: the one that accepted the connection, or, before that, each listener on the port. A process belongs to the container if it is in its PID
+namespace, which no account of the node can enter; the name of a control group can be faked.
 
-Where that cannot be seen, the key is not sent.
+If that cannot be determined, the key is not sent.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network import liste
 from ansible_collections.gb10.cluster.plugins.module_utils._process import process_table
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: States of a connection that exists: taken, or about to be.
+#: States of an existing connection: accepted, or about to be.
 OPEN = (listeners.TCP_ESTABLISHED, listeners.TCP_SYN_RECEIVED)
-#: Characters of a command line that a message shows.
+#: Most characters of a command line in a message.
 SHOWN = 80
 
 
 class Withheld(UnknownState):
-    """The key was not sent, since its receiver is not known to be the engine."""
+    """The key was not sent, because its receiver may not be the engine."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(f"the API's key was not sent: {why}", remedy=remedy, reason="key withheld")
 
 
 class ApiKey:
-    """The key of an engine's API, empty for one that has none. It is sent only in the headers of a connection to the engine's container.
+    """The key of an engine's API, empty for an API without one. It is sent only in the headers of a connection to the engine's container.
 
-    ``pid`` is a process of that container, as the host sees it; None where none lives.
+    ``pid`` is the host's pid of a process of that container, None without one.
     """
 
     def __init__(self, text: str, pid: int | None, proc: str = "/proc") -> None:
@@ -56,7 +56,7 @@ class ApiKey:
         return "<the API's key>" if self._text else "<no key>"
 
     def headers(self, connected: socket.socket) -> dict[str, str]:
-        """Return the header that brings the key over this connection, none without a key. Raises :class:`Withheld`."""
+        """Return the header with the key for this connection, none without a key. Raises :class:`Withheld`."""
         if not self._text:
             return {}
         self._check(connected)
@@ -77,14 +77,14 @@ class ApiKey:
                 raise Withheld(f"the listener at {at} may not be seen", BECOME)
             for pid in sorted(set().union(*holders.values())):
                 if _namespace(pid, self._proc) != inside:
-                    raise Withheld(f"{_named(pid, self._proc)} listens at {at}, and is not in the engine's container", see)
+                    raise Withheld(f"{_process_text(pid, self._proc)} listens at {at}, and is not in the engine's container", see)
         except Withheld:
             raise
         except (OSError, UnknownState) as error:
             raise Withheld(f"the listener at {at} is unknown: {error}", BECOME) from error
 
     def require(self, url: str, timeout: float) -> None:
-        """Raise :class:`Withheld` unless the program that answers at ``url`` now would get the key; for another program that sends it there."""
+        """Raise :class:`Withheld` unless the key may be sent to the program that listens at ``url`` now. For callers that have another program send it."""
         if not self._text:
             return
         try:
@@ -94,7 +94,7 @@ class ApiKey:
             raise Withheld(f"{url}: {error.strerror or error}", "See the playbook status.") from error
 
     def why_withheld(self, url: str, timeout: float) -> str:
-        """Return why the program that answers at ``url`` now would not get the key, empty when it would, or without a key."""
+        """Return why the key may not be sent to the program that listens at ``url`` now, empty if it may, or without a key."""
         try:
             self.require(url, timeout)
         except Withheld as error:
@@ -103,16 +103,16 @@ class ApiKey:
 
 
 class KeyForElsewhere(ApiKey):
-    """The key of an API on another machine, whose processes cannot be seen from here: the caller has had the node look right before."""
+    """The key of an API on another machine, whose processes are not visible here: the caller had that node check them just before."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, None)
 
     def _check(self, connected: socket.socket) -> None:
-        """The program that answers there gets it."""
+        """Accept any program that listens there."""
 
     def require(self, url: str, timeout: float) -> None:
-        """Check nothing: the answer will show it."""
+        """Check nothing: the answer to the request will show a failure."""
 
 
 def of(engine: t.Mapping[str, t.Any], path: str | None, proc: str = "/proc") -> ApiKey:
@@ -124,22 +124,31 @@ def of(engine: t.Mapping[str, t.Any], path: str | None, proc: str = "/proc") -> 
 
 
 def _place(name: t.Sequence[t.Any]) -> tuple[str, int]:
-    """Return address and port of a socket as the kernel's list has them."""
+    """Return address and port of a socket in the form of the kernel's list."""
     address = ipaddress.ip_address(str(name[0]).partition("%")[0])
     return str(getattr(address, "ipv4_mapped", None) or address), int(name[1])
 
 
 def _other_end(here: t.Iterable[listeners.Connection], where: tuple[str, int], own: tuple[str, int]) -> set[int]:
-    """Return the sockets that may answer a connection from ``own`` to ``where``: the one that took it, or else all that would."""
-    ours = [one for one in here if one.state in OPEN and (one.address, one.port) == where and (one.peer_address, one.peer_port) == own]
-    taken = {one.inode for one in ours if one.inode}
+    """Return the sockets that may answer a connection from ``own`` to ``where``: the one that accepted it, or before that all that could accept it."""
+    ours = [
+        connection
+        for connection in here
+        if connection.state in OPEN and (connection.address, connection.port, connection.peer_address, connection.peer_port) == (*where, *own)
+    ]
+    taken = {connection.inode for connection in ours if connection.inode}
     if taken or not ours:
         return taken
-    return {one.inode for one in here if one.state == listeners.TCP_LISTEN and one.port == where[1] and one.address in (where[0], *engine_state.WILDCARDS)}
+    addresses = (where[0], *engine_state.WILDCARDS)
+    return {
+        connection.inode
+        for connection in here
+        if connection.state == listeners.TCP_LISTEN and connection.port == where[1] and connection.address in addresses
+    }
 
 
 def _namespace(pid: int, proc: str, kind: str = "pid") -> str:
-    """Return the namespace of processes, or of another kind, that a process is in, empty when it has ended. Raises OSError when that may not be seen."""
+    """Return the PID namespace of a process, or one of another kind; empty if it has ended. Raises OSError if it cannot be read."""
     try:
         return os.readlink(f"{proc}/{pid}/ns/{kind}")
     except process_table.GONE:
@@ -147,19 +156,19 @@ def _namespace(pid: int, proc: str, kind: str = "pid") -> str:
 
 
 def _container_of(pid: int | None, proc: str) -> str:
-    """Return the namespace of the engine's container. Raises :class:`Withheld` where it has none of its own, OSError where that may not be seen."""
+    """Return the PID namespace of the engine's container. Raises :class:`Withheld` if it has none of its own, OSError if it cannot be read."""
     inside, users = (_namespace(pid, proc), _namespace(pid, proc, "user")) if pid else ("", "")
     if not inside or not users:
         raise Withheld("its engine does not run in a container on this node", "See the playbook status.")
     if inside == os.readlink(f"{proc}/self/ns/pid"):
         raise Withheld("its engine has no namespace of processes of its own", "Run the engine in a container.")
     if users != os.readlink(f"{proc}/self/ns/user"):
-        # Any account can create one, and in it a process that looks like a container's.
+        # Any account can create a user namespace, and in it a process that looks like that of a container.
         raise Withheld("a process that looks like its engine is in a namespace of users of its own", "See the playbook status.")
     return inside
 
 
-def _named(pid: int, proc: str) -> str:
-    """Return a process in words."""
+def _process_text(pid: int, proc: str) -> str:
+    """Return a process as text."""
     command = engine_state.one_line(listeners.command_line(pid, proc))[:SHOWN] or "a process that has ended"
     return f"{command} (pid {pid})"

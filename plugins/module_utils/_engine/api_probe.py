@@ -4,7 +4,7 @@
 
 """Reads the models and the progress that an OpenAI-like API reports. This module util is PRIVATE to the collection.
 
-Any program may answer: an answer that cannot be parsed is unknown, and is shown as it is.
+Any program may answer: an answer that cannot be parsed means an unknown state, and is shown unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 
-#: Models that are shown, and characters of a name.
+#: Most models in a result, and most characters of a name.
 MODELS_SHOWN, NAME_SHOWN = 50, 200
 
 #: Names in vLLM's metrics, the same from 0.19.1 to 0.32.0 (v1/metrics/loggers.py of its releases): requests that run, tokens since the start,
@@ -29,7 +29,7 @@ _STEPS = "vllm:iteration_tokens_total_count"
 _PREFILL = "vllm:request_prefill_time_seconds"
 _READ = (_RUNNING, *_TOKENS, _KV_USE, _STEPS, f"{_PREFILL}_bucket", f"{_PREFILL}_sum")
 _BOUND = re.compile(r'[{,]le="([^"]+)"')
-#: A sample in Prometheus' text format; of one that is cut off or damaged the rest counts as a value that cannot be read.
+#: A sample in Prometheus' text format. The rest of an incomplete or damaged line counts as a value that cannot be parsed.
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?P<labels>\{.*\})?\s*(?P<value>\S*)")
 
 
@@ -75,7 +75,7 @@ def metric(text: str, name: str) -> float | None:
 class Progress(t.NamedTuple):
     """What vLLM's metrics report: requests that run now, tokens (read and written) since the start, the used part of the cache (None where it is not
     reported), an upper bound of the longest prefill so far, in seconds, and the engine's steps since the start. ``fabric`` is the bytes that the head has
-    sent to the other ranks, which is in no metric.
+    sent to the other ranks, which vLLM's metrics do not have.
     """
 
     running: float
@@ -88,20 +88,20 @@ class Progress(t.NamedTuple):
 
 def parse_progress(text: str) -> Progress | None:
     """Return the work that vLLM's metrics report, None for metrics of another program. Raises :class:`UnknownState` when a figure cannot be read."""
-    found: dict[str, list[float]] = {name: [] for name in _READ}
+    values: dict[str, list[float]] = {name: [] for name in _READ}
     counts: dict[float, float] = {}
     for name, labels, value in samples(text, _READ):
-        found[name].append(value)
+        values[name].append(value)
         if bound := _BOUND.search(labels):
             try:
                 counts[float(bound[1])] = counts.get(float(bound[1]), 0.0) + value
             except ValueError:
                 raise UnknownState(f"the metric {name} has the bound {bound[1][:40]!r}", raw=labels[:2000]) from None
-    tokens = [value for name in _TOKENS for value in found[name]]
-    if not found[_RUNNING] or not tokens:
+    tokens = [value for name in _TOKENS for value in values[name]]
+    if not values[_RUNNING] or not tokens:
         return None
-    kv_use = max(found[_KV_USE], default=None)
-    return Progress(sum(found[_RUNNING]), sum(tokens), kv_use, _longest(counts, sum(found[f"{_PREFILL}_sum"])), sum(found[_STEPS]))
+    kv_use = max(values[_KV_USE], default=None)
+    return Progress(sum(values[_RUNNING]), sum(tokens), kv_use, _longest(counts, sum(values[f"{_PREFILL}_sum"])), sum(values[_STEPS]))
 
 
 def _longest(counts: t.Mapping[float, float], total_s: float) -> float:

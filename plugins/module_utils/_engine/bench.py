@@ -13,11 +13,11 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_state, interruption
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
-#: The times that the client reports, and the figures of each that are kept, in milliseconds.
+#: The times that the client reports, and the figures of each that are returned, in milliseconds.
 TIMES = ("ttft", "tpot", "itl")
 SHARES = ("mean", "p50", "p90", "p99")
 
-#: Figures of the result: our name, the client's.
+#: The name of each figure in the module's result → in the client's result.
 FIGURES = {
     "duration_s": "duration",
     "requests_s": "request_throughput",
@@ -34,7 +34,7 @@ ANSWERED = "vllm:request_success_total"
 
 
 class Counters(t.NamedTuple):
-    """What an engine has counted since its start; None for what it does not count."""
+    """An engine's counters since its start; None for a counter that it does not have."""
 
     answered: float | None
     drafts: float | None
@@ -49,7 +49,7 @@ def arguments(case: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> lis
         else ("random", "--random-input-len", str(case["input_len"]), "--random-output-len", str(case["output_len"]))
     )
     return [
-        # Completions and not chats: for a model that thinks, older clients take the first word after its thoughts for its first token.
+        # Completions instead of chats: for a model that thinks, older clients count the first word after its thinking as its first token.
         *("--backend", "openai", "--endpoint", "/v1/completions", "--base-url", engine["url"]),
         *("--model", engine["model"], "--served-model-name", engine["model"], "--tokenizer", engine["tokenizer"]),
         *("--num-prompts", str(case["prompts"]), "--max-concurrency", str(case["concurrency"]), "--seed", str(engine["seed"])),
@@ -62,12 +62,12 @@ def arguments(case: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> lis
 
 
 def optional(case: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return options that an older client may lack: requests before the measured ones, in which an engine compiles what this batch needs."""
+    """Return options that an older client may lack: requests before the measured ones, during which an engine compiles its code for this batch."""
     return {"--num-warmups": case["concurrency"]}
 
 
 def texts(case: t.Mapping[str, t.Any], seed: int) -> list[str]:
-    """Return the prompts of a case with texts, as many as it has requests, each with a beginning that no prefix cache knows."""
+    """Return the prompts of a case with texts, as many as it has requests, each with a unique beginning, so that no prefix cache has it."""
     return [f"({seed}-{number}) {case['texts'][number % len(case['texts'])]}" for number in range(case["prompts"])] if case["texts"] else []
 
 
@@ -78,17 +78,17 @@ def figures(result: t.Any, case: t.Mapping[str, t.Any]) -> dict[str, float]:
     if result["completed"] < case["prompts"]:
         missing = case["prompts"] - result["completed"]
         raise ClusterError(f"{missing} of {case['prompts']} requests were not answered", remedy="See the engine's log.", reason="requests failed")
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, theirs in FIGURES.items():
         value = result.get(theirs)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise UnknownState(f"the result of vllm bench serve has no {theirs}", raw=str(value)[:200], remedy="Report this with the engine's version.")
-        found[name] = round(float(value), 3)
-    return found
+        values[name] = round(float(value), 3)
+    return values
 
 
 def counters(url: str, key: _http.Key | None, timeout: float) -> Counters:
-    """Return what the engine has counted so far. Raises :class:`UnknownState` when its metrics cannot be read."""
+    """Return the engine's counters. Raises :class:`UnknownState` when its metrics cannot be read."""
     answer = engine_state.asked(f"{url}/metrics", timeout, key)
     if answer.problem:
         raise UnknownState(f"the metrics at {url} cannot be read: {answer.problem}", remedy="See whether the engine serves.")
@@ -110,7 +110,7 @@ def require_idle(url: str, key: _http.Key | None, timeout: float) -> None:
 
 
 def acceptance(before: Counters, after: Counters) -> float | None:
-    """Return how many tokens a step of a drafted engine gave on average, None without a drafter."""
+    """Return the average number of tokens per step of an engine with a drafter, None without one."""
     if None in (before.drafts, before.accepted, after.drafts, after.accepted):
         return None
     drafts = after.drafts - before.drafts
@@ -118,5 +118,5 @@ def acceptance(before: Counters, after: Counters) -> float | None:
 
 
 def foreign(before: Counters, after: Counters, own: int) -> int | None:
-    """Return how many requests of others were answered meanwhile, None where the engine does not count them."""
+    """Return the number of other clients' requests that were answered meanwhile, None if the engine does not count them."""
     return None if before.answered is None or after.answered is None else max(0, int(after.answered - before.answered) - own)

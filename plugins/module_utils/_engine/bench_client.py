@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The engine's own ``vllm bench serve``, run once, its result as one line of JSON. This module util is PRIVATE to the collection.
+"""Runs the engine's own ``vllm bench serve`` once, and prints its result as one line of JSON. This module util is PRIVATE to the collection.
 
-The text of this file is run in a container of the node image by its own ``python3``, with an order as its argument. The API's key comes in a file and
-goes into this process's own variables, where the engine's client looks for it: no container has it in its configuration, and no process in its arguments.
+The text of this file is run in a container of the node image by its own ``python3``, with an order as its argument. The API's key is in a file, and is
+copied into this process's environment, where the engine's client reads it: so no container has it in its configuration, and no process in its arguments.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import signal
 import sys
 import tempfile
 
-#: Stands before the JSON, so that other output of the client does no harm.
+#: Precedes the JSON, to find it in the client's other output.
 MARK = "gb10-bench-result:"
 
-#: Where the container has the key, and the variable that the engine's client reads it from.
+#: The path of the key in the container, and the variable from which the engine's client reads it.
 KEY_PATH = "/run/secrets/gb10/api_key"
 KEY_VARIABLE = "OPENAI_API_KEY"
 
 
 def take_key(path=KEY_PATH):
-    """Have the client send the API's key, where there is one."""
+    """Have the client send the API's key, if there is one."""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as stream:
             os.environ[KEY_VARIABLE] = stream.read().strip()
 
 
 def check_hub(identity):
-    """End with a message where this container got another directory than the hub cache: Docker finds it by its name, which its owner may give to another."""
+    """Exit with a message if this container has another directory than the hub cache: Docker mounts it by its name, which its owner can give to another one."""
     hub = os.path.join(os.environ["HF_HOME"], "hub")
     status = os.stat(hub)
     if [status.st_dev, status.st_ino] != identity:
@@ -42,7 +42,7 @@ def check_hub(identity):
 
 
 def known_options():
-    """Return the options of this version's client, None where it does not say."""
+    """Return the options of this version's client, None if they cannot be read."""
     try:
         parser = importlib.import_module("argparse").ArgumentParser()
         importlib.import_module("vllm.benchmarks.serve").add_cli_args(parser)
@@ -52,12 +52,12 @@ def known_options():
 
 
 def wanted_options(options, known):
-    """Return options that an older version may lack as arguments, without those that it lacks."""
+    """Return options as arguments, without those that this version of the client lacks."""
     return [word for name, value in options.items() if known is None or name in known for word in ([name] if value is True else [name, str(value)])]
 
 
 def read_prompts_without_pandas():
-    """Let the client read prompts from a file although the image lacks pandas, as images for serving do: it wants nothing of it but that."""
+    """Let the client read prompts from a file without pandas, which images for serving lack: it uses pandas only for that."""
     if importlib.util.find_spec("pandas"):
         return
     for name in ("vllm.benchmarks.datasets.datasets", "vllm.benchmarks.datasets"):
@@ -75,7 +75,7 @@ def read_prompts_without_pandas():
 
 
 def prompts_file(texts, directory):
-    """Write prompts as the client reads them, and return where."""
+    """Write prompts in the client's format, and return the path of the file."""
     path = os.path.join(directory, "prompts.jsonl")
     with open(path, "w", encoding="utf-8") as stream:
         stream.writelines(json.dumps({"prompt": text}) + "\n" for text in texts)
@@ -83,7 +83,7 @@ def prompts_file(texts, directory):
 
 
 def run(order):
-    """Run the client and return its result. Raises what the client raises, SystemExit among it."""
+    """Run the client and return its result. Raises the client's errors, including SystemExit."""
     with tempfile.TemporaryDirectory() as directory:
         arguments = [*order["arguments"], *wanted_options(order["optional"], known_options())]
         if order["texts"]:
@@ -97,7 +97,7 @@ def run(order):
 
 def main():
     order = json.loads(sys.argv[1])
-    # No load continues after a play that was interrupted.
+    # The load must not continue after the play was interrupted.
     signal.alarm(order["seconds"])
     check_hub(order["hub"])
     take_key()

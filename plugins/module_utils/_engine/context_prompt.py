@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A prompt to a live engine that fills most of its context. This module util is PRIVATE to the collection."""
+"""Sends a live engine a prompt that fills most of its context. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     except UnknownState as error:
         return {**result, "msg": str(error), "findings": [found("unknown", f"{error}.", None, "an answer")]}
     verdict, wrong = came.pop("verdict"), came.pop("message")
-    said = f"{came['prompt_tokens'] or came['counted_tokens']} tokens, {came['tokens']} back after {came['seconds']} s"
-    message = f"a prompt of {said}{f': {wrong}' if wrong else ''}"
+    summary = f"{came['prompt_tokens'] or came['counted_tokens']} tokens, {came['tokens']} back after {came['seconds']} s"
+    message = f"a prompt of {summary}{f': {wrong}' if wrong else ''}"
     return {**result, **came, "msg": message, "findings": [found(verdict, f"{message}.", came["prompt_tokens"], came["wanted_tokens"])]}

@@ -14,10 +14,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: Most bytes of log that one reading returns, and most characters of one line.
+#: Most bytes of a log to read at once, and most characters of a line.
 LOG_CHUNK = 262144
 LINE_LENGTH = 2000
-#: How much of the log's end is searched for the stage.
+#: Bytes of the log's end that are searched for the stage.
 STAGE_TAIL = 65536
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -43,13 +43,13 @@ STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Autotuning process starts|\[AutoTuner\]: Tuning .*?(?P<done>\d+)/(?P<total>\d+) \["), "tuning kernels"),
     (re.compile(r"Capturing .*CUDA graphs?.*?(?P<done>\d+)/(?P<total>\d+) \[|Graph capturing finished"), "capturing graphs"),
     (re.compile(r"init engine \(profile, create kv cache, warmup model\) took|Starting vLLM (?:API )?server"), "starting API"),
-    # An answer proves it where a front end does not log its own start.
+    # If a front end does not log its own start, an answer proves it.
     (re.compile(r'Application startup complete|"(?:GET|POST) /\S* HTTP/[\d.]+" 200 OK'), API_IS_UP),
 )
 
 
 class Stage(t.NamedTuple):
-    """How far a start is; ``done`` of ``total`` shards or graphs where the log counts them, else zeros."""
+    """The stage of a start; ``done`` of ``total`` shards or graphs if the log counts them, else zeros."""
 
     name: str
     done: int = 0
@@ -60,20 +60,20 @@ class Stage(t.NamedTuple):
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a log without colors, cut to a bearable length. A progress bar's returns end a line too."""
+    """Return the lines of a log without colors, each cut to :data:`LINE_LENGTH`. The carriage returns of a progress bar end a line, too."""
     return [line[:LINE_LENGTH].rstrip() for line in LINE_END.split(ANSI.sub("", text)) if line.strip()]
 
 
 def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = False) -> tuple[list[str], int]:
     """Return (lines from byte ``offset`` on, offset for the next reading); at most ``limit`` bytes are read.
 
-    A line that is still being written is left for the next reading, unless ``to_end`` says that nothing more will come.
-    When the log was cut meanwhile, the rest is read from its predecessor first.
+    An incomplete last line is left for the next reading, unless the log is complete (``to_end``).
+    If the log was truncated meanwhile, the rest of its former content is read first, from the copy next to it.
     """
-    found = _read(path, offset, limit)
-    if found is None:
+    reading = _read(path, offset, limit)
+    if reading is None:
         return [], offset
-    size, raw = found
+    size, raw = reading
     if size < offset:
         _size, raw = _read(f"{path}.1", offset, limit) or (0, b"")
         return plain_lines(raw.decode(errors="replace")), 0
@@ -84,7 +84,7 @@ def read_log(path: str, offset: int, limit: int = LOG_CHUNK, to_end: bool = Fals
 
 
 def open_log(path: str) -> t.BinaryIO:
-    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for anything but such a log."""
+    """Open an engine's log, which its container can write. Raises FileNotFoundError, :class:`ClusterError` for anything but a log."""
     folder, name = os.path.split(path)
     top, below = os.path.split(folder)
     try:
@@ -113,8 +113,8 @@ def log_end(path: str) -> list[str]:
 def stage_of(lines: t.Iterable[str]) -> Stage | None:
     """Return the last stage that the log's lines show, None when they show none."""
     matches = ((name, pattern.search(line)) for line in lines for pattern, name in STAGES)
-    found = [(name, match.groupdict()) for name, match in matches if match]
-    return Stage(found[-1][0], *(int(found[-1][1].get(count) or 0) for count in ("done", "total"))) if found else None
+    stages = [(name, match.groupdict()) for name, match in matches if match]
+    return Stage(stages[-1][0], *(int(stages[-1][1].get(count) or 0) for count in ("done", "total"))) if stages else None
 
 
 def last_line(path: str) -> str:

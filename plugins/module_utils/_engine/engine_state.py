@@ -4,11 +4,10 @@
 
 """The state of a node's engine: its files, its process, its log, its API. This module util is PRIVATE to the collection.
 
-Everything here only reads, needs the standard library alone, and never enters the container: a node short of memory can
-still be asked.
+These functions only read, need only the standard library, and never enter the container, so they also work on a node that is short of memory.
 
-What the container writes (its notes, its log) is untrusted. Of a note only which process the engine is and how it ended is believed, as far as
-the kernel agrees; what the engine was started with comes from the host's own order, which the container can only read.
+The container's notes and its log are untrusted. A note is believed only about the engine's process and its end, as far as the kernel agrees. The
+arguments of the engine come from the host's own order, which the container can only read.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 #: Most characters of a log's line in a message about something else.
 SHOWN_LINE = 300
 
-#: Addresses that mean all of a node's own, and the one of these that answers on the node itself.
+#: Addresses for all interfaces of a node, each with the loopback address that reaches the same listener.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
-#: Answers of an API that wants a key.
+#: Answers of an API that requires a key.
 KEY_WANTED = (401, 403)
 
 #: The prompt, and the tokens of its answer. Only that a token is generated matters.
@@ -50,7 +49,7 @@ MAX_TOKENS = 8
 
 
 class EnginePaths(t.NamedTuple):
-    """One cluster's directories on the node, as the host sees them."""
+    """The directories of a cluster on the node, by their paths on the host."""
 
     launch: str
     run: str
@@ -64,7 +63,7 @@ class EnginePaths(t.NamedTuple):
 
     @property
     def closed(self) -> tuple[str, str]:
-        """Return the directories above what the container writes, which root alone may enter."""
+        """Return the directories above those that the container writes; only root may enter them."""
         return os.path.dirname(self.run), self.log
 
     @property
@@ -90,9 +89,9 @@ class Completion(t.NamedTuple):
 def host_pid(run: dict[str, t.Any], run_dir: str, proc: str = "/proc") -> int | None:
     """Return the host's pid of the recorded engine while it lives.
 
-    The start (in clock ticks since boot) is the same seen from the host and from inside, and with the container's own pid
-    it names one process. Reading it from the host works when nothing can be started inside any more. A note can name any process
-    of the node, so only one counts that lives where ``run_dir`` is mounted.
+    The start (in clock ticks since boot) is the same on the host and in the container, and identifies one process together with the container's pid.
+    The host can read it even if no process can be started in the container any more. A note can name any process of the node, so a process counts only
+    if it has ``run_dir`` mounted.
     """
     for pid in map(int, filter(str.isdigit, os.listdir(proc))):
         stat = process_table.read_stat(pid, proc)
@@ -103,7 +102,7 @@ def host_pid(run: dict[str, t.Any], run_dir: str, proc: str = "/proc") -> int | 
 
 
 def sees_directory(pid: int, run_dir: str, proc: str = "/proc") -> bool:
-    """Return whether a process is in the container that has this directory of records. Raises :class:`UnknownState` when that may not be seen."""
+    """Return whether a process is in the container that has this directory of records. Raises :class:`UnknownState` if that cannot be read."""
     try:
         with untrusted.directory(os.path.join(proc, str(pid), "root"), RUN_TARGET.lstrip("/")) as there:
             return os.path.samestat(os.fstat(there), os.stat(run_dir))
@@ -114,20 +113,17 @@ def sees_directory(pid: int, run_dir: str, proc: str = "/proc") -> bool:
 
 
 def read_order(paths: EnginePaths) -> dict[str, t.Any]:
-    """Return the host's last order to the launcher, empty without one.
-
-    The container can read it and cannot write it.
-    """
+    """Return the host's last order to the launcher, empty without one. The container can read it, but not write it."""
     return read_note(os.path.join(paths.launch, ORDER)) or {}
 
 
 def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = False) -> dict[str, t.Any]:
-    """Return the last run of this node's engine, with every key also when there was none.
+    """Return the last run of this node's engine. The result has all keys even without a run.
 
-    ``live`` is true only when its very process is there. A run that is over has ``exit_code`` or ``exit_signal``, or neither
-    when its launcher was killed with it. ``seconds`` is the time since its start, or how long a run lasted that is over, and
-    does not depend on the wall clock; ``stopped_by`` says who had it stopped, by the host's own note, and ``ordered`` which run was ordered last.
-    With ``lenient`` a note that cannot be read counts as none, and ``unreadable`` says why; otherwise it raises :class:`UnknownState`.
+    ``live`` is true only if the recorded process itself runs. A run that has ended has ``exit_code`` or ``exit_signal``, or neither if its launcher was
+    killed with it. ``seconds`` is the time since its start, or the duration of a run that has ended, and does not depend on the wall clock.
+    ``stopped_by`` is who had it stopped, from the host's own note, and ``ordered`` the run that was ordered last.
+    With ``lenient`` a note that cannot be read counts as absent, and ``unreadable`` is the reason; otherwise it raises :class:`UnknownState`.
     """
     unreadable = ""
     try:
@@ -150,7 +146,7 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
         "pid": pid,
         "argv": order.get("argv", []),
         "digest": order.get("digest", ""),
-        # An order of a former version of the collection has no guard.
+        # An order of an older version of the collection has no guard.
         "guarded": bool(order.get("guard")),
         "secret_env": order.get("secret_env", {}),
         "no_carry_env": order.get("no_carry_env", []),
@@ -172,11 +168,11 @@ def engine_state(paths: EnginePaths, proc: str = "/proc", *, lenient: bool = Fal
 def on_node(state_dir: str, proc: str = "/proc") -> dict[str, dict[str, t.Any]]:
     """Return the last run of the engine of each cluster that has state on this node, by the cluster's name. Raises as :func:`engine_state` does.
 
-    A directory that may not be entered does not count as a cluster without a run.
+    A directory that cannot be entered raises an error: it does not count as a cluster without a run.
     """
     names = [name for name in files.names(state_dir) if os.path.isdir(os.path.join(state_dir, name))]
-    found = {name: engine_state(EnginePaths.of(state_dir, state_dir, name), proc) for name in names}
-    return {name: engine for name, engine in found.items() if engine["run_id"]}
+    engines = {name: engine_state(EnginePaths.of(state_dir, state_dir, name), proc) for name in names}
+    return {name: engine for name, engine in engines.items() if engine["run_id"]}
 
 
 def one_line(text: str) -> str:
@@ -185,18 +181,18 @@ def one_line(text: str) -> str:
 
 
 def start_error(paths: EnginePaths, ended: dict[str, t.Any]) -> str:
-    """Return why a run never began, by the record of its end; empty when it began."""
+    """Return why a run never began, from the record of its end; empty if it began."""
     why = one_line(ended.get("error") or "").replace(LOG_TARGET, paths.log).replace(RUN_TARGET, paths.run)
     return f"run {ended.get('run_id')} did not start: {why}" if why else ""
 
 
 def last_end(engine: dict[str, t.Any]) -> str:
-    """Return which engine ended last, how, and its log's last line, or why the last one never began; empty when it lives, or when there was none."""
+    """Return how the last run ended with its log's last line, or why it never began; empty for a live engine, or without a run."""
     if engine["start_error"] and not engine["live"]:
         return engine["start_error"]
     how = end_text(engine)
     try:
-        # Before it is cut: a part of a secret is not recognized.
+        # It is redacted before it is cut: a part of a secret is not recognized.
         line = redacted(engine_log.last_line(engine["log_path"]), secrets_of({})) if how else ""
     except ClusterError as error:
         line = f"({error})"
@@ -209,7 +205,7 @@ def signal_name(number: int) -> str:
 
 
 def end_text(engine: dict[str, t.Any]) -> str:
-    """Return how the last engine ended in words, without a subject; empty when it lives, or when there was none."""
+    """Return how the last run ended as text without a subject; empty for a live engine, or without a run."""
     if engine["live"] or not engine["run_id"]:
         return ""
     after = "" if engine["seconds"] is None else f" after {engine['seconds']:.0f} s"
@@ -227,18 +223,18 @@ def end_text(engine: dict[str, t.Any]) -> str:
 
 
 def base_url(address: str, port: int) -> str:
-    """Return the API's URL as this node reaches it: a wildcard address is asked on the loopback."""
+    """Return the API's URL on this node: the loopback address replaces a wildcard address."""
     return _http.base_url(WILDCARDS.get(address, address), port)
 
 
 def asked(url: str, timeout: float, key: _http.Key | None) -> _http.Answer:
-    """Ask without the API's key, and once more with it where it is wanted."""
+    """Send a request without the API's key, and again with it if the API requires it."""
     answer = _http.ask(url, timeout)
     return _http.ask(url, timeout, key=key) if key and answer.status in KEY_WANTED else answer
 
 
 def asked_health(url: str, timeout: float) -> str:
-    """Return how the API answers ``/health``, in the words of :mod:`health`: a hint that it is worth asking for a token, and no proof of anything."""
+    """Return how the API answers ``/health``, as a constant of :mod:`health`. It only shows whether to request a token, and proves nothing."""
     answer = _http.ask(f"{url}/health", timeout)
     if answer.status is None:
         return health.REFUSED if answer.error == os.strerror(errno.ECONNREFUSED) else health.SILENT
@@ -277,17 +273,17 @@ def completion_events(lines: t.Iterable[bytes]) -> t.Iterator[tuple[int, int]]:
 
 
 def random_prompt(letters: int) -> str:
-    """Return a prompt of so many letters and blanks that no cache knows. It has no more tokens than that, whatever the tokenizer."""
+    """Return a prompt of so many random letters and spaces, which no cache has. With any tokenizer it has at most as many tokens."""
     return "".join(random.choice(f"{string.ascii_lowercase} ") for _letter in range(letters))
 
 
 def first_token(url: str, model: str | None, key: _http.Key | None, timeout: float, prompt: str = PROMPT) -> Completion | None:
-    """Ask for a short completion; return it once at least one token was generated, None when none came within ``timeout``.
+    """Request a short completion; return it once at least one token was generated, None if none came within ``timeout``.
 
-    Without a ``model`` vLLM takes the first that it serves.
+    Without a ``model`` vLLM uses the first one that it serves.
 
     The answer is streamed, so the seconds are those to the first token, and a slow engine needs no time for the others.
-    Raises :class:`ClusterError` when the API refuses what was asked, for then waiting is in vain, and what ``key`` raises.
+    Raises :class:`ClusterError` if the API refuses the request, since it is then useless to wait, and the errors of ``key``.
     """
     body = {
         **({"model": model} if model else {}),
@@ -325,7 +321,7 @@ def _refusal_remedy(code: int, model: str | None) -> str:
 
 
 def read_key(path: str | None) -> str:
-    """Return the API key in a file, an empty string without a file. It is for :mod:`api_key`, which alone sends it."""
+    """Return the API key in a file, an empty string without a file. Only :mod:`api_key` sends it."""
     if not path:
         return ""
     try:

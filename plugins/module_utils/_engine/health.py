@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an engine serves: the one verdict of status, doctor, proof and the wait for a start. This module util is PRIVATE to the collection.
+"""Decides whether an engine serves, for status, doctor, proof and the wait for a start. This module util is PRIVATE to the collection.
 
-Health is a token. An engine that gives none in time may be busy, and busy is not hung: its tokens flow, the cache of its prompts grows, or its ranks send
-to each other. vLLM counts nothing while it reads a prompt in parts (vllm-project/vllm#51261): of a healthy prefill of a million tokens, 471 s long, the
-counters were flat for 230 (reported by an owner of two Sparks).
+A token proves health. An engine without one in time may be busy and not hung: it generates other tokens, its cache grows, or its ranks send data to each
+other. vLLM's counters do not change while it reads a prompt in parts (vllm-project/vllm#51261): during a healthy prefill of a million tokens, 471 s long,
+they were flat for 230 s (reported by an owner of two Sparks).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ SERVING, BUSY, STARTING, STALLED, HALTED, DEAD, UNKNOWN = "serving", "busy", "st
 #: The result of a request to the API: it answers, no program listens, no answer comes in time, or it reports that the engine is dead.
 ANSWERS, REFUSED, SILENT, SAYS_DEAD = "answers", "refused", "silent", "says dead"
 
-#: Seconds without any progress after which an engine counts as stalled, or so many times what its longest prompt may take, where that is longer.
+#: Seconds without progress after which an engine counts as stalled, or this multiple of the time that its longest prompt may take, if that is longer.
 STALL_SECONDS = 1800.0
 STALL_FACTOR = 1.5
 #: The slowest healthy prefill that was measured, in tokens and seconds: GLM-5.3-Flash on two Sparks, from an empty cache, reported in
 #: MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#32. Others: 937,508 tokens in 673 s, and a million in 471 s.
 SLOWEST_TOKENS, SLOWEST_SECONDS = 990_007, 1232.0
-#: How much of a core a rank uses, in percent, that waits for its peers in a loop, and one that does nothing: the threads of Ray in it take some, 2 in the lab.
+#: Percent of a core that a rank uses at least while it waits for its peers in a loop, and at most while it is idle: Ray's threads in it used 2 in the lab.
 SPINS_PERCENT, RESTS_PERCENT = 50.0, 5.0
 
 
 class Probe(t.NamedTuple):
-    """One request for a token: how the API answered, whether a token came, and what progressed meanwhile.
+    """One request for a token: how the API answered, whether a token came, and the progress meanwhile.
 
-    ``grew`` is None where the metrics do not say; ``still_s``: for how long looks have found no progress, ``limit_s``: when that is a stall.
-    ``withheld``: why the program that answers did not get the API's key, and so was not asked.
+    ``grew`` is None if the metrics do not show it; ``still_s`` are the seconds without progress over all probes, ``limit_s`` those that make a stall.
+    ``withheld`` is why the program that answers did not get the API's key, and so no request.
     """
 
     api: str
@@ -47,7 +47,7 @@ class Probe(t.NamedTuple):
 
 
 class Health(t.NamedTuple):
-    """A verdict, why, and the processes that it names, in words by node."""
+    """A verdict, its reason, and the processes that it names, as texts by node."""
 
     state: str
     why: str
@@ -73,7 +73,7 @@ def grew(before: Progress | None, after: Progress | None) -> bool | None:
 def stall_limit(progress: Progress | None, length: int | None) -> float:
     """Return the seconds without progress after which an engine of this context ``length`` counts as stalled.
 
-    What it took longer for itself counts like what was measured elsewhere.
+    A longer prefill of its own counts like one that was measured elsewhere.
     """
     longest = max((length or 0) * SLOWEST_SECONDS / SLOWEST_TOKENS, progress.longest_prefill_s if progress else 0.0)
     return round(max(STALL_SECONDS, STALL_FACTOR * longest), 1)
@@ -102,9 +102,9 @@ class Still(t.NamedTuple):
 
 
 def still(earlier: Still | None, run_id: str, began: float, before: Progress | None, after: Progress | None) -> Still | None:
-    """Return since when there is no progress, by this probe, which gave no token, and the record of the one before; None when there is some.
+    """Return since when there is no progress, from this probe, which got no token, and the record of the previous one; None if there is progress.
 
-    Between two looks that both waited in vain, and whose counters agree, nothing came out of the engine.
+    Between two probes without a token, and with equal counters, the engine produced nothing.
     """
     if before is None or after is None or grew(before, after):
         return None
@@ -114,28 +114,28 @@ def still(earlier: Still | None, run_id: str, began: float, before: Progress | N
 
 
 def texts(processes: Processes, *states: str) -> dict[str, list[str]]:
-    """Return the processes in one of these states, in words by node."""
-    found = {node: [one["text"] for one in members if one["state"] in states] for node, members in processes.items()}
-    return {node: named for node, named in found.items() if named}
+    """Return the processes in one of these states, as texts by node."""
+    by_node = {node: [process["text"] for process in members if process["state"] in states] for node, members in processes.items()}
+    return {node: named for node, named in by_node.items() if named}
 
 
 def without_rank(processes: Processes) -> dict[str, list[str]]:
     """Return the nodes without a rank while another one has one."""
-    ranks = {node: any(one["kind"] == classify.RANK and one["state"] != "ended" for one in members) for node, members in processes.items()}
+    ranks = {node: any(process["kind"] == classify.RANK and process["state"] != "ended" for process in members) for node, members in processes.items()}
     return {node: ["no rank runs there"] for node, there in ranks.items() if not there} if any(ranks.values()) else {}
 
 
 def suspects(processes: Processes) -> dict[str, list[str]]:
-    """Return the ranks that may block the others: those in the kernel that cannot be interrupted, else those that rest while the others wait in a loop."""
+    """Return the ranks that may block the others: those in the kernel that cannot be interrupted, else those that are idle while the others wait in a loop."""
     stuck = texts(processes, "uninterruptible")
     if stuck:
         return {node: [f"{text} is in the kernel and cannot be interrupted" for text in named] for node, named in stuck.items()}
     ranks = {
-        node: [one for one in members if one["kind"] == classify.RANK and one["cpu_percent"] is not None] for node, members in processes.items()
+        node: [process for process in members if process["kind"] == classify.RANK and process["cpu_percent"] is not None] for node, members in processes.items()
     }
-    if all(one["cpu_percent"] < SPINS_PERCENT for members in ranks.values() for one in members):
+    if all(process["cpu_percent"] < SPINS_PERCENT for members in ranks.values() for process in members):
         return {}
-    resting = {node: [one["text"] for one in members if one["cpu_percent"] < RESTS_PERCENT] for node, members in ranks.items()}
+    resting = {node: [process["text"] for process in members if process["cpu_percent"] < RESTS_PERCENT] for node, members in ranks.items()}
     return {node: [f"{text} uses almost no processor time while the others wait in a loop" for text in named] for node, named in resting.items() if named}
 
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an engine may be stopped without consent: the one rule for restart, stop and removal. This module util is PRIVATE to the collection.
+"""Decides whether an engine may be stopped without consent, for restart, stop and removal. This module util is PRIVATE to the collection.
 
-An engine that lives and does not report its requests counts as busy.
+A live engine that does not report its requests counts as busy.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ansible_collections.gb10.cluster.plugins.module_utils import _http
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_key, api_probe, engine_state
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, UnknownState
 
-#: Metrics of vLLM that together count the requests that it has. Those that wait for their turn are work like those that run.
+#: Metrics of vLLM whose sum is the number of its requests. Requests that wait count like those that run.
 COUNTED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 CONSENT = "-e gb10_allow=interrupt"
 
-#: The reason of a refusal because of requests that an engine has for certain.
+#: The reason of a refusal because of requests that an engine is known to have.
 RUNNING = "requests running"
-#: Seconds between two lines about the requests that are waited for.
+#: Seconds between two lines about the remaining requests.
 COUNTDOWN_SECONDS = 30
 
 
 class Requests(t.NamedTuple):
-    """How many requests an engine has, running or waiting; ``count`` is None when that is unknown, and ``unknown`` says why."""
+    """The number of an engine's requests, running or waiting; ``count`` is None if it is unknown, and ``unknown`` is the reason."""
 
     count: int | None
     unknown: str = ""
@@ -44,7 +44,7 @@ class Requests(t.NamedTuple):
 class Situation(t.NamedTuple):
     """The state of an engine that would be stopped.
 
-    ``whole``: nothing says that it lacks a rank. ``unready``: this run started it, and it never was ready.
+    ``whole``: it is not known to lack a rank. ``unready``: this run started it, and it was never ready.
     """
 
     live: bool
@@ -62,7 +62,7 @@ def why_kept(situation: Situation) -> str:
 def check(situation: Situation, interrupt: bool, what: str) -> None:
     """Raise :class:`ClusterError` when requests would be lost, :class:`UnknownState` when they may be; ``interrupt`` is a person's consent to that.
 
-    ``what`` would be done to the engine, for the message.
+    ``what`` is the action on the engine, for the message.
     """
     why = why_kept(situation)
     if not why or interrupt:
@@ -79,9 +79,9 @@ def check(situation: Situation, interrupt: bool, what: str) -> None:
 
 
 def drain(seconds: int, cluster: str, stop: t.Callable[[int], dict[str, t.Any]], say: t.Callable[[str], object]) -> dict[str, t.Any]:
-    """Stop an engine once its requests are answered, which gets ``seconds``, and count down meanwhile; return the last result.
+    """Stop an engine once its requests are answered, within ``seconds``, with a countdown meanwhile; return the last result.
 
-    ``stop`` stops it, after it waited for so many seconds at most, and returns a module's result: a refusal where requests are left.
+    ``stop`` waits for so many seconds at most, then stops the engine, and returns a module's result: a refusal if there are still requests.
     """
     end, result = time.monotonic() + seconds, stop(0)
     while result.get("reason") == RUNNING and (left := math.ceil(end - time.monotonic())) > 0:
@@ -91,7 +91,7 @@ def drain(seconds: int, cluster: str, stop: t.Callable[[int], dict[str, t.Any]],
 
 
 def requests_of(engine: t.Mapping[str, t.Any], timeout: float, key_file: str | None = None) -> Requests:
-    """Ask the engine that :func:`engine_state.engine_state` describes for its requests; with its key only when it wants one."""
+    """Return the requests of the engine that :func:`engine_state.engine_state` describes. The key is sent only if its API requires one."""
     if not engine["api_address"] or not engine["api_port"]:
         return Requests(None, "this node's part of the engine has no API, the head's part is asked")
     url = f"{engine_state.base_url(engine['api_address'], engine['api_port'])}/metrics"
@@ -100,7 +100,7 @@ def requests_of(engine: t.Mapping[str, t.Any], timeout: float, key_file: str | N
 
 
 def counted(answer: _http.Answer, where: str) -> Requests:
-    """Return the requests that ``where`` reported."""
+    """Return the requests in the answer of ``where``."""
     if answer.status in engine_state.KEY_WANTED:
         return Requests(None, f"{where} refuses the question (HTTP {answer.status})")
     if answer.problem:
@@ -115,6 +115,6 @@ def counted(answer: _http.Answer, where: str) -> Requests:
 
 
 def key_file(fields: t.Mapping[str, t.Any], engine: t.Mapping[str, t.Any]) -> str | None:
-    """Return the node's file with the API's key, by the fields of the container that the engine runs in; None when it has none."""
+    """Return the node's file with the API's key, from the fields of the engine's container; None without one."""
     mounted = engine["secret_env"].get("VLLM_API_KEY")
     return fields.get("secret_files", {}).get(os.path.basename(mounted)) if mounted else None

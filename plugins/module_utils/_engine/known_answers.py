@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Questions to a live engine whose answers are known. This module util is PRIVATE to the collection."""
+"""Asks a live engine questions with known answers. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_PERCENT = 90
 
 
 def kept_results(path: str, run_id: str) -> dict[str, dict[str, t.Any]]:
-    """Return what a run answered before, by check; nothing for another run."""
+    """Return the earlier results of a run by check, none for another run."""
     kept = read_note(path) or {}
     results = kept.get("results")
     return results if kept.get("run_id") == run_id and isinstance(results, dict) else {}
@@ -39,11 +39,11 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         return {"msg": "no live engine", "run_id": "", "asked": [], "results": [], "findings": []}
     path = os.path.join(params["state_dir"], params["cluster_name"], "answers.json")
     kept = kept_results(path, state["run_id"])
-    asked = [name for name in questions.CHECKS if name in params["checks"] and (params["again"] or name not in kept)]
-    if asked and not module.check_mode:
+    names = [name for name in questions.CHECKS if name in params["checks"] and (params["again"] or name not in kept)]
+    if names and not module.check_mode:
         engine = questions.Engine.of(state, params, params["needle_percent"])
         engine = engine._replace(max_tokens=max(1, min(engine.max_tokens, engine.context // 2)))
-        came = {name: questions.ask(name, engine, state["run_id"]) for name in asked}
+        came = {name: questions.ask(name, engine, state["run_id"]) for name in names}
         known = {name: result for name, result in came.items() if result["verdict"] != "unknown"}
         try:
             write_json(path, {"run_id": state["run_id"], "results": {**kept, **known}})
@@ -55,7 +55,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     return {
         "msg": f"{len(results)} question(s), " + (f"not answered as they should be: {', '.join(wrong)}" if wrong else "all answered right"),
         "run_id": state["run_id"],
-        "asked": [] if module.check_mode else asked,
+        "asked": [] if module.check_mode else names,
         "results": results,
         "findings": [questions.as_finding(result, socket.gethostname()) for result in results],
     }

@@ -4,7 +4,7 @@
 
 """The host's side of the launcher: writes it into a node's container, calls it there, and reads its answers.
 
-Nothing else imports the launcher, which is a program of its own. This module util is PRIVATE to the collection.
+Nothing else imports the launcher, which is a separate program. This module util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ STOP_MARGIN = 60
 
 
 def argv(command: str, *more: str) -> list[str]:
-    """Return the command line of one of the launcher's commands, as the container sees it."""
+    """Return the command line of one of the launcher's commands, with the container's paths."""
     return ["python3", f"{LAUNCH_TARGET}/{LAUNCHER}", command, "--spec", f"{LAUNCH_TARGET}/{ORDER}", *more]
 
 
 def run_argv(labels: t.Mapping[str, str], run_id: str) -> list[str]:
-    """Return the command line that starts an engine in a container with these labels, under the image's own entrypoint where the container keeps it."""
+    """Return the command line that starts an engine in a container with these labels, under the image's own entrypoint if the container keeps it."""
     return [*json.loads(labels.get(LABEL_ENTRYPOINT, "[]")), *argv("run", "--run-id", run_id)]
 
 
 def who(module: str) -> str:
-    """Return the user of a module on this node, for programs that wait for an engine that this module stops."""
+    """Return the user of a module on this node, for programs that wait for an engine that the module stops."""
     return f"user {os.environ.get('SUDO_USER') or user_name(os.getuid())} with {module}"
 
 
 def refresh(paths: EnginePaths) -> None:
-    """Give an engine that an older version of the collection started today's launcher. A full disk leaves the older one."""
+    """Update the launcher of an engine that an older version of the collection started. On a full disk the older one stays."""
     with contextlib.suppress(OSError):
         ship(paths)
 
 
 def ship(paths: EnginePaths) -> None:
-    """Write the launcher and the guard of the API to where the container sees them, each whole or not at all. Raises :class:`OSError`."""
+    """Write the launcher and the guard of the API, each completely or not at all, where the container can read them. Raises :class:`OSError`."""
     files.write_text(os.path.join(paths.launch, LAUNCHER), inspect.getsource(launcher))
     directory = os.path.join(paths.launch, GUARD_DIRECTORY)
     os.makedirs(directory, mode=0o755, exist_ok=True)
@@ -66,9 +66,9 @@ def ship(paths: EnginePaths) -> None:
 
 
 def guard_of(secret_env: t.Mapping[str, str]) -> dict[str, t.Any]:
-    """Return how the launcher starts the engine with the guard of its API; empty when the API asks for no key.
+    """Return the launcher's order for the guard of the engine's API; empty if the API has no key.
 
-    It is not part of the engine's arguments, so an engine that runs without it has the same arguments.
+    The guard is not part of the engine's arguments, so an engine that runs without it has the same arguments.
     """
     if gb10_api_guard.KEY_VARIABLE not in secret_env:
         return {}
@@ -76,7 +76,7 @@ def guard_of(secret_env: t.Mapping[str, str]) -> dict[str, t.Any]:
 
 
 def order(paths: EnginePaths, spec: dict[str, t.Any]) -> None:
-    """Write the launcher and the engine's description to where the container sees them."""
+    """Write the launcher and the engine's description where the container can read them."""
     try:
         ship(paths)
         files.write_json(os.path.join(paths.launch, ORDER), spec)
@@ -120,7 +120,7 @@ def check_room_below(top: str, relative: str, needed: int, what: str) -> None:
         raise launcher.no_room(os.path.join(top, relative).rstrip("/"), needed, what, error) from None
 
 
-#: The types of what the launcher's commands answer; of a list, those of its entries.
+#: The types of the values that the launcher's commands return; for a list, those of its entries.
 Forms = dict[str, t.Union[tuple[type, ...], list[type]]]
 STATUS: Forms = {"live": (bool,), "remaining": [int], "launcher": (int, type(None)), "starting": (str,), "stopping": (bool,), "unreadable": (str,)}
 STOPPED: Forms = {
@@ -135,7 +135,7 @@ def _fits(value: t.Any, form: tuple[type, ...] | list[type]) -> bool:
 def answer_of(result: ExecResult, forms: Forms, accepted: tuple[int, ...] = (0,)) -> dict[str, t.Any]:
     """Return the launcher's JSON answer, with the keys of ``forms``. Raises :class:`UnknownState` with its output for anything else.
 
-    The container's own python3 ran it, so that the answer can be anything.
+    The container's own python3 ran it, so the answer can have any content.
     """
     try:
         if result.rc in accepted:
@@ -152,7 +152,7 @@ def answer_of(result: ExecResult, forms: Forms, accepted: tuple[int, ...] = (0,)
 
 
 def note_stop(paths: EnginePaths, by: str) -> None:
-    """Record on the host, out of the container's reach, that the engine must end. Stopping matters more than the record."""
+    """Record on the host, where the container cannot write, that the engine must end. The engine is also stopped if that fails."""
     notes = (read_side(path) for path in (os.path.join(paths.launch, ORDER), os.path.join(paths.run, "run.json")))
     with contextlib.suppress(OSError):
         run_ids = sorted({note["run_id"] for note in notes if note.get("run_id")})
@@ -162,8 +162,8 @@ def note_stop(paths: EnginePaths, by: str) -> None:
 def stop_engine(docker: Docker, container_id: str, paths: EnginePaths, grace: int, module: str, forced: bool = False) -> dict[str, t.Any]:
     """Stop the engine gently, so that its memory is released, and return the launcher's answer.
 
-    The launcher runs in the container, where anything can answer in its place. Where it does not answer, or an engine outlives what it says,
-    Docker stops the whole container when that is allowed (``forced``): ``instead`` is then why. Raises :class:`ClusterError` when a process
+    The launcher runs in the container, where any program can answer in its place. If it does not answer, or the engine runs on despite its answer,
+    Docker stops the whole container, provided that is allowed (``forced``); ``instead`` is then the reason. Raises :class:`ClusterError` if a process
     cannot be ended.
     """
     note_stop(paths, who(module))
@@ -199,7 +199,7 @@ def _stopped_by_launcher(docker: Docker, container_id: str, paths: EnginePaths, 
 
 
 def not_started(paths: EnginePaths, run_id: str, code: int) -> ClusterError:
-    """Return why the launcher ended with ``code`` and started nothing."""
+    """Return the error for a launcher that ended with ``code`` and started nothing."""
     ended = read_side(os.path.join(paths.run, "exit.json"))
     why = start_error(paths, ended) if ended.get("run_id") == run_id else ""
     if code == launcher.EXIT_STOPPED:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who uses a model on a node right now, and which of this collection's runs used it last. This module util is PRIVATE to the collection.
+"""Finds the current users of a model on a node, and the last of this collection's runs that used it. This module util is PRIVATE to the collection.
 
-An engine that has loaded its weights has none of their files open. So a model is also in use when any command line names it; and an
-engine whose command line names none may use any of them.
+An engine that has loaded its weights has none of their files open. So a model is also in use if any command line names it, and an
+engine whose command line names no model may use any.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 #: A command line with this word requests the removal of the model that it names.
 REQUEST = "gb10_models_remove"
 
-#: How many processes a message names.
+#: Most processes in a message.
 NAMED = 3
-#: Bytes of a process's maps that are read.
+#: Most bytes to read of a process's maps.
 MAPS_LIMIT = 64 * 1024 * 1024
 #: Options that name the model whose revision a command line gives.
 _OF_MODEL = ("", "model", "served-model-name")
-#: Stacks whose name another node may have for another one.
+#: Stacks whose name may be that of another stack on another node.
 _ON_ONE_NODE = re.compile(r"local |\w+ (?:127\.|localhost\b|\[?::1\b)")
 _OPENED = re.compile(r"/(?P<repo>models--[^/\n]+)/(?P<file>[^\n]+)")
 _MAPPED = re.compile(rb"/[^\n]*/models--[^\n]+")
 
 
 class Command(t.NamedTuple):
-    """A process's command line, or that of our own order for an engine that lives."""
+    """A process's command line, or that of the collection's order for a live engine."""
 
     text: str
     words: tuple[str, ...]
@@ -67,7 +67,7 @@ class Run(t.NamedTuple):
     live: bool
 
     def view(self) -> dict[str, t.Any]:
-        """Return it as a module's result has it."""
+        """Return it as part of a module's result."""
         started = None if self.started_at is None else utc_text(self.started_at)
         return {"cluster": self.cluster, "run_id": self.run_id, "started_at": started, "live": self.live}
 
@@ -82,7 +82,7 @@ class Uses(t.NamedTuple):
     unasked: list[str]
 
     def require_all_asked(self) -> None:
-        """Raise :class:`UnknownState` when a process may not be asked which files it has open."""
+        """Raise :class:`UnknownState` if the open files of a process cannot be read."""
         if self.unasked:
             raise UnknownState(f"{', '.join(self.unasked[:NAMED])} may not be asked which files are open", remedy=BECOME, reason="permission")
 
@@ -93,30 +93,30 @@ class Uses(t.NamedTuple):
         return list(dict.fromkeys([*named, *opened]))
 
     def of_directory(self, path: str, proc: str) -> list[str]:
-        """Return the users of a plain directory, as texts, wherever a container has it."""
+        """Return the users of a plain directory, as texts, under any path that a container has for it."""
         return list(dict.fromkeys(command.text for command in self.commands if any(_leads_to(command.pid, word, path, proc) for word in command.words)))
 
     def last_run(self, repo: str, commit: str) -> Run | None:
-        """Return this collection's last run that loaded a revision, as far as nodes record it."""
+        """Return this collection's last run that loaded a revision, from the records of this node."""
         runs = [run for run in self.runs if named_revision(run.words, repo) in ("", commit)]
         return max(runs, key=lambda run: (run.live, run.started_at or 0), default=None)
 
     def named_stacks(self) -> list[str]:
-        """Return the stacks of which a process on this node names the model."""
+        """Return the stacks with a process on this node that names its model."""
         return sorted({holder.stack for holder in self.holders if holder.named and holder.stack})
 
     def shared_stacks(self) -> list[str]:
-        """Return those of these stacks that have the same name on other nodes, and so may have parts there."""
+        """Return the stacks among them whose name is the same on other nodes, where they may have parts."""
         return [stack for stack in self.named_stacks() if not _ON_ONE_NODE.match(stack)]
 
     def unnamed(self, elsewhere: t.Collection[str] = ()) -> list[Holder]:
-        """Return the parts of engines that may use any model: nothing names theirs, here or among the stacks named ``elsewhere``."""
+        """Return the parts of engines that may use any model: no process names theirs, here or in the stacks that are named ``elsewhere``."""
         known = {*self.named_stacks(), *elsewhere}
         return [holder for holder in self.holders if not holder.named and holder.stack not in known]
 
 
 def named_revision(words: t.Sequence[str], repo: str) -> str | None:
-    """Return the revision of a repository that a command line names, empty when that may be any, None when the repository is not named at all."""
+    """Return the revision of a repository that a command line names, empty if it may be any, None if it does not name the repository."""
     word_like = re.compile(rf"(?<![\w./-]){re.escape(repo)}(?![\w-]|\.\w)")
     in_cache = re.compile(rf"{re.escape(repo_directory(repo))}(?![\w.-])(?:/snapshots/([0-9a-f]{{40}}))?")
     commits = {match[1] or "" for word in words for match in in_cache.finditer(word)}
@@ -154,9 +154,9 @@ def _leads_to(pid: int, word: str, path: str, proc: str) -> bool:
 
 
 def opened_files(pid: int, proc: str) -> set[str]:
-    """Return the files of hub caches that a process has open or mapped. Raises PermissionError when it may not be asked."""
+    """Return the files of hub caches that a process has open or mapped. Raises PermissionError if they cannot be read."""
     try:
-        mapped = {found.decode("utf-8", "replace") for found in _MAPPED.findall(read_bytes(f"{proc}/{pid}/maps", MAPS_LIMIT))}
+        mapped = {path.decode("utf-8", "replace") for path in _MAPPED.findall(read_bytes(f"{proc}/{pid}/maps", MAPS_LIMIT))}
         return mapped | {path for path in open_files(pid, proc) if "/models--" in path}
     except GONE:
         return set()
@@ -164,7 +164,7 @@ def opened_files(pid: int, proc: str) -> set[str]:
 
 def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
     """Return the open files with their processes, by a repository's directory, and the processes that may not be read."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    opened: dict[str, list[tuple[str, str]]] = {}
     unasked = []
     for process in seen.processes.values():
         if process.ended or process.pid == os.getpid():
@@ -176,12 +176,12 @@ def _opened(seen: Scan, proc: str) -> tuple[dict[str, list[tuple[str, str]]], li
             unasked.append(who)
             continue
         for match in filter(None, map(_OPENED.search, sorted(paths))):
-            found.setdefault(match["repo"], []).append((who, match["file"]))
-    return found, unasked
+            opened.setdefault(match["repo"], []).append((who, match["file"]))
+    return opened, unasked
 
 
 def read(state_dir: str, proc: str = "/proc") -> Uses:
-    """Read all processes of a node, and the collection's records. Raises :class:`UnknownState` when some may not be seen."""
+    """Read all processes of a node, and the collection's records. Raises :class:`UnknownState` if one cannot be read."""
     seen = require_all_seen(scan(proc), "who uses a model")
     runs = [
         Run(cluster, engine["run_id"], tuple(engine["argv"]), engine["started_at"], engine["live"])
@@ -193,10 +193,10 @@ def read(state_dir: str, proc: str = "/proc") -> Uses:
         if process.argv and not process.ended and process.pid != os.getpid() and REQUEST not in process.command
     ]
     live = [Command(f"the engine of cluster {run.cluster} (run {run.run_id})", run.words) for run in runs if run.live]
-    found = stacks.stacks(seen.processes, proc)
+    all_stacks = stacks.stacks(seen.processes, proc)
     holders = []
-    for part in classify.engines(found.parts.values()):
-        main = found.main(part.process.pid)
-        holders.append(Holder(part.text, found.of(part.process.pid) or "", main is not None and names_a_model(found.parts[main].words)))
+    for part in classify.engines(all_stacks.parts.values()):
+        main = all_stacks.main(part.process.pid)
+        holders.append(Holder(part.text, all_stacks.of(part.process.pid) or "", main is not None and names_a_model(all_stacks.parts[main].words)))
     opened, unasked = _opened(seen, proc)
     return Uses([*live, *commands], opened, holders, runs, unasked)

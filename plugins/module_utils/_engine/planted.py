@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Entries that root in a container put in the place of this collection's files, and their removal. This module util is PRIVATE to the collection.
+"""Finds and removes entries that root in a container put in the place of this collection's files. This module util is PRIVATE to the collection.
 
-No program of this collection reads through it, and the next engine would not start because of it. So it is searched before a container is made and an
-engine started, and a teardown removes it. Only names that these programs use are judged.
+No program of this collection follows them, and they prevent the start of the next engine. So they are searched before a container is made and before an
+engine is started, and a teardown removes them. Only names that these programs use are checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECO
 #: The files that the launcher and the host write in the directory of records.
 RUN_NOTE = "run.json"
 NOTES = (RUN_NOTE, "run.json.broken", "exit.json", "stop.json", "run.lock", "config/ray_non_carry_over_env_vars.json")
-#: The directory among them, and those next to the logs; the last one is the host's, and containers of older versions could write next to it.
+#: The directory below the records, and the host's directory of kept logs, next to which containers of older versions could write.
 CONFIG, KEPT_LOGS = "config", "containers"
 #: The files that the launcher writes in the directory of logs.
 LOGS = re.compile(rf"(?:{RUN_ID.pattern})\.log(?:\.1(?:\.new)?)?")
@@ -36,7 +36,7 @@ CACHES = tuple(sorted(os.path.basename(path) for path in confinement.cache_varia
 
 
 class Plant(t.NamedTuple):
-    """Something of the wrong kind: a path below ``top``, and what it is."""
+    """An entry of the wrong kind: its path below ``top``, and its actual kind."""
 
     top: str
     path: str
@@ -48,7 +48,7 @@ class Plant(t.NamedTuple):
 
 
 def _names(top: str, relative: str = "") -> list[str]:
-    """Return the names in a directory; none where there is none, or something else."""
+    """Return the names in a directory; none if it is absent or not a directory."""
     try:
         with untrusted.directory(top, relative) as handle:
             return sorted(os.listdir(handle))
@@ -57,7 +57,7 @@ def _names(top: str, relative: str = "") -> list[str]:
 
 
 def _judged(top: str, names: t.Iterable[str], look: t.Callable[[str, str], object]) -> t.Iterator[Plant]:
-    """Yield which of these names ``look`` finds to be something else than it should."""
+    """Yield the entries with these names that ``look`` rejects."""
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             try:
@@ -80,7 +80,7 @@ def _directory(top: str, name: str) -> None:
 
 
 def found(paths: EnginePaths) -> list[Plant]:
-    """Return what was planted below the directories of a cluster. Raises :class:`UnknownState` where they may not be read."""
+    """Return the planted entries below the directories of a cluster. Raises :class:`UnknownState` if they cannot be read."""
     return [*_looked(_in_the_way, paths), *_looked(_forged, paths)]
 
 
@@ -92,12 +92,12 @@ def _looked(look: t.Callable[[EnginePaths], list[Plant]], paths: EnginePaths) ->
 
 
 def _forged(paths: EnginePaths) -> list[Plant]:
-    """Return what consent overrides: a record of another form, and a wrong entry where the host keeps logs, which are left out then."""
+    """Return the entries that consent overrides: a record of another form, and a wrong entry in place of the directory of kept logs, which are skipped then."""
     broken = []
     try:
         read_run(os.path.join(paths.run, RUN_NOTE))
     except untrusted.Tampered:
-        pass  # in the way
+        pass  # see _in_the_way
     except UnknownState as error:
         broken = [Plant(paths.run, RUN_NOTE, str(error))]
     return [*broken, *_judged(paths.log, [KEPT_LOGS], _directory)]
@@ -118,11 +118,11 @@ def _in_the_way(paths: EnginePaths) -> list[Plant]:
 
 
 def check(paths: EnginePaths) -> None:
-    """Raise :class:`untrusted.Tampered` where something was planted, with its origin and the remedy."""
+    """Raise :class:`untrusted.Tampered` for a planted entry, with its origin and the remedy."""
     plants = _looked(_in_the_way, paths)
     if not plants:
         return
-    first, others = plants[0], [one.whole for one in plants[1:]]
+    first, others = plants[0], [plant.whole for plant in plants[1:]]
     made_of, order = (read_side(os.path.join(paths.launch, name)) for name in (MADE_OF, ORDER))
     run = f"run {order['run_id']}" if order.get("run_id") else "no run of an engine"
     image = f"image {made_of['image']} ({made_of['image_id']})" if made_of.get("image") else "an image that no note names"
@@ -131,7 +131,7 @@ def check(paths: EnginePaths) -> None:
 
 
 def _is_odd(entry: untrusted.Entry) -> bool:
-    """Return whether something is neither a directory nor a plain file with one name."""
+    """Return whether an entry is neither a directory nor a plain file with one name."""
     mode = entry.status.st_mode
     plain = stat.S_ISREG(mode) and entry.status.st_nlink == 1 and not mode & (stat.S_ISUID | stat.S_ISGID)
     return not plain and not stat.S_ISDIR(mode)
@@ -144,12 +144,12 @@ def _remove(top: str, relative: str) -> None:
 
 
 def clear(paths: EnginePaths) -> None:
-    """Remove what was planted, once no container writes there any more: all records, caches with an odd entry, and of the logs the odd entries alone.
+    """Remove planted entries once no container writes there any more: all records, caches with an odd entry, and only the odd entries among the logs.
 
     Raises OSError.
     """
     for plant in found(paths):
-        # All caches of that image are removed: the rest of them is of no use.
+        # All caches of that image are removed: the others are useless without it.
         _remove(plant.top, plant.path.partition("/")[0] if plant.top == paths.cache else plant.path)
     for entry in [*untrusted.walk(paths.log, ENGINE_LOGS)] if os.path.isdir(paths.engine_log) else []:
         if _is_odd(entry):

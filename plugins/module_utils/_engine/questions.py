@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Questions whose answers are known, and what is wrong with an answer. This module util is PRIVATE to the collection.
+"""Questions with known answers, and the problem of a wrong answer. This module util is PRIVATE to the collection.
 
-An engine with the wrong kernels, a damaged shard or the wrong parser is healthy and fast, and what it says is wrong: field reports have answers of
-``!!!!!!``, of one word again and again, of U+FFFD, and tool calls that stay text. A question asks for no more than every model can do that a profile
-may name, so that a wrong answer is the engine's fault and not the model's.
+An engine with the wrong kernels, a damaged shard or the wrong parser is healthy and fast, but its answers are wrong: field reports have answers of
+``!!!!!!``, of one repeated word, of U+FFFD, and tool calls that stay text. Every model that a profile may name can answer these questions, so a wrong
+answer is the engine's fault and not the model's.
 
-What is random in a question comes from the engine's run: another run is asked with other numbers, the same run with the same ones.
+The random parts of a question depend on the engine's run: another run gets other numbers, the same run gets the same ones.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
 CHAT_PATH = "/v1/chat/completions"
-#: Seconds for the question which models are served.
+#: Seconds for the request for the served models.
 MODELS_SECONDS = 10.0
 
-#: Characters of a question or an answer that a message and the kept result show, and those in which garbage is looked for.
+#: Most characters of a question or an answer in a message and a recorded result, and most characters that are searched for garbage.
 SHOWN = 600
 SEARCHED = 40_000
 
-#: The fewest characters of a token in the needle's haystack: English has about four, digits fewer.
+#: The fewest characters per token in the needle's haystack: English has about four, digits fewer.
 CHARACTERS_A_TOKEN = 3
 #: How deep in the haystack the needle is, 0 at its beginning. Long context fails in the middle first.
 NEEDLE_DEPTH = 0.4
 
-#: Thinking that the reasoning parser should have taken out of the answer, by the models' own markers.
+#: The models' markers of thinking, which the reasoning parser should have removed from the answer.
 REASONING_MARKERS = ("<think>", "</think>", "◁think▷", "◁/think▷", "<|channel|>", "<|channel>thought")
 
-#: A piece of text that comes ten times in a row. One without a letter or a digit may be a ruler or a table's border.
+#: A piece of text that occurs ten times in a row. One without a letter or a digit may be a ruler or a table's border.
 _AGAIN = re.compile(r"(.{1,80}?)\1{9,}", re.DOTALL)
 #: The shortest such run that counts: "ha ha ha" is not a failure.
 _AGAIN_LENGTH = 60
@@ -55,7 +55,7 @@ _WORDS = (
 
 
 class Message(t.NamedTuple):
-    """An engine's answer: the text, the separate thinking, its tool calls, why it ended and the tokens it took."""
+    """An engine's answer: the text, the separate thinking, its tool calls, the reason of its end and its tokens."""
 
     content: str
     reasoning: str
@@ -80,7 +80,7 @@ def after_thinking(content: str) -> str:
 
 
 def damage(text: str) -> str:
-    """Return why a text is garbage, empty for a sound one."""
+    """Return why a text is garbage, empty for a normal one."""
     text = text[:SEARCHED]
     if "\ufffd" in text:
         return "it has U+FFFD, tokens that are not text"
@@ -109,14 +109,14 @@ def echo(chance: random.Random, _context: int, _percent: int) -> Question:
     line = " ".join(f"{word}-{chance.randint(100, 999)}" for word in chance.sample(_WORDS, 6))
 
     def wrong(message: Message) -> str:
-        said = after_thinking(message.content).strip().strip("`\"'").strip()
-        return "" if said == line else "it is another text"
+        answer = after_thinking(message.content).strip().strip("`\"'").strip()
+        return "" if answer == line else "it is another text"
 
     return Question(f"Repeat the following line exactly, and write nothing else:\n{line}", line, wrong)
 
 
 def store_log(chance: random.Random, characters: int) -> tuple[str, str]:
-    """Return a text of entries, so many characters long, with a question at its end, and the code that answers it: one line of the text says it."""
+    """Return a log of so many characters with a question at its end, and the answer: a code in one line of the log."""
     code = f"{chance.choice(_WORDS)}-{chance.randint(1000, 9999)}"
     lines: list[str] = []
     size = 0
@@ -124,7 +124,7 @@ def store_log(chance: random.Random, characters: int) -> tuple[str, str]:
         lines.append(f"Entry {len(lines) + 1}: the {chance.choice(_WORDS)} crate stands in row {chance.randint(1, 99)}.")
         size += len(lines[-1]) + 1
     if size > characters:
-        # A whole line is many tokens where a token is a letter or two.
+        # A whole line is many tokens if a token is only one or two letters.
         lines[-1] = lines[-1][: max(1, len(lines[-1]) - (size - characters))]
     lines.insert(int(len(lines) * NEEDLE_DEPTH), f"Note: the code of the safe is {code}.")
     return "This is the log of a store.\n" + "\n".join(lines) + "\nWhat is the code of the safe? Answer with the code alone.", code
@@ -141,9 +141,9 @@ def needle(chance: random.Random, context: int, percent: int) -> Question:
 
 def coherence(_chance: random.Random, _context: int, _percent: int) -> Question:
     def wrong(message: Message) -> str:
-        said = after_thinking(message.content)
-        words = re.findall(r"[a-z]+", said.lower())
-        letters = [letter for letter in said if letter.isalpha()]
+        answer = after_thinking(message.content)
+        words = re.findall(r"[a-z]+", answer.lower())
+        letters = [letter for letter in answer if letter.isalpha()]
         if len(words) < 20:
             return f"it has {len(words)} words"
         if sum(letter.isascii() for letter in letters) < 0.7 * len(letters):
@@ -157,7 +157,7 @@ def reasoning_split(chance: random.Random, _context: int, _percent: int) -> Ques
     weeks = chance.randint(3, 9)
 
     def wrong(message: Message) -> str:
-        marker = next((one for one in REASONING_MARKERS if one in message.content), "")
+        marker = next((candidate for candidate in REASONING_MARKERS if candidate in message.content), "")
         if marker:
             return f"the thinking is part of the answer: {marker}"
         return "" if message.reasoning.strip() else "no separate thinking came with the answer"
@@ -199,20 +199,20 @@ def structured_output(_chance: random.Random, _context: int, _percent: int) -> Q
 
     def wrong(message: Message) -> str:
         try:
-            said = json.loads(after_thinking(message.content))
+            answer = json.loads(after_thinking(message.content))
         except (ValueError, RecursionError):
             return "it is not JSON"
-        fits = isinstance(said, dict) and set(said) == set(schema["required"])
-        return "" if fits and said["capital"] in cities and isinstance(said["in_europe"], bool) else "it does not fit the schema"
+        fits = isinstance(answer, dict) and set(answer) == set(schema["required"])
+        return "" if fits and answer["capital"] in cities and isinstance(answer["in_europe"], bool) else "it does not fit the schema"
 
     options = {"response_format": {"type": "json_schema", "json_schema": {"name": "capital", "schema": schema, "strict": True}}}
     return Question("What is the capital of France, and is it in Europe? Answer in JSON.", "JSON with capital and in_europe alone", wrong, options)
 
 
 class Check(t.NamedTuple):
-    """A question by the id of its finding, what it needs among the engine's arguments, and where to look when its answer is wrong.
+    """A question: the id of its finding, the argument of the engine that it needs, and the remedy for a wrong answer.
 
-    ``make`` is called with a source of chance, the context length and the needle's share of it in percent.
+    ``make`` is called with a random generator, the context length and the needle's share of it in percent.
     """
 
     id: str
@@ -240,19 +240,20 @@ IDS = tuple(check.id for check in CHECKS.values())
 
 
 def served(url: str, key: ApiKey, model: str | None) -> dict[str, t.Any]:
-    """Return ``{id, max_model_len}`` of the model that is asked. Raises :class:`UnknownState` when the API does not report it."""
+    """Return ``{id, max_model_len}`` of the model to ask. Raises :class:`UnknownState` when the API does not report it."""
     answer = _http.ask(f"{url}/v1/models", MODELS_SECONDS, key=key)
     if answer.problem:
         raise UnknownState(f"the API at {url} does not report which models it serves: {answer.problem}", raw=repr(answer.body[:500]))
     models = api_probe.parse_models(answer.body)
-    found = next((one for one in models if model in (None, one["id"])), None)
-    if not found or not found["max_model_len"]:
-        raise UnknownState(f"the API at {url} serves {', '.join(one['id'] for one in models) or 'nothing'}, and no context length of {model or 'its model'}")
-    return found
+    chosen = next((entry for entry in models if model in (None, entry["id"])), None)
+    if not chosen or not chosen["max_model_len"]:
+        names = ", ".join(entry["id"] for entry in models)
+        raise UnknownState(f"the API at {url} serves {names or 'nothing'}, and no context length of {model or 'its model'}")
+    return chosen
 
 
 def parse_message(body: bytes) -> Message | None:
-    """Return the message of a chat completion, None when it is none."""
+    """Return the message of a chat completion, None for any other content."""
     try:
         answer = json.loads(body)
         choice, usage = answer["choices"][0], answer.get("usage") or {}
@@ -271,7 +272,7 @@ def parse_message(body: bytes) -> Message | None:
 
 
 def judge(question: Question, message: Message) -> tuple[str, str]:
-    """Return the verdict about an answer, and in words what is wrong with it. An answer that was cut off may have become right: it warns."""
+    """Return the verdict about an answer, and its problem as text. An answer that was cut off might have become right, so it is only a warning."""
     for text, what in ((message.content, ""), (message.reasoning, "in the thinking, ")):
         broken = damage(text)
         if broken:
@@ -288,7 +289,7 @@ def shortened(text: str) -> str:
 
 
 class Engine(t.NamedTuple):
-    """The engine that is asked: its API's URL, the name it serves the model under, its key, and its bounds."""
+    """The engine to ask: its API's URL, its name of the model, its key, and the limits of a request."""
 
     url: str
     model: str
@@ -306,7 +307,7 @@ class Engine(t.NamedTuple):
         return cls(url, model["id"], key, model["max_model_len"], percent, params["max_tokens"], params["timeout"])
 
     def post(self, path: str, text: str, timeout: float, limit: int = _http.ANSWER_LIMIT, **options: t.Any) -> _http.Answer:
-        """Send a text as the one message of a chat."""
+        """Send a text as the only message of a chat."""
         body = {"model": self.model, "messages": [{"role": "user", "content": text}], **options}
         headers = {"Content-Type": "application/json"}
         return _http.ask(f"{self.url}{path}", timeout, method="POST", body=json.dumps(body).encode(), headers=headers, limit=limit, key=self.key)
@@ -321,24 +322,23 @@ class Engine(t.NamedTuple):
 def ask(name: str, engine: Engine, run_id: str) -> dict[str, t.Any]:
     """Ask one question and return its result: ``check, verdict, message, question, expected, answer, prompt_tokens, tokens``. Never raises.
 
-    The verdict is ``unknown`` when no answer came, or none that could be understood.
+    The verdict is ``unknown`` without an answer, or with one that cannot be parsed.
     """
-    # Without a temperature the engine samples as the model's own generation_config.json says: some thinking models repeat themselves forever at 0 (model
-    # card of Qwen3).
+    # Without a temperature the engine uses the model's own generation_config.json. At 0 some thinking models repeat themselves forever (card of Qwen3).
     question = CHECKS[name].make(random.Random(f"{run_id} {name}"), engine.context, engine.percent)
     message, why, came = engine.chat(question.text, engine.max_tokens, **question.options)
     result = {"check": name, "question": shortened(question.text), "expected": question.expected, "answer": "", "prompt_tokens": 0, "tokens": 0}
     if message is None:
-        # A request that the engine refuses it will refuse again; one that it does not answer it may answer next time.
+        # The engine would refuse the same request again. A request without an answer may get one next time.
         verdict = "block" if came.status in (400, 404, 422) else "unknown"
         return {**result, "verdict": verdict, "message": why, "answer": shortened(came.body.decode(errors="replace").strip())}
     verdict, wrong = judge(question, message)
-    said = message.content or json.dumps(message.tool_calls) if message.tool_calls else message.content
-    return {**result, "verdict": verdict, "message": wrong, "answer": shortened(said), "prompt_tokens": message.prompt_tokens, "tokens": message.tokens}
+    answer = message.content or json.dumps(message.tool_calls) if message.tool_calls else message.content
+    return {**result, "verdict": verdict, "message": wrong, "answer": shortened(answer), "prompt_tokens": message.prompt_tokens, "tokens": message.tokens}
 
 
 def as_finding(result: dict[str, t.Any], node: str) -> dict[str, t.Any]:
-    """Return a result as a finding, with both texts."""
+    """Return a result as a finding, with the actual and the expected answer."""
     check, verdict = CHECKS[result["check"]], result["verdict"]
     if verdict == "pass":
         message, remedy = f"{result['expected']!r} came back.", ""

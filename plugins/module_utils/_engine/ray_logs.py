@@ -4,8 +4,8 @@
 
 """The logs of Ray's workers in a node's container, read in steps. This module util is PRIVATE to the collection.
 
-A rank's own last lines are there, and on its own node alone: Ray forwards them to the head's log late, or not at all.
-The container can write all of it: see :mod:`untrusted`.
+A rank's last lines are only there, on its own node: Ray forwards them to the head's log late, or not at all.
+The container can write all of these files: see :mod:`untrusted`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import re
 from ansible_collections.gb10.cluster.plugins.module_utils._engine import engine_log
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 
-#: Where Ray keeps the directories of its sessions, seen from a container's root. Their names begin with the time.
-
+#: Directory of Ray's sessions, below a container's root. Their names begin with the time.
 SESSIONS = "tmp/ray"
 SESSION = re.compile(r"session_\d{4}-[\w-]+\Z")
 WORKER = re.compile(r"worker-[\w-]+\.(?:out|err)\Z")
-#: How many of the newest files are followed, and bytes of one that a step returns. A longer line is dropped.
+#: Most files to read, which are the newest, and most bytes of one in a step. A longer line is dropped.
 MOST_FILES, CHUNK = 64, 65536
 
 
@@ -35,15 +34,15 @@ def _names(root: str, relative: str) -> list[str]:
 
 
 def _logs(root: str) -> str:
-    """Return where the newest session's logs are, empty without one."""
+    """Return the directory of the newest session's logs, empty without one."""
     newest = max((name for name in _names(root, SESSIONS) if SESSION.match(name)), default="")
     return f"{SESSIONS}/{newest}/logs" if newest else ""
 
 
 def read(root: str, offsets: dict[str, int], from_end: bool) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Return (new complete lines, where to go on reading) by file of the container whose root directory is ``root``.
+    """Return (new complete lines, offset of the next read) by file of the container whose root directory is ``root``.
 
-    ``from_end``: what is there already is left out. Raises OSError, :class:`UnknownState` for what no Ray wrote.
+    ``from_end`` skips the existing lines. Raises OSError, :class:`UnknownState` for entries that Ray cannot have written.
     """
     folder = _logs(root)
     lines: dict[str, list[str]] = {}
@@ -57,8 +56,8 @@ def read(root: str, offsets: dict[str, int], from_end: bool) -> tuple[dict[str, 
         except FileNotFoundError:
             continue
         end = raw.rfind(b"\n") + 1 or (len(raw) if len(raw) == CHUNK else 0)
-        found = engine_log.plain_lines(raw[:end].decode(errors="replace"))
-        if found:
-            lines[name] = found
+        new_lines = engine_log.plain_lines(raw[:end].decode(errors="replace"))
+        if new_lines:
+            lines[name] = new_lines
         following[name] = begin + end
     return lines, following

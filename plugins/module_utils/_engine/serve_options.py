@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of vllm_serve, for the module and its action plugin alike. This module util is PRIVATE to the collection."""
+"""Options of vllm_serve, for the module and its action plugin. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "docker_timeout": {"type": "int", "default": 60},
 }
 
-#: The least that each of these numbers may be.
+#: The minimum of each of these numbers.
 MINIMUM = {
     "node_count": 1,
     "drain_timeout": 0,
@@ -76,7 +76,7 @@ MINIMUM = {
 
 
 def has_engine(params: dict[str, t.Any]) -> bool:
-    """Return whether this node has a process of the engine that is started here: the head always, a worker when Ray does not start it."""
+    """Return whether the module starts a process of the engine on this node: on the head always, on a worker if Ray does not start it."""
     return params["node_role"] == "head" or params["executor"] == "native"
 
 
@@ -95,7 +95,7 @@ def check(params: dict[str, t.Any]) -> None:
 
 
 def check_address(name: str, value: str | None) -> None:
-    """Raise :class:`ClusterError` unless an option is left out or is an IP address."""
+    """Raise :class:`ClusterError` unless an option is unset or an IP address."""
     try:
         ipaddress.ip_address(value or "0.0.0.0")
     except ValueError as error:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One request for a token, and whether an engine that gives none still works. This module util is PRIVATE to the collection."""
+"""Requests a token from an engine, and measures the progress of one that does not answer in time. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process import comma
 
 
 class Asked(t.NamedTuple):
-    """The result of the request: how the API answers its health, the proof, and without one the engine's progress."""
+    """The result of the request: the API's answer about its health, the completion as proof, and without it the engine's progress."""
 
     api: str
     completion: engine_state.Completion | None
     progress: dict[str, t.Any] | None
 
     def as_result(self) -> dict[str, t.Any]:
-        """Return it as a module returns it."""
+        """Return it as part of a module's result."""
         return {**self._asdict(), "completion": self.completion and self.completion._asdict()}
 
 
 def fabric_root(argv: t.Sequence[str], sysfs_root: str) -> str:
-    """Return where the kernel counts what the ranks of an engine send to each other; empty for an engine of one rank, where what is sent is others'."""
+    """Return the root of the kernel's counters of traffic between an engine's ranks; empty for one rank, as all traffic is that of other programs."""
     return sysfs_root if command_line.ranks(argv) > 1 else ""
 
 
 def fabric_of(sysfs_root: str) -> int | None:
-    """Return what this node has sent by RDMA, None when that is not known. TCP is left out: Ray's nodes use it even while the engine hangs."""
+    """Return how much this node has sent by RDMA, None if that is unknown. TCP does not count: Ray's nodes use it even while the engine hangs."""
     try:
         return traffic.all_rdma_sent(sysfs_root) if sysfs_root else None
     except (OSError, UnknownState):
@@ -69,9 +69,9 @@ def length_of(url: str, key: ApiKey | None, timeout: float) -> int | None:
 
 
 def api_of(url: str, timeout: float, stage: str) -> str:
-    """Return how the API of a live engine answers, in the words of :mod:`health`. ``stage`` is how far its start is by its log."""
+    """Return how the API of a live engine answers, as a constant of :mod:`health`. ``stage`` is the stage of the start in its log."""
     api = engine_state.asked_health(url, timeout)
-    # Without an earlier answer in its log it is still being started.
+    # Until its log shows an answer, it is still starting.
     return api if api in (health.ANSWERS, health.SAYS_DEAD) or stage == engine_log.API_IS_UP else health.STARTING
 
 
@@ -86,10 +86,10 @@ def ask(
     note: str = "",
     prompt: str = engine_state.PROMPT,
 ) -> Asked:
-    """Ask an API that answers for a token, which gets ``token_timeout`` seconds. Raises :class:`ClusterError` when it refuses the question.
+    """Request a token from an API that answers, within ``token_timeout`` seconds. Raises :class:`ClusterError` if it refuses the request.
 
-    One that may not have the key is not asked. ``sysfs_root`` is where the kernel counts what the ranks send, empty where that says nothing.
-    ``note`` is a file that remembers between looks since when run ``run_id`` makes no progress; without one this look alone counts.
+    A program that must not get the key gets no request. ``sysfs_root`` is the root of the kernel's counters of the ranks' traffic, empty to ignore them.
+    ``note`` is a file that records between probes since when run ``run_id`` has made no progress; without it only this probe counts.
     """
     began, before = boot_seconds(), progress_of(url, key, timeout, sysfs_root)
     try:
@@ -104,7 +104,7 @@ def ask(
     after = progress_of(url, key, timeout, sysfs_root)
     still = health.still(earlier, run_id, began, before, after)
     if note and still:
-        # With a full disk this look alone counts.
+        # On a full disk only this probe counts.
         with contextlib.suppress(OSError):
             files.write_json(note, still.as_note())
     elif earlier and after:

@@ -126,16 +126,16 @@ def _mixed(steps: t.Sequence[Step], where: Step) -> ClusterError:
     links = [step for step in theirs if stat.S_ISLNK(step.status.st_mode)]
     above = [step for step in theirs if where.path.startswith(f"{step.path}/")]
     at, status = [*theirs, *links, *above][-1]
-    one, other = _name(status.st_uid), _name(where.status.st_uid)
+    at_owner, where_owner = _name(status.st_uid), _name(where.status.st_uid)
     if above:
         return ClusterError(
-            f"{where.path} belongs to {other}, and {at} above it to {one}, who could replace it by a link",
+            f"{where.path} belongs to {where_owner}, and {at} above it to {at_owner}, who could replace it by a link",
             expected="one owner",
             remedy=f"sudo chown -R --reference={at} {where.path}",
             reason="owner",
         )
     return ClusterError(
-        f"{at} belongs to {one}, and leads to {where.path}, which belongs to {other}: a link of another user is not followed",
+        f"{at} belongs to {at_owner}, and leads to {where.path}, which belongs to {where_owner}: a link of another user is not followed",
         expected="links of root, or of their target's owner",
         remedy=f"Find out why it leads there. Remove it (rm {at}), or set {where.path} itself in the settings.",
         reason="owner",

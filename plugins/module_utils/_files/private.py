@@ -94,10 +94,10 @@ def opened(*tops: str) -> list[dict[str, t.Any]]:
 
     Raises OSError when one of ``tops`` may not be read.
     """
-    found = []
+    directories = []
     for path in (os.path.join(top, name) for top in tops for name in files.names(top)):
         if any(os.path.isdir(os.path.join(path, name)) for name in WRITTEN) and is_open(path):
             status = os.lstat(path)
             commands = [*([f"chown root:root {path}"] if _foreign(status) else []), f"chmod {CLOSED:04o} {path}"]
-            found.append({"path": path, "mode": f"{stat.S_IMODE(status.st_mode):04o}", "remedy": " && ".join(commands)})
-    return found
+            directories.append({"path": path, "mode": f"{stat.S_IMODE(status.st_mode):04o}", "remedy": " && ".join(commands)})
+    return directories

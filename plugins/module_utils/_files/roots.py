@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-#: The option ``roots`` of every module that looks at a node; the fragment ``_look`` documents it. Real nodes need none of it: it lets a container that
-#: mounts the machine's files elsewhere, a simulated node and a recorded tree be looked at by the same code.
+#: The option ``roots`` of every module that examines a node; the fragment ``_look`` documents it. Real nodes need none of it: with it the same code examines
+#: a container that mounts the machine's files elsewhere, a simulated node and a recorded tree.
 ROOTS: dict[str, t.Any] = {
     "type": "dict",
     "apply_defaults": True,

@@ -37,15 +37,15 @@ _KINDS = (
 class Tampered(UnknownState):
     """A container's directory has an entry that no program of this collection creates there."""
 
-    def __init__(self, path: str, found: str) -> None:
+    def __init__(self, path: str, evidence: str) -> None:
         super().__init__(
-            f"{path} was tampered with: {found}",
+            f"{path} was tampered with: {evidence}",
             remedy="Run the playbook teardown, which removes the entry, and find out which code in the container made it before you serve again. Nothing "
             "outside of the directory was touched.",
             reason="tampered",
             raw=path,
         )
-        self.path, self.found = path, found
+        self.path, self.found = path, evidence
 
 
 def _names(relative: str) -> list[str]:
@@ -133,10 +133,10 @@ def content(path: str, limit: int) -> bytes | None:
 
     Raises as :func:`regular` does.
     """
-    found = regular(path)
-    if found is None:
+    file_descriptor = regular(path)
+    if file_descriptor is None:
         return None
-    with open(found, "rb") as handle:
+    with open(file_descriptor, "rb") as handle:
         text = handle.read(limit + 1)
     return text if len(text) <= limit else None
 

@@ -19,14 +19,14 @@ GPU_QUERY = ("--query-gpu=index,name,uuid,driver_version,memory.total,memory.use
 
 BY_HAND = "Run nvidia-smi by hand on this node; look for the driver in: journalctl -k | grep -i nvrm"
 
-#: What the driver's tool says on a machine without a GPU that works (status 6), and the reason of the error that it makes.
+#: The output of the driver's tool on a machine without a working GPU (status 6), and the reason of the error for it.
 NO_DEVICES = "No devices were found"
 NO_GPU = "no GPU"
 
 #: Inode of the kernel's first pid namespace, the one whose numbers the driver reports (PROC_PID_INIT_INO).
 HOST_PID_NAMESPACE = 4026531836
 
-#: How the driver's tool says that a figure does not exist: GB10 has no memory of the GPU's own to count.
+#: The texts by which the driver's tool shows that a figure does not exist: GB10 has no separate GPU memory.
 _ABSENT = re.compile(r"^\[?(N/A|Not Supported|Insufficient Permissions|Unknown Error|Not Found)\]?$", re.IGNORECASE)
 _MEMORY = re.compile(r"^(?P<mib>[0-9]{1,12})(?: MiB)?$")
 _NUMBER = re.compile(r"^[0-9]{1,10}$")
@@ -42,7 +42,7 @@ class GpuProcess:
 
 
 def parse_figure(text: str) -> int | None:
-    """Return a figure of the driver's tool in MiB, None for its ways of saying "not available".
+    """Return a figure of the driver's tool in MiB, None for its texts that mean "not available".
 
     Raises :class:`UnknownState` on anything else.
     """
@@ -57,22 +57,22 @@ def parse_figure(text: str) -> int | None:
 def parse_processes(text: str) -> list[GpuProcess]:
     """Return the processes of a compute-apps answer (CSV without header), each once, in the order of their pids.
 
-    A process is listed once for every GPU it uses; its memory is the sum then. The name may hold commas, the other two fields do not.
-    Raises :class:`UnknownState` for any line of another shape: an empty answer is the only way of saying "none".
+    A process is listed once for each GPU that it uses; its memory is then the sum. Only the name may contain commas.
+    Raises :class:`UnknownState` for any line of another shape: only an empty answer means that there are no processes.
     """
-    found: dict[int, GpuProcess] = {}
+    by_pid: dict[int, GpuProcess] = {}
     for line in filter(str.strip, text.splitlines()):
         pid_text, _comma, rest = line.strip().partition(", ")
         name, comma, used = rest.rpartition(", ")
         if not comma or not _NUMBER.match(pid_text):
             raise UnknownState(f"nvidia-smi lists a process in a shape that cannot be read: {line!r}", reason="output not understood", remedy=BY_HAND, raw=text)
         process = GpuProcess(int(pid_text), name, parse_figure(used))
-        earlier = found.get(process.pid)
+        earlier = by_pid.get(process.pid)
         if earlier is not None:
             known = [figure for figure in (earlier.used_mib, process.used_mib) if figure is not None]
             process = dataclasses.replace(process, used_mib=sum(known) if known else None)
-        found[process.pid] = process
-    return [found[pid] for pid in sorted(found)]
+        by_pid[process.pid] = process
+    return [by_pid[pid] for pid in sorted(by_pid)]
 
 
 def parse_gpus(text: str) -> list[dict[str, t.Any]]:
@@ -121,8 +121,7 @@ def query_gpus(nvidia_smi: str, timeout: float) -> list[dict[str, t.Any]]:
 def state_of(pid: int, proc_root: str) -> str:
     """Return the state of a process that the driver lists.
 
-    ``ghost``: the kernel has no such process. ``defunct``: it has ended and waits for its parent. ``unknown``: it is there but may not be
-    looked at.
+    ``ghost``: the kernel has no such process. ``defunct``: it has ended and waits for its parent. ``unknown``: it exists but cannot be read.
     """
     try:
         return "defunct" if read_process(pid, proc_root).ended else "live"
@@ -135,7 +134,7 @@ def state_of(pid: int, proc_root: str) -> str:
 def require_host_processes(proc_root: str, *, asserted: bool) -> None:
     """Raise :class:`UnknownState` unless ``proc_root`` shows all of the machine's processes under the numbers that the driver uses.
 
-    ``asserted``: the caller knows that the numbers agree, the pid namespace is not looked at.
+    With ``asserted`` the caller guarantees that the numbers agree, and the pid namespace is not checked.
     """
     if not asserted:
         path = os.path.join(proc_root, "self", "ns", "pid")

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NVIDIA driver's facts about GPUs in depth: ``nvidia-smi -q -x``. This module util is PRIVATE to the collection.
+"""The NVIDIA driver's detailed facts about GPUs: ``nvidia-smi -q -x``. This module util is PRIVATE to the collection.
 
-The answer is text of another program, read as such: no entity is expanded, no document type definition is fetched, and half an answer
-and half an answer is refused.
+The answer is another program's text and is read as such: no entity is expanded, no document type definition is fetched, and an incomplete answer
+is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import driver
 from ansible_collections.gb10.cluster.plugins.module_utils._tool import ToolResult, run_tool
 
 XML_QUERY = ("-q", "-x")
-#: The compute processes with the GPU that each is on, for the fall-back.
+#: The query for the compute processes and their GPUs, for the fallback.
 PROCESS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name,used_memory", "--format=csv,noheader")
 
 _ROOT = "nvidia_smi_log"
 
-#: How the driver's tool says in XML that something does not exist. GB10 has no memory of the GPU's own to count.
+#: The texts by which the driver's tool shows in XML that a value does not exist. GB10 has no separate GPU memory.
 _ABSENT = re.compile(
     r"^\[?(N/A|None|Not Supported|Insufficient Permissions|Not Found|Requested functionality has been deprecated)\]?$", re.IGNORECASE
 )
@@ -65,8 +65,8 @@ def _unreadable(why: str, raw: str) -> UnknownState:
 def parse_tree(text: str) -> ET.Element:
     """Return the answer's root element.
 
-    What the tool prints before and after it is left out: the document's head, and warnings (of a corrupted infoROM, say). Without the head no entity can be
-    declared, so one that is used is an error. Raises :class:`UnknownState` for anything that is not a complete answer.
+    Other output before and after it is ignored: the document's head, and warnings (for example about a corrupted infoROM). Without the head no entity can be
+    declared, so the use of one is an error. Raises :class:`UnknownState` for anything that is not a complete answer.
     """
     start, end = text.find(f"<{_ROOT}"), text.rfind(f"</{_ROOT}>")
     if start < 0:
@@ -86,9 +86,9 @@ def _text(element: ET.Element, path: str) -> str | None:
 
 
 def _version(element: ET.Element, *paths: str) -> str | None:
-    """Return the first version that is there. The tool of the 610 branch renames both and annotates the old names: ``610.57.04 [Deprecated; …]``."""
-    found = next(filter(None, (_text(element, path) for path in paths)), None)
-    return found and found.partition(" [")[0]
+    """Return the first existing version. The tool of the 610 branch renames both and annotates the old names: ``610.57.04 [Deprecated; …]``."""
+    version = next(filter(None, (_text(element, path) for path in paths)), None)
+    return version and version.partition(" [")[0]
 
 
 def _quantity(element: ET.Element, path: str, unit: str) -> float | None:
@@ -155,31 +155,31 @@ def _processes(gpu: ET.Element) -> list[dict[str, t.Any]]:
     """Return the GPU's processes, each once, by pid.
 
     The tool lists a process that computes and draws once as ``C`` and once as ``G`` with the same memory: that is one process of type
-    ``C+G`` and the larger figure. One on several MIG instances holds the sum.
+    ``C+G`` and the larger figure. The memory of a process on several MIG instances is the sum.
     """
     listing = gpu.find("processes")
     if listing is None or (listing.text or "").strip():
         raise _unreadable("does not list the processes", "" if listing is None else ET.tostring(listing, encoding="unicode"))
     figures: dict[int, dict[tuple[str, str], list[int]]] = {}
-    found: dict[int, dict[str, t.Any]] = {}
+    by_pid: dict[int, dict[str, t.Any]] = {}
     for element in listing.iterfind("process_info"):
         instance, entry = _process(element)
         pid = entry["pid"]
-        earlier = found.setdefault(pid, entry)
+        earlier = by_pid.setdefault(pid, entry)
         types = {kind for kind in (*(earlier["type"] or "").split("+"), *(entry["type"] or "").split("+")) if kind}
         earlier["type"] = "+".join(sorted(types)) or None
         if entry["used_mib"] is not None:
             figures.setdefault(pid, {}).setdefault(instance, []).append(entry["used_mib"])
-    for pid, entry in found.items():
+    for pid, entry in by_pid.items():
         entry["used_mib"] = sum(map(max, figures[pid].values())) if pid in figures else None
-    return [found[pid] for pid in sorted(found)]
+    return [by_pid[pid] for pid in sorted(by_pid)]
 
 
 def parse_gpus(text: str, section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the GPUs of an ``nvidia-smi -q -x`` answer in the shape of ``node_info``'s ``gpus``.
 
-    Figures are None where the tool says that it has none, and where one cannot be read, which ``section`` notes. Raises
-    :class:`UnknownState` for an answer that is not whole, or that describes another number of GPUs than it announces.
+    Figures are None where the tool reports none, and where one cannot be read, which ``section`` records. Raises
+    :class:`UnknownState` for an incomplete answer, or one that describes another number of GPUs than it announces.
     """
     root = parse_tree(text)
     elements = root.findall("gpu")
@@ -231,7 +231,7 @@ def parse_processes_by_gpu(text: str) -> dict[str, list[dict[str, t.Any]]]:
 
 
 def gpus_or_none(nvidia_smi: str, timeout: float, section: Section = strict) -> list[dict[str, t.Any]]:
-    """Return the node's GPUs as :func:`gpus` does, none where the tool says that there is none. Raises :class:`UnknownState` as it does."""
+    """Return the node's GPUs as :func:`gpus` does, none where the tool reports that there is none. Raises :class:`UnknownState` as it does."""
     try:
         return gpus(nvidia_smi, timeout, section)
     except UnknownState as error:
@@ -259,19 +259,19 @@ def join_csv(gpus: list[dict[str, t.Any]], processes: dict[str, list[dict[str, t
 
 
 def _whole_answer(result: ToolResult, section: Section) -> list[dict[str, t.Any]]:
-    """Return the GPUs of a run of the tool, which may fail and yet describe them all: status 14 is a corrupted infoROM, say."""
+    """Return the GPUs from a run of the tool, which may fail and still describe them all: for example, status 14 is a corrupted infoROM."""
     if f"</{_ROOT}>" not in result.stdout:
         driver.answer(result)
-    found = parse_gpus(result.stdout, section)
+    entries = parse_gpus(result.stdout, section)
     section(lambda: driver.answer(result))
-    return found
+    return entries
 
 
 def gpus(nvidia_smi: str, timeout: float, section: Section = strict) -> list[dict[str, t.Any]]:
     """Return the node's GPUs: the section ``gpus`` of ``node_info``. ``timeout`` is in seconds, for each call of the tool.
 
-    Read from ``nvidia-smi -q -x``; where that fails, or says nothing that can be read, from the two short CSV queries. Raises
-    :class:`UnknownState` when the tool is missing or hangs (asking again would only take as long again), when it knows no GPU (reason
+    They are read from ``nvidia-smi -q -x``; where that fails or cannot be parsed, from the two short CSV queries. Raises
+    :class:`UnknownState` when the tool is missing or hangs (a second run would only take as long), when it reports no GPU (reason
     :data:`driver.NO_GPU`), and when neither answer can be read.
     """
     try:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a container asks for the GPU, and whether it gets there. This module util is PRIVATE to the collection.
+"""How a container requests the GPU, and whether it reaches the GPU. This module util is PRIVATE to the collection.
 
-The Container Device Interface comes first: stock Docker of DGX OS 7.5 and 7.6 knows nothing else (recorded), and a device that it gave stays when
-systemd reloads, which NVIDIA's runtime and hook cannot promise. The method is not a field of a container: a running one stays as it is.
+The Container Device Interface comes first: stock Docker of DGX OS 7.5 and 7.6 supports nothing else (recorded), and its devices stay when systemd
+reloads, which NVIDIA's runtime and hook do not guarantee. The method is not a field of a container: a running one stays as it is.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ALL_GPUS = f"{cdi.NVIDIA_KIND}=all"
 #: The unit that writes the specification at every boot (NVIDIA Container Toolkit 1.18 and newer), into a directory that is empty until then. Toolkit 1.19.0
 #: starts it after multi-user.target, and none before August 2026 starts it before Docker.
 REFRESH_UNIT = "nvidia-cdi-refresh.service"
-#: Seconds that the devices get to come, those between two looks, and those of one question to systemd.
+#: Seconds to wait for the devices, between two checks, and for one answer of systemd.
 CDI_SECONDS, CDI_LOOK_SECONDS, SYSTEMCTL_SECONDS = 120.0, 1.0, 30.0
-#: How to have the specification written again. Where the toolkit's unit is, as on DGX OS, a second one in /etc would only go stale.
+#: The remedy that writes the specification again. Where the toolkit's unit exists, as on DGX OS, a second one in /etc would only become outdated.
 CDI_AGAIN = (
     "sudo systemctl restart nvidia-cdi-refresh, which writes /var/run/cdi/nvidia.yaml; on a node without that unit: "
     "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
@@ -96,7 +96,7 @@ def _cdi_names(gpus: Gpus) -> list[str]:
 
 
 def device_requests(gpus: Gpus, cdi_devices: t.Collection[str] = ()) -> list[dict[str, t.Any]]:
-    """Return the request for these GPUs as the Docker SDK takes it: by CDI where every one of them is among these devices, or to the NVIDIA driver."""
+    """Return the request for these GPUs in the form of the Docker SDK: by CDI where all of them are among these devices, else to the NVIDIA driver."""
     names = _cdi_names(gpus)
     if not names:
         return []
@@ -107,16 +107,16 @@ def device_requests(gpus: Gpus, cdi_devices: t.Collection[str] = ()) -> list[dic
 
 
 def given_by_cdi(inspected: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a container, as the engine describes it, has its GPU by CDI."""
+    """Return whether a container, as the engine describes it, got its GPU by CDI."""
     return any(request.get("Driver") == "cdi" for request in (inspected.get("HostConfig") or {}).get("DeviceRequests") or [])
 
 
 def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root: str = "/etc") -> list[str]:
-    """Return the CDI devices that the engine can give, once these GPUs are among them; without them where they are not expected to come.
+    """Return the CDI devices that the engine provides. Where these GPUs are expected among them, wait for them.
 
-    They will where the container before had its GPU by CDI (``before``), and where a unit writes the specification at boot. To ask for the GPU in another
-    way then would give one that the next reload of systemd takes away. Raises :class:`WaitTimeout` when they do not come, :class:`UnknownState` when the
-    engine does not report what it has.
+    They are expected where the previous container got its GPU by CDI (``before``), and where a unit writes the specification at boot. A GPU that is
+    requested in another way then would be lost at the next reload of systemd. Raises :class:`WaitTimeout` when they do not appear, :class:`UnknownState`
+    when the engine does not report its devices.
     """
     names, why = set(_cdi_names(gpus)), ""
     for _elapsed in clock(CDI_SECONDS, CDI_LOOK_SECONDS):
@@ -135,7 +135,7 @@ def await_cdi_devices(api: EngineApi, gpus: Gpus, before: bool = False, etc_root
 
 
 def _comes_at_boot(api: EngineApi) -> str:
-    """Return in words that a unit writes the specification for an engine that reads it, empty where none does."""
+    """Return a text that a unit writes the specification at boot for this engine, empty when none does or the engine does not read it."""
     if not api.get("/info").get("CDISpecDirs"):
         return ""
     try:
@@ -147,12 +147,12 @@ def _comes_at_boot(api: EngineApi) -> str:
 
 
 def cdi_devices(api: EngineApi, etc_root: str = "/etc") -> list[str]:
-    """Return the CDI devices that the engine can give. Raises :class:`UnknownState` when it does not report what it has."""
+    """Return the CDI devices that the engine provides. Raises :class:`UnknownState` when it does not report them."""
     info = api.get("/info")
     directories = info.get("CDISpecDirs") or [] if isinstance(info, dict) else None
     if not isinstance(directories, list):
         raise UnknownState("the Docker engine does not report where it looks for devices", raw=str(info)[:2000])
-    # A specification that cannot be read is left out, as the engine does; ``node_info`` names it.
+    # A specification that cannot be read is omitted, as the engine does; ``node_info`` reports it.
     return cdi.devices(cdi.specs(map(str, directories), etc_root, Sections().section("cdi")), cdi.discovered(info))
 
 
@@ -168,7 +168,7 @@ _CUDA = re.compile(r"\d{1,3}\.\d{1,3}|")
 
 
 def checked(answer: t.Any) -> dict[str, t.Any]:
-    """Return the answer of the probe, which the image's own Python wrote. Raises ValueError for one of another form."""
+    """Return the probe's answer, which the image's own Python wrote. Raises ValueError for another form."""
     known = {name for name in NOT_REACHED if name not in ("why", "remedy")}
     fits = isinstance(answer, dict) and answer.keys() == known and all(type(answer[name]) is type(NOT_REACHED[name]) for name in known)
     if not fits or not all(isinstance(path, str) for path in answer["libcuda"]) or not all(_CUDA.fullmatch(answer[name]) for name in ("cuda", "image_cuda")):
@@ -182,16 +182,16 @@ def explained(words: str) -> tuple[str, str]:
 
 
 def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpus: Gpus, timeout: float) -> dict[str, t.Any]:
-    """Start a container as a node's is started, without network, and return whether it reaches the GPU (``error``, ``why``, ``remedy``), and by what.
+    """Start a container as for a node but without network, and return whether it reaches the GPU (``error``, ``why``, ``remedy``) and with which versions.
 
     Raises :class:`UnknownState` when it does not answer.
     """
-    # As Docker's API spells what the SDK takes.
+    # The keys of Docker's API for those of the SDK.
     spelled = {"driver": "Driver", "count": "Count", "device_ids": "DeviceIDs", "capabilities": "Capabilities"}
     argv = [*wrapper, "python3", "-c", inspect.getsource(gpu_probe)]
     try:
         requests = [{spelled[name]: value for name, value in request.items()} for request in device_requests(gpus, await_cdi_devices(api, gpus))]
-        # Its root is writable, as that of a node's container: where it cannot, a hook of NVIDIA's toolkit ends a container before it begins
+        # Its root file system is writable, as in a node's container: with a read-only one, a hook of NVIDIA's toolkit ends the container before it starts
         # (reported in kserve/kserve#5711).
         host = {"DeviceRequests": requests, "ReadonlyRootfs": False}
         result = api.run_throwaway(image["Id"], argv, labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"}, timeout=timeout, host=host)
@@ -214,7 +214,7 @@ def prove(api: EngineApi, image: dict[str, t.Any], wrapper: t.Sequence[str], gpu
 
 
 def proof_path(state_dir: str, image: dict[str, t.Any]) -> str:
-    """Return where the answer of a container of an image is kept."""
+    """Return the path of the stored answer for an image."""
     return image_contract.cache_path(state_dir, image).removesuffix(".json") + ".gpu.json"
 
 
@@ -225,18 +225,18 @@ def proof_key(gpus: Gpus, proc_root: str = "/proc") -> dict[str, t.Any]:
 
 
 def read_proof(path: str, key: dict[str, t.Any] | None = None) -> dict[str, t.Any] | None:
-    """Return the answer kept at ``path``, of ``key`` if one is given; None when there is none."""
+    """Return the answer stored at ``path``, of ``key`` if one is given; None when there is none."""
     try:
         with open(path, encoding="utf-8") as stream:
             kept = json.load(stream)
         answer = kept["answer"]
         return answer if NOT_REACHED.keys() == answer.keys() and key in (None, kept["key"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # An answer that cannot be used is none: a container is asked again.
+        # An unusable answer counts as missing: a container is asked again.
         return None
 
 
 def write_proof(path: str, key: dict[str, t.Any], answer: dict[str, t.Any]) -> None:
-    """Keep the answer of a container that reached the GPU. Raises OSError."""
+    """Store the answer of a container that reached the GPU. Raises OSError."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     write_json(path, {"key": key, "answer": answer})

@@ -5,7 +5,7 @@
 """Whether a container reaches the GPU, and by which libcuda, as one line of JSON. This module util is PRIVATE to the collection.
 
 The text of this file is run in a container of the image by its own ``python3``, so it needs nothing but the standard library of Python 3.8 or
-newer. It asks the libraries that the engine's processes would get; no memory of the GPU is taken.
+newer. It calls the libraries that the engine's processes would load, and allocates no GPU memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import os
 import re
 import sys
 
-#: Stands before the JSON, so that other output of the image does no harm.
+#: Precedes the JSON, so that other output of the image does no harm.
 MARK = "gb10-gpu-access:"
 
 
 def management():
-    """Return what NVML says, by which vLLM recognizes its platform. Raises OSError with the driver tool's words."""
+    """Return NVML's values, by which vLLM recognizes its platform. Raises OSError with NVML's error text."""
     library = ctypes.CDLL("libnvidia-ml.so.1")
     library.nvmlErrorString.restype = ctypes.c_char_p
     code = library.nvmlInit_v2()
@@ -35,7 +35,7 @@ def management():
 
 
 def computing():
-    """Return the CUDA version of the libcuda that a process here gets, and the path of that library. Raises OSError with CUDA's words."""
+    """Return the CUDA version of the libcuda that a process here loads, and the path of that library. Raises OSError with CUDA's error text."""
     library = ctypes.CDLL("libcuda.so.1")
     code = library.cuInit(0)
     if code:
@@ -50,21 +50,21 @@ def computing():
 
 
 def built_with():
-    """Return the CUDA that the image compiles with, or else the one that its PyTorch was built with. Empty when neither says."""
-    said = re.match(r"\d+\.\d+", os.environ.get("CUDA_VERSION", ""))
-    if said:
-        return said[0]
+    """Return the CUDA version that the image compiles with, else the version that its PyTorch was built with. Empty when both are unknown."""
+    match = re.match(r"\d+\.\d+", os.environ.get("CUDA_VERSION", ""))
+    if match:
+        return match[0]
     torch = importlib.util.find_spec("torch")
     try:
         with open(os.path.join(os.path.dirname(torch.origin), "version.py"), encoding="utf-8") as stream:
-            said = re.search(r"^cuda\b[^=\n]*= *['\"](\d+\.\d+)", stream.read(), re.MULTILINE)
+            match = re.search(r"^cuda\b[^=\n]*= *['\"](\d+\.\d+)", stream.read(), re.MULTILINE)
     except (AttributeError, TypeError, OSError):
         return ""
-    return said[1] if said else ""
+    return match[1] if match else ""
 
 
 def access():
-    """Return all of it; ``error`` is empty when the GPU was reached."""
+    """Return all these facts; ``error`` is empty when the GPU was reached."""
     answer = {"error": "", "driver": "", "gpus": 0, "cuda": "", "libcuda": [], "image_cuda": built_with()}
     try:
         answer.update(management())

@@ -4,7 +4,7 @@
 
 """The judgement about a node's GPU processes and memory: the whole of ``cuda_zombie_check``. This module util is PRIVATE to the collection.
 
-``node_info`` answers the same, at a first glance, as one of its sections.
+A section of ``node_info`` is the result of the same check without waiting.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_LOG: dict[str, t.Any] = {"source": "", "since_boot": None, "failures": None, 
 def held(
     processes: list[dict[str, t.Any]], table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.Any], log: t.Mapping[str, t.Any]
 ) -> list[dict[str, t.Any]]:
-    """Return the memory that each class holds."""
+    """Return the memory that the processes of each class use."""
     rows: dict[tuple[str, str | None], list[dict[str, t.Any]]] = {}
     for process in processes:
         rows.setdefault((process["class"], process["owner"] if process["class"] == "live" else None), []).append(process)
@@ -61,7 +61,7 @@ def held(
 
 
 class Evidence(t.NamedTuple):
-    """All that was found out, ready to be judged."""
+    """All facts that are judged."""
 
     processes: list[dict[str, t.Any]]
     ended: list[dict[str, t.Any]]
@@ -75,8 +75,8 @@ NOTHING = Evidence([], [], None, "", {"state": "one sample", "why": [], "samples
 
 
 def shown(evidence: Evidence) -> dict[str, t.Any]:
-    """Return the part of the result that is evidence."""
-    ended = [{"pid": one["pid"], "name": one["name"], "used_mib": one["used_mib"], "outcome": one["outcome"]} for one in evidence.ended]
+    """Return the part of the result that contains the evidence."""
+    ended = [{"pid": orphan["pid"], "name": orphan["name"], "used_mib": orphan["used_mib"], "outcome": orphan["outcome"]} for orphan in evidence.ended]
     return {
         "processes": evidence.processes,
         "classes": {kind: [process["pid"] for process in evidence.processes if process["class"] == kind] for kind in zombies.CLASSES},
@@ -91,7 +91,7 @@ def shown(evidence: Evidence) -> dict[str, t.Any]:
 
 def outcome(evidence: Evidence, node: str) -> dict[str, t.Any]:
     """Return the module's result."""
-    handled = {one["pid"] for one in evidence.ended if one["outcome"] in ("would end", "remains")}
+    handled = {orphan["pid"] for orphan in evidence.ended if orphan["outcome"] in ("would end", "remains")}
     problems = [
         *judge_processes([process for process in evidence.processes if process["pid"] not in handled], node),
         *judge_memory(evidence.table, evidence.reclaim, evidence.table_error, node),
@@ -103,11 +103,11 @@ def outcome(evidence: Evidence, node: str) -> dict[str, t.Any]:
         message = f"{count} GPU process(es), all live" if count else "no GPU process"
         findings.append(finding("cuda_zombie.none", node, "pass", message, measured=count, source=SOURCE))
     worst = max(findings, key=lambda entry: VERDICTS.index(entry["verdict"]))
-    acted = [one for one in evidence.ended if one["outcome"] in ACTION_OF_END]
+    acted = [orphan for orphan in evidence.ended if orphan["outcome"] in ACTION_OF_END]
     result = shown(evidence)
     return {
         "changed": bool(acted),
-        "actions": [f"{ACTION_OF_END[one['outcome']]} process {one['pid']} ({one['name']})" for one in acted],
+        "actions": [f"{ACTION_OF_END[orphan['outcome']]} process {orphan['pid']} ({orphan['name']})" for orphan in acted],
         "diff": diff(evidence.ended),
         "verdict": worst["verdict"],
         "msg": "; ".join(entry["message"] for entry in findings),
@@ -116,7 +116,7 @@ def outcome(evidence: Evidence, node: str) -> dict[str, t.Any]:
         **result,
         "needs_reboot": bool(
             result["classes"]["ghost"]
-            or any(one["outcome"] == "remains" for one in evidence.ended)
+            or any(orphan["outcome"] == "remains" for orphan in evidence.ended)
             or (evidence.table is not None and evidence.table["leak"] == "proven")
         ),
         "findings": findings,
@@ -124,9 +124,9 @@ def outcome(evidence: Evidence, node: str) -> dict[str, t.Any]:
 
 
 def diff(ended: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return the orphans before and after, nothing when there was none to end."""
-    before = [f"{one['pid']} {one['name']} ({amount(one)})" for one in ended]
-    after = [text for text, one in zip(before, ended) if one["outcome"] == "remains"]
+    """Return the orphans before and after, empty when there was none to end."""
+    before = [f"{orphan['pid']} {orphan['name']} ({amount(orphan)})" for orphan in ended]
+    after = [text for text, orphan in zip(before, ended) if orphan["outcome"] == "remains"]
     return {"before": {"orphans": before}, "after": {"orphans": after}} if ended else {}
 
 
@@ -159,7 +159,7 @@ def run_mark(pid: int, state: str, proc_root: str) -> str | None:
 
 
 class Containers:
-    """This collection's containers on the node, requested when they are needed first."""
+    """This collection's containers on the node, requested at their first use."""
 
     def __init__(self, params: Params) -> None:
         self._params = params
@@ -193,7 +193,7 @@ class Containers:
 
 
 class Readers(t.NamedTuple):
-    """How driver, kernel and its log are asked; each raises :class:`UnknownState` or OSError. Who has asked already hands on what was answered."""
+    """Functions that read the driver, the kernel and its log; each raises :class:`UnknownState` or OSError. A caller may pass values that it has already."""
 
     cards: t.Callable[[], list[dict[str, t.Any]]]
     scan: t.Callable[[], t.Any]
@@ -201,7 +201,7 @@ class Readers(t.NamedTuple):
 
 
 def asking(params: Params) -> Readers:
-    """Return readers that ask again each time."""
+    """Return readers that read again at each call."""
     return Readers(
         lambda: driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"]),
         lambda: process_table.scan(params["roots"]["proc_root"]),
@@ -215,31 +215,31 @@ def look(params: Params, readers: Readers | None = None) -> zombies.Look:
 
 
 def again(params: Params) -> bool:
-    """Return whether an earlier call looked already, and this one continues to wait for memory."""
+    """Return whether an earlier call has looked already, and this one continues to wait for memory."""
     return "samples_mb" in params["earlier"]
 
 
 def look_until_settled(params: Params, readers: Readers | None = None) -> tuple[zombies.Look, bool]:
-    """Look until no process that has ended and no orphan is there, at most for the time that such are given, but never once only.
+    """Look until there is no ended process and no orphan, at most for the wait time; after a first look with any, look at least once more.
 
-    Returns the last look, and whether any look showed a process that has ended. The driver lists a process for a moment after it was killed, and
-    one that ends between the driver's answer and the look at /proc seems to be a ghost; an engine's core may outlive its server for a moment.
-    The second look clears all of these. In a later call they had their time. ``readers`` are asked by the first look alone.
+    Returns the last look, and whether any look showed an ended process. The driver lists a process for a moment after it was killed, and
+    one that ends between the driver's answer and the look at /proc appears to be a ghost; an engine's core may outlive its server for a moment.
+    The second look clears all of these. A later call does not wait for them. ``readers`` are used by the first look only.
     """
-    found = look(params, readers)
-    ended = bool(found.of("defunct", "ghost"))
-    if found.of("defunct", "ghost", "orphan"):
+    snapshot = look(params, readers)
+    ended = bool(snapshot.of("defunct", "ghost"))
+    if snapshot.of("defunct", "ghost", "orphan"):
         for _waited in clock(params["wait_timeout"] if params["wait"] and not again(params) else 0, params["wait_sleep"]):
-            found = look(params)
-            ended = ended or bool(found.of("defunct", "ghost"))
-            if not found.of("defunct", "ghost", "orphan"):
+            snapshot = look(params)
+            ended = ended or bool(snapshot.of("defunct", "ghost"))
+            if not snapshot.of("defunct", "ghost", "orphan"):
                 break
-    return found, ended
+    return snapshot, ended
 
 
-def end_orphans(params: Params, found: zombies.Look, check_mode: bool) -> list[dict[str, t.Any]]:
-    """End the orphans, or in check mode only list them; return them with how each ended."""
-    orphans = found.of("orphan")
+def end_orphans(params: Params, snapshot: zombies.Look, check_mode: bool) -> list[dict[str, t.Any]]:
+    """End the orphans, or in check mode only list them; return each with the way it ended."""
+    orphans = snapshot.of("orphan")
     if not orphans:
         return []
     if not zombies.own_processes(params["roots"]["proc_root"]):
@@ -264,9 +264,9 @@ def stopped_lately(params: Params, available: int) -> bool:
 
 
 def watch(params: Params, samples: list[int], meminfo: dict[str, int]) -> dict[str, int]:
-    """Take samples until two agree, at most for the time that memory is given; returns the last meminfo.
+    """Take samples until two agree, at most for ``settle_timeout``, and return the last meminfo.
 
-    The clock's last look may come early, and two samples that are closer than asked for agree too easily: it is left out then.
+    The clock's last tick may come early. Two samples that are too close agree too easily, so such a sample is left out.
     """
     seconds, last = min(params["settle_timeout"], params["earlier"].get("seconds", params["settle_timeout"])), 0.0
     for waited in clock(seconds, params["settle_sleep"]):
@@ -279,19 +279,19 @@ def watch(params: Params, samples: list[int], meminfo: dict[str, int]) -> dict[s
     return meminfo
 
 
-def account(params: Params, found: zombies.Look, containers: Containers, ended: list[str]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    """Return (the account with what it says about a leak, how memory moved). ``ended`` says in words why memory may be coming back.
+def account(params: Params, snapshot: zombies.Look, containers: Containers, ended: list[str]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Return (the account with its verdict on a leak, how memory moved). ``ended`` are the reasons, as texts, why memory may still be coming back.
 
     Raises :class:`UnknownState` when meminfo cannot be read.
     """
     boot = boot_id(params["roots"]["proc_root"])
     baseline, no_baseline = accounting.baseline_of(params["baseline"] or accounting.baseline_path(params["state_dir"]), boot)
-    living = found.of("live", "orphan", "unknown")
+    living = snapshot.of("live", "orphan", "unknown")
     held_mib = zombies.sum_mib(process for process in living if process["listed"])
     compute = sum(process["listed"] and "C" in (process["type"] or "C") for process in living)
 
     def table_of(meminfo: dict[str, int], movement: str) -> dict[str, t.Any]:
-        table = accounting.account(meminfo, held_mib, found.unified, baseline["unexplained_mb"] if baseline else None)
+        table = accounting.account(meminfo, held_mib, snapshot.unified, baseline["unexplained_mb"] if baseline else None)
         suspicious = table["unified"] and table["unexplained_mb"] is not None and table["unexplained_mb"] >= params["leak_threshold_mb"]
         managed = containers.running() if suspicious else 0
         leak, doubts = accounting.judge_leak(
@@ -325,32 +325,32 @@ def read_log(params: Params, readers: Readers) -> dict[str, t.Any]:
         text = str(error) if isinstance(error, UnknownState) else f"{error.filename or params['roots']['kernel_log']}: {error.strerror}"
         return {**NO_LOG, "error": text}
     events = [event for event in section["events"] if event["kind"] == "nv_no_memory"]
-    found = {"failures": sum(event["count"] for event in events), "events": events}
-    return {**NO_LOG, "source": section["source"], "since_boot": section["since_boot"], **found}
+    values = {"failures": sum(event["count"] for event in events), "events": events}
+    return {**NO_LOG, "source": section["source"], "since_boot": section["since_boot"], **values}
 
 
 def gather(params: Params, check_mode: bool, readers: Readers | None = None) -> Evidence:
-    """Find out everything. Raises :class:`UnknownState` when the answer of the driver or the kernel cannot be read."""
+    """Collect all facts. Raises :class:`UnknownState` when the answer of the driver or the kernel cannot be read."""
     earlier, containers = params["earlier"], Containers(params)
-    found, some_ended = look_until_settled(params, readers)
+    snapshot, some_ended = look_until_settled(params, readers)
     why = ["a GPU process has ended"] if some_ended else []
     ended = list(earlier.get("ended", []))
     if params["kill_orphans"] and not again(params):
-        ended = end_orphans(params, found, check_mode)
+        ended = end_orphans(params, snapshot, check_mode)
         if ended and not check_mode:
             why.append("an engine process was ended")
-            found, _some = look_until_settled(params)
-    for process in found.processes:
+            snapshot, _some = look_until_settled(params)
+    for process in snapshot.processes:
         process["owner"] = containers.owner(process) if process["title"] else None
     try:
-        (table, reclaim), error = account(params, found, containers, why), ""
+        (table, reclaim), error = account(params, snapshot, containers, why), ""
     except UnknownState as problem:
         table, reclaim, error = None, NOTHING.reclaim, str(problem)
-    return Evidence(found.processes, ended, table, error, reclaim, read_log(params, readers or asking(params)))
+    return Evidence(snapshot.processes, ended, table, error, reclaim, read_log(params, readers or asking(params)))
 
 
 def namespace(params: Params) -> dict[str, t.Any]:
-    """Return which pid namespace is looked at, and who says that its numbers are the driver's."""
+    """Return the pid namespace that is checked, and whether only an option asserts that its numbers are the driver's."""
     try:
         name: str | None = os.readlink(os.path.join(params["roots"]["proc_root"], "self", "ns", "pid"))
     except OSError:
@@ -358,7 +358,7 @@ def namespace(params: Params) -> dict[str, t.Any]:
     return {"namespace": name, "asserted": params["pid_namespace"] == "host" and name != f"pid:[{driver.HOST_PID_NAMESPACE}]"}
 
 
-#: Options of a first glance: nothing is waited for, and nothing is ended.
+#: Options of a quick check, which waits for nothing and ends nothing.
 GLANCE: Params = {
     "wait": False,
     "wait_timeout": 0,
@@ -375,10 +375,10 @@ GLANCE: Params = {
 
 
 def check(params: Params, check_mode: bool, readers: Readers | None = None) -> dict[str, t.Any]:
-    """Find out and judge everything, and return the module's result. ``params`` are its options, all of them.
+    """Collect and judge all facts, and return the module's result. ``params`` are all its options.
 
-    With ``readers`` the first look uses what the caller has read already. Raises :class:`ClusterError` for an option that is too small.
-    What is unknown has the verdict ``unknown``.
+    With ``readers`` the first look uses values that the caller has read already. Raises :class:`ClusterError` for an option that is too small.
+    Unknown facts have the verdict ``unknown``.
     """
     require_least(params, LEAST)
     node = platform.node()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is found of GPU processes, of memory and of the kernel log, as findings. This module util is PRIVATE to the collection."""
+"""Findings about GPU processes, memory and the kernel log. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MESSAGE_OF_END = {
     "would end": "engine process {pid} ({name}) without a server would be ended, it holds {memory}",
     "remains": "engine process {pid} ({name}) without a server does not end, not even when it is killed: it hangs in the kernel and holds {memory}",
 }
-#: What was done about an orphan, for the plan.
+#: The action on an orphan by its outcome, for the module's actions.
 ACTION_OF_END = {"term": "ended", "kill": "killed", "remains": "signalled", "would end": "end"}
 SOURCE = "nvidia-smi and /proc"
 
 
 def amount(process: t.Mapping[str, t.Any]) -> str:
-    """Return what a process holds, in words."""
+    """Return the memory of a process as text."""
     if process["used_mib"] is not None:
         return f"{process['used_mib']} MiB"
     return "an unknown amount of memory" if process.get("rss_mb") is None else f"an unknown amount of GPU memory and {process['rss_mb']} MiB"
@@ -72,26 +72,26 @@ def judge_ended(ended: list[dict[str, t.Any]], node: str) -> list[dict[str, t.An
         finding(
             "cuda_zombie.orphan",
             node,
-            verdicts.get(one["outcome"], "pass"),
-            MESSAGE_OF_END[one["outcome"]].format(**one, memory=amount(one)),
-            measured=one["outcome"],
+            verdicts.get(orphan["outcome"], "pass"),
+            MESSAGE_OF_END[orphan["outcome"]].format(**orphan, memory=amount(orphan)),
+            measured=orphan["outcome"],
             needed="ended",
-            remedy=remedies.get(one["outcome"], ""),
+            remedy=remedies.get(orphan["outcome"], ""),
             source=SOURCE,
         )
-        for one in ended
+        for orphan in ended
     ]
 
 
 def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.Any], error: str, node: str) -> list[dict[str, t.Any]]:
-    """Return findings about memory that is still coming back, and about memory that nothing explains."""
+    """Return findings about memory that is still coming back, and about unexplained memory."""
     if table is None:
         return [finding("cuda_zombie.memory", node, "unknown", f"no account of the memory: {error}", remedy="Look at /proc/meminfo.", source="meminfo")]
-    found = []
+    findings = []
     if reclaim["state"] == "rising":
         message = f"memory is still coming back: {reclaim['samples_mb'][-1]} MiB available, {reclaim['risen_mb']} more than at first"
         remedy = "Look again in a minute, or raise settle_timeout."
-        found.append(finding("cuda_zombie.slow_reclaim", node, "warn", message, measured=reclaim["samples_mb"], remedy=remedy, source="meminfo"))
+        findings.append(finding("cuda_zombie.slow_reclaim", node, "warn", message, measured=reclaim["samples_mb"], remedy=remedy, source="meminfo"))
     if leaks(table):
         proven = table["leak"] == "proven"
         message = f"{table['unexplained_mb']} MiB of the used memory belong to no process and nothing of the kernel's ({accounting.UNCALIBRATED})"
@@ -99,7 +99,7 @@ def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.
         remedy = "Reboot this node when it is idle: nothing else frees this memory." if proven else (
             "End the GPU processes and look again. When it stays, reboot the node when it is idle, and run doctor --tags baseline right after."
         )
-        found.append(
+        findings.append(
             finding(
                 "cuda_zombie.leak",
                 node,
@@ -111,19 +111,19 @@ def judge_memory(table: t.Mapping[str, t.Any] | None, reclaim: t.Mapping[str, t.
                 source="meminfo and nvidia-smi",
             )
         )
-    return found
+    return findings
 
 
 def leaks(table: t.Mapping[str, t.Any] | None) -> bool:
-    """Return whether memory is missing that nothing explains."""
+    """Return whether unexplained memory is missing."""
     return bool(table) and table["leak"] in ("proven", "suspected")
 
 
 def judge_log(log: t.Mapping[str, t.Any], table: t.Mapping[str, t.Any] | None, node: str) -> list[dict[str, t.Any]]:
     """Return a finding when the driver got no memory in this boot, or when that is unknown.
 
-    A busy node that is well logs a thousand of these a day, and one that freezes logs the same text. Of four starts that an owner watched the three good
-    ones had such lines, and the aborted one had none: it takes memory that is missing to warn of them. An account that cannot be made is a finding of its own.
+    A healthy busy node logs a thousand of these lines a day, and a node that freezes logs the same text. Of four starts that an owner observed, the three
+    good ones had such lines, and the aborted one had none. So they are a warning only when memory is missing. An impossible account is a separate finding.
     """
     if log["error"]:
         message = f"the kernel's log cannot be read, so it is unknown whether the driver got no memory in this boot: {log['error']}"

@@ -4,7 +4,7 @@
 
 """Which processes use GPU memory: living and ended ones, and engines whose server is gone. This module util is PRIVATE to the collection.
 
-The first half decides on what was read; the second reads, and ends processes where that was asked for.
+The first half judges values that were read; the second half reads them, and ends processes on request.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import Stacks, stacks
 from ansible_collections.gb10.cluster.plugins.module_utils._process.tenants import gpu_memory
 
-#: Classes of a GPU process. ``unknown``: it is there and may not be looked at.
+#: Classes of a GPU process. ``unknown``: it exists but cannot be read.
 CLASSES = ("live", "defunct", "ghost", "orphan", "unknown")
 
-#: Seconds that the kernel gets to end killed processes. One that is still there then hangs in the kernel.
+#: Seconds that the kernel gets to end killed processes. A process that still exists afterwards hangs in the kernel.
 KILL_SECONDS = 10.0
 
 
@@ -36,9 +36,9 @@ KILL_SECONDS = 10.0
 def listed(gpus: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Return the processes of the GPUs of :func:`driver_xml.gpus`, each once, by pid: ``{pid, name, type, used_mib}``.
 
-    On one GPU a process counts once, however often it is listed there (as C and as G): with the larger figure. Over several GPUs its
+    On one GPU a process counts once with the larger figure, however often it is listed there (as C and as G). Over several GPUs its
     memory is the sum. ``used_mib`` is None where the driver reports it for none of them. Raises :class:`UnknownState` when the processes of
-    a GPU are not known.
+    a GPU are unknown.
     """
     entries: list[dict[str, t.Any]] = []
     for number, gpu in enumerate(gpus):
@@ -47,22 +47,22 @@ def listed(gpus: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
             raise UnknownState(message, remedy=driver.BY_HAND, reason="output not understood")
         entries += ({**entry, "gpu": number} for entry in gpu["processes"])
     used = gpu_memory(entries)
-    found: dict[int, dict[str, t.Any]] = {}
+    by_pid: dict[int, dict[str, t.Any]] = {}
     for entry in entries:
         pid = entry["pid"]
-        known = found.setdefault(pid, {"pid": pid, "name": entry["name"], "type": entry["type"], "used_mib": used[pid]})
+        known = by_pid.setdefault(pid, {"pid": pid, "name": entry["name"], "type": entry["type"], "used_mib": used[pid]})
         types = {kind for text in (known["type"], entry["type"]) for kind in (text or "").split("+") if kind}
         known.update(name=known["name"] or entry["name"], type="+".join(sorted(types)) or None)
-    return [found[pid] for pid in sorted(found)]
+    return [by_pid[pid] for pid in sorted(by_pid)]
 
 
 def unified(gpus: t.Sequence[t.Mapping[str, t.Any]]) -> bool | None:
-    """Return whether the GPUs use the machine's memory: those have none of their own to count. None without a GPU."""
+    """Return whether the GPUs use the machine's memory: such GPUs report no memory of their own. None without a GPU."""
     return all(gpu["memory_total_mb"] is None for gpu in gpus) if gpus else None
 
 
 def sum_mib(processes: t.Iterable[t.Mapping[str, t.Any]]) -> int | None:
-    """Return the MiB of some processes together, None when it is unknown for one of them."""
+    """Return the total MiB of some processes, None when it is unknown for one of them."""
     figures = [process["used_mib"] for process in processes]
     return None if None in figures else sum(figures)
 
@@ -72,7 +72,7 @@ def sum_mib(processes: t.Iterable[t.Mapping[str, t.Any]]) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """One moment: the GPU processes with their classes, and the GPUs."""
+    """The state at one moment: the GPU processes with their classes, and the GPUs."""
 
     processes: list[dict[str, t.Any]]
     gpus: list[dict[str, t.Any]]
@@ -86,7 +86,7 @@ class Look:
         return unified(self.gpus)
 
 
-#: Stands for a process that the driver does not list, or the kernel does not have.
+#: The values for a process that the driver does not list, or that does not exist.
 _NOT_KNOWN: dict[str, t.Any] = {"owner": None, "container": "", "title": "", "rss_mb": None, "start_ticks": None, "why": ""}
 
 
@@ -96,23 +96,23 @@ def classified(entries: t.Iterable[t.Mapping[str, t.Any]], seen: Stacks, absent:
     ``absent`` gives the class of a pid that was not ``seen``. An engine's core that the driver does not list (yet) holds other
     memory of the node: the weights that it read.
     """
-    found = {}
+    by_pid = {}
     for entry in entries:
         process = seen.processes.get(entry["pid"])
         if process is None:
-            found[entry["pid"]] = {**entry, **_NOT_KNOWN, "listed": True, "class": absent(entry["pid"])}
+            by_pid[entry["pid"]] = {**entry, **_NOT_KNOWN, "listed": True, "class": absent(entry["pid"])}
             continue
         lineage = seen.parentage(process.pid)
         kind = "defunct" if process.ended else "orphan" if lineage.orphan else "live"
         # The driver has no name for a process that has ended.
         about = {"name": entry["name"] or process.name, "listed": True, "class": kind, "why": lineage.why}
-        found[process.pid] = {**entry, **_described(process), **about}
-    unlisted = {pid: seen.parentage(pid) for pid in seen.parts.keys() - found.keys()}
+        by_pid[process.pid] = {**entry, **_described(process), **about}
+    unlisted = {pid: seen.parentage(pid) for pid in seen.parts.keys() - by_pid.keys()}
     for pid, lineage in ((pid, lineage) for pid, lineage in unlisted.items() if lineage.orphan):
         about = _described(seen.processes[pid])
         known = {"pid": pid, "name": about["title"], "type": None, "used_mib": None}
-        found[pid] = {**known, **about, "listed": False, "class": "orphan", "why": lineage.why}
-    return [found[pid] for pid in sorted(found)]
+        by_pid[pid] = {**known, **about, "listed": False, "class": "orphan", "why": lineage.why}
+    return [by_pid[pid] for pid in sorted(by_pid)]
 
 
 def _described(process: Process) -> dict[str, t.Any]:
@@ -124,7 +124,7 @@ def _described(process: Process) -> dict[str, t.Any]:
 
 
 def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.Any], proc_root: str) -> Look:
-    """Ask the driver for its ``cards``, then the kernel for its processes. Raises :class:`UnknownState` when one of the answers cannot be read."""
+    """Read the driver's ``cards``, then the kernel's processes. Raises :class:`UnknownState` when one of the answers cannot be read."""
     gpus = cards()
     entries = listed(gpus)
     try:
@@ -138,7 +138,7 @@ def look(cards: t.Callable[[], list[dict[str, t.Any]]], scan: t.Callable[[], t.A
 
 
 def own_processes(proc_root: str) -> bool:
-    """Return whether the numbers below ``proc_root`` are those of this very process's pid namespace, so that a signal reaches who was looked at."""
+    """Return whether ``proc_root`` shows the pid namespace of this process, so that a signal reaches the process that was checked."""
     try:
         return os.readlink(os.path.join(proc_root, "self")) == str(os.getpid())
     except OSError:
@@ -183,7 +183,7 @@ class _Target:
 
 
 def _wait(targets: t.Sequence[_Target], seconds: float) -> list[_Target]:
-    """Wait for the end of all; return those that are there after ``seconds``."""
+    """Wait for all to end; return those that still exist after ``seconds``."""
     deadline = time.monotonic() + seconds
     left = [target for target in targets if not target.ended()]
     while left and time.monotonic() < deadline:
@@ -195,7 +195,7 @@ def _wait(targets: t.Sequence[_Target], seconds: float) -> list[_Target]:
 def end(orphans: t.Sequence[t.Mapping[str, t.Any]], proc_root: str, grace: float) -> dict[int, str]:
     """End the judged processes, and no other: SIGTERM, after ``grace`` seconds SIGKILL. Return how each ended by its pid.
 
-    ``term`` and ``kill``: by that signal. ``remains``: it is still there, and hangs in the kernel. ``gone``: it had ended before.
+    ``term`` and ``kill``: by that signal. ``remains``: it still exists, and hangs in the kernel. ``gone``: it had ended before.
     ``another``: its number has another process now, which was left alone. Raises :class:`ClusterError` when a signal is not allowed.
     """
     targets: list[_Target] = []

@@ -53,16 +53,16 @@ def record(path: str) -> dict[str, t.Any]:
     """Return the mapping in a JSON file, empty when there is none or it cannot be read."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with open(path, encoding="utf-8") as stream:
-            found = json.loads(stream.read(LIMIT))
-        return found if isinstance(found, dict) else {}
+            content = json.loads(stream.read(LIMIT))
+        return content if isinstance(content, dict) else {}
     return {}
 
 
-def _said(path: str) -> dict[str, t.Any] | None:
-    found = record(path)
-    at, text = found.get("t"), found.get("text")
-    fresh = isinstance(at, (int, float)) and isinstance(text, str) and abs(time.time() - at) <= SHOWN_SECONDS
-    return {"at": at, "text": text} if fresh else None
+def _last_message(path: str) -> dict[str, t.Any] | None:
+    message = record(path)
+    at, line = message.get("t"), message.get("text")
+    fresh = isinstance(at, (int, float)) and isinstance(line, str) and abs(time.time() - at) <= SHOWN_SECONDS
+    return {"at": at, "text": line} if fresh else None
 
 
 def guard(unit: Unit, timeout: float = 20) -> dict[str, t.Any]:
@@ -71,25 +71,25 @@ def guard(unit: Unit, timeout: float = 20) -> dict[str, t.Any]:
     settings, rings = record(os.path.join(unit.folder, CONFIG)), os.path.join(unit.folder, RING)
     return {
         **installed.look(unit, timeout), "ring": rings, "ring_bytes": ring_bytes(rings), "older": bool(settings) and "state_dir" not in settings,
-        "said": _said(os.path.join(unit.folder, SAID)),
+        "said": _last_message(os.path.join(unit.folder, SAID)),
     }  # fmt: skip
 
 
-def _ring(found: dict[str, t.Any]) -> str:
+def _ring(facts: dict[str, t.Any]) -> str:
     """Return the ring's size and path. It contains lines of the kernel's log, which not all accounts may read."""
-    known = found.get("ring_bytes")
-    return f"in {found['ring']}, size unknown: only root and its group may read it" if known is None else f"{known / (1 << 20):.1f} MiB in {found['ring']}"
+    known = facts.get("ring_bytes")
+    return f"in {facts['ring']}, size unknown: only root and its group may read it" if known is None else f"{known / (1 << 20):.1f} MiB in {facts['ring']}"
 
 
-def text(found: dict[str, t.Any]) -> str:
-    """Return the guard's state as a line, empty where there is nothing of it."""
-    if found.get("installed"):
-        state = {True: "active", False: "not active", None: "state unknown"}[found.get("active")]
-        parts = [f"guard: {state}, ring {_ring(found)}, {ABSENT} removes it"]
-        if found.get("older"):
+def text(facts: dict[str, t.Any]) -> str:
+    """Return the guard's state as a line, empty when neither the guard nor its ring exists."""
+    if facts.get("installed"):
+        state = {True: "active", False: "not active", None: "state unknown"}[facts.get("active")]
+        parts = [f"guard: {state}, ring {_ring(facts)}, {ABSENT} removes it"]
+        if facts.get("older"):
             renew = "ansible-playbook -i inventories/NAME gb10.cluster.protect --tags guard"
             parts.append(f"an older version installed it, which ends ranks based on the trend only; {renew} renews it")
-        if said := found.get("said"):
-            parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(said['at']))}: {said['text']}")
+        if message := facts.get("said"):
+            parts.append(f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(message['at']))}: {message['text']}")
         return "; ".join(parts)
-    return f"guard: none, but its ring remains ({_ring(found)}), {ABSENT} -e gb10_allow=forget removes it" if found.get("ring_bytes", 0) != 0 else ""
+    return f"guard: none, but its ring remains ({_ring(facts)}), {ABSENT} -e gb10_allow=forget removes it" if facts.get("ring_bytes", 0) != 0 else ""

@@ -58,9 +58,9 @@ def clean(records: list[ring.Record]) -> list[ring.Record]:
 class Disk(threading.Thread):
     """Writes records every two seconds. A failing disk is logged once; the newest hour of records is kept in memory meanwhile."""
 
-    def __init__(self, writer: ring.Writer, said: str, say: t.Callable[[str], None]) -> None:
+    def __init__(self, writer: ring.Writer, action_path: str, say: t.Callable[[str], None]) -> None:
         super().__init__(name="disk", daemon=True)
-        self._writer, self._said, self._say = writer, said, say
+        self._writer, self._said, self._say = writer, action_path, say
         self._kept: list[ring.Record] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -152,18 +152,18 @@ class Slow(threading.Thread):
         reported, self._unread = self._unread, lines is None
         if lines is None:
             lines = [] if reported else [["unknown", "the kernel's log cannot be read"]]
-        found = {"l": self._links.now(), "r": self._ranks.states()}
+        values = {"l": self._links.now(), "r": self._ranks.states()}
         with self._lock:
-            self._found = time.monotonic(), found
+            self._found = time.monotonic(), values
             self._lines = [*self._lines, *lines][:100]
 
     def take(self) -> ring.Record:
         """Return the last values unless they are stale, with the kernel's lines since the last call."""
         with self._lock:
-            at, found = self._found
+            at, values = self._found
             lines, self._lines = self._lines, []
         fresh = time.monotonic() - at <= STALE
-        return {**(found if fresh else {"l": None, "r": None}), "p": self.phase if fresh else None, **({"k": lines} if lines else {})}
+        return {**(values if fresh else {"l": None, "r": None}), "p": self.phase if fresh else None, **({"k": lines} if lines else {})}
 
     def _expect(self, phase: str, level: note.Level) -> None:
         """Record a change of our ranks' phase or of their expected level."""
@@ -230,15 +230,15 @@ class Guard:
         """Take one sample, and decide first."""
         at, now = time.monotonic(), time.time()
         try:
-            found: dict[str, int] = sources.memory(self.proc, self.meminfo)
+            figures: dict[str, int] = sources.memory(self.proc, self.meminfo)
         except UnknownState:
             return {"t": round(now, 3), "a": None, **self.slow.take()}
         phase, level = self.slow.phase, self.slow.level
-        order = self.watch.feed(at, found["a"], phase, None if level.mb is None else level.mb * node_memory.KIB_PER_MIB)
+        order = self.watch.feed(at, figures["a"], phase, None if level.mb is None else level.mb * node_memory.KIB_PER_MIB)
         if order is not None:
             self.act(order, phase, level)
         pressed = {"pm": sources.pressure(self.proc, "memory"), "pi": sources.pressure(self.proc, "io")}
-        return {"t": round(now, 3), **found, **pressed, "g": self.gpu.now(), **self.slow.take()}
+        return {"t": round(now, 3), **figures, **pressed, "g": self.gpu.now(), **self.slow.take()}
 
     def run(self, stopping: threading.Event) -> None:
         """Take samples until ``stopping`` is set."""

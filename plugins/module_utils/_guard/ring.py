@@ -41,10 +41,10 @@ Record = dict[str, t.Any]
 def segments(folder: str) -> list[str]:
     """Return the paths of the segments, the oldest first; none without a ring. Raises OSError."""
     try:
-        found = sorted(os.listdir(folder))
+        names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
-    return [os.path.join(folder, name) for name in found if _NAME.fullmatch(name)]
+    return [os.path.join(folder, name) for name in names if _NAME.fullmatch(name)]
 
 
 def dumps(record: Record) -> bytes:
@@ -143,7 +143,7 @@ def _ends(path: str) -> tuple[bytes, bytes]:
 
 
 class Boot(t.NamedTuple):
-    """The segments of one boot (``paths``), and the times of its first and last record; ``stopped`` says whether the guard was stopped at its end."""
+    """The segments of one boot (``paths``), and the times of its first and last record; ``stopped`` is whether the guard was stopped at its end."""
 
     boot_id: str
     first: float
@@ -154,21 +154,21 @@ class Boot(t.NamedTuple):
 
 def boots(folder: str) -> list[Boot]:
     """Return the boots in the ring, the oldest first. A segment without a readable first line belongs to the boot before. Raises OSError."""
-    found: list[Boot] = []
+    result: list[Boot] = []
     for path in segments(folder):
         try:
             heads, tail = (parse(content)[0] for content in _ends(path))
         except FileNotFoundError:
             continue  # it was removed meanwhile
-        boot = heads[0].get("boot") if heads else found[-1].boot_id if found else None
+        boot = heads[0].get("boot") if heads else result[-1].boot_id if result else None
         if not isinstance(boot, str) or not (heads or tail):
             continue
         ends, stopped = (tail or heads)[-1]["t"], bool(tail) and tail[-1].get("e") == "stop"
-        if found and found[-1].boot_id == boot:
-            found[-1] = found[-1]._replace(last=ends, stopped=stopped, paths=(*found[-1].paths, path))
+        if result and result[-1].boot_id == boot:
+            result[-1] = result[-1]._replace(last=ends, stopped=stopped, paths=(*result[-1].paths, path))
         else:
-            found.append(Boot(boot, (heads or tail)[0]["t"], ends, stopped, (path,)))
-    return found[-BOOTS:]
+            result.append(Boot(boot, (heads or tail)[0]["t"], ends, stopped, (path,)))
+    return result[-BOOTS:]
 
 
 def window(boot: Boot, since: float, until: float) -> tuple[list[Record], int]:
@@ -178,7 +178,7 @@ def window(boot: Boot, since: float, until: float) -> tuple[list[Record], int]:
     for path in boot.paths:
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as stream:
             if os.fstat(stream.fileno()).st_mtime >= since - 1:
-                found, bad = parse(stream.read(READ_LIMIT))
-                records += [record for record in found if since <= record["t"] <= until and record.get("e") != "segment"]
+                parsed, bad = parse(stream.read(READ_LIMIT))
+                records += [record for record in parsed if since <= record["t"] <= until and record.get("e") != "segment"]
                 torn += bad
     return records, torn

@@ -58,8 +58,8 @@ GpuSample = dict[str, t.Union[float, int, None]]
 
 def memory(proc_root: str, meminfo: str | None = None) -> dict[str, int]:
     """Return the memory figures of a sample, in KiB. Raises :class:`UnknownState`."""
-    found = node_memory.read_meminfo(proc_root, meminfo)
-    return {"a": found["MemAvailable"], "f": found.get("MemFree", 0), "c": found["Cached"], "s": found.get("SwapTotal", 0) - found.get("SwapFree", 0)}
+    figures = node_memory.read_meminfo(proc_root, meminfo)
+    return {"a": figures["MemAvailable"], "f": figures.get("MemFree", 0), "c": figures["Cached"], "s": figures.get("SwapTotal", 0) - figures.get("SwapFree", 0)}
 
 
 def total(proc_root: str, meminfo: str | None = None) -> int:
@@ -70,8 +70,8 @@ def total(proc_root: str, meminfo: str | None = None) -> int:
 def pressure(proc_root: str, resource: str) -> list[float] | None:
     """Return the shares of the last 10 s (percent) in which some and all work waited for a resource, None when the kernel does not report them."""
     with contextlib.suppress(OSError, UnknownState):
-        found = node_memory.parse_pressure(optional_text(os.path.join(proc_root, "pressure", resource)) or "")
-        return [float(found[kind]["avg10"]) for kind in ("some", "full") if kind in found] or None
+        shares = node_memory.parse_pressure(optional_text(os.path.join(proc_root, "pressure", resource)) or "")
+        return [float(shares[kind]["avg10"]) for kind in ("some", "full") if kind in shares] or None
     return None
 
 
@@ -87,8 +87,8 @@ def parse_gpu(line: str) -> GpuSample | None:
     if len(cells) != len(GPU_FIELDS):
         return None
     numbers = [float(cell) if _NUMBER.match(cell) else None for cell in cells[:4]]
-    found: GpuSample = dict(zip(("sm", "w", "c", "u"), (int(number) if number is not None and number.is_integer() else number for number in numbers)))
-    return {**found, "why": int(cells[4], 16) if _HEX.match(cells[4]) else None}
+    sample: GpuSample = dict(zip(("sm", "w", "c", "u"), (int(number) if number is not None and number.is_integer() else number for number in numbers)))
+    return {**sample, "why": int(cells[4], 16) if _HEX.match(cells[4]) else None}
 
 
 class Gpu:
@@ -103,8 +103,8 @@ class Gpu:
 
     def now(self) -> GpuSample | None:
         """Return the driver's current values, None when the last line is stale."""
-        at, found = self._found
-        return found if time.monotonic() - at <= GPU_STALE else None
+        at, sample = self._found
+        return sample if time.monotonic() - at <= GPU_STALE else None
 
     def tend(self) -> None:
         """Start the tool when it does not run, and kill it when it hangs. A tool that cannot be killed gets no second instance."""
@@ -131,8 +131,8 @@ class Gpu:
 
     def _follow(self, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
-            if found := parse_gpu(line):
-                self._found = time.monotonic(), found
+            if sample := parse_gpu(line):
+                self._found = time.monotonic(), sample
         process.wait()  # pylint: disable=ansible-bad-function
 
 
@@ -157,13 +157,13 @@ class Links:
             if time.monotonic() - self._asked > self.AGAIN:
                 self._ask()
             sent = traffic.parse_net_dev(required_text(os.path.join(self._proc, "net", "dev")))
-            found: dict[str, list[t.Any]] = {}
+            by_interface: dict[str, list[t.Any]] = {}
             for name in self._names:
                 about = net_devices.link(name, self._sysfs)
                 up = False if about["carrier"] is None and about["operstate"] == "down" else about["carrier"]
                 changes = optional_text(os.path.join(self._sysfs, "class", "net", name, "carrier_changes"))
-                found[name] = [up, int(changes) if changes and changes.isdecimal() else None, sent.get(name)]
-            return {**found, **{device["name"]: [None, None, traffic.rdma_sent(self._sysfs, device)] for device in self._devices}}
+                by_interface[name] = [up, int(changes) if changes and changes.isdecimal() else None, sent.get(name)]
+            return {**by_interface, **{device["name"]: [None, None, traffic.rdma_sent(self._sysfs, device)] for device in self._devices}}
         except (OSError, ClusterError):
             return None
 
@@ -171,7 +171,7 @@ class Links:
         self._devices = net_devices.rdma_devices(self._sysfs)
         named = {name for device in self._devices for name in device["netdevs"]}
         # An interface that is down keeps its address; a removed interface stays in the list, so that its absence is recorded.
-        self._names = sorted({*self._names, *named, *(one["interface"] for one in net_devices.ipv4_addresses() if one["address"] in self._addresses)})
+        self._names = sorted({*self._names, *named, *(entry["interface"] for entry in net_devices.ipv4_addresses() if entry["address"] in self._addresses)})
         self._asked = time.monotonic()
 
 
@@ -203,8 +203,8 @@ class Kernel:
         for line in lines:
             collector.add(parse_line(line))
         events = collector.events()
-        found = [[one["kind"], one["text"] if one["count"] == 1 else f"{one['text']} ({one['count']} times)"] for one in events[:KERNEL_LINES]]
-        return [*found, ["more", f"{len(events) - KERNEL_LINES} more kinds of lines"]] if len(events) > KERNEL_LINES else found
+        rows = [[event["kind"], event["text"] if event["count"] == 1 else f"{event['text']} ({event['count']} times)"] for event in events[:KERNEL_LINES]]
+        return [*rows, ["more", f"{len(events) - KERNEL_LINES} more kinds of lines"]] if len(events) > KERNEL_LINES else rows
 
     def close(self) -> None:
         """Open the log again next time."""
@@ -218,23 +218,23 @@ class Kernel:
                 os.lseek(self._handle, 0, os.SEEK_SET)  # the file was replaced
             *whole, self._rest = (self._rest + os.read(self._handle, 1024 * 1024)).split(b"\n")
             return [line.decode("utf-8", "replace") for line in whole]
-        found = []
-        while len(found) < 1000:
+        lines = []
+        while len(lines) < 1000:
             try:
                 record = os.read(self._handle, _KMSG_RECORD)
             except BlockingIOError:
                 break
             except BrokenPipeError:
                 continue  # unread lines were overwritten; the next read returns the oldest line of the buffer
-            found += record.decode("utf-8", "replace").splitlines()[:1]
-        return found
+            lines += record.decode("utf-8", "replace").splitlines()[:1]
+        return lines
 
 
 # -- the ranks ---------------------------------------------------------------------------------------------------------------
 
 
 class Rank(t.NamedTuple):
-    """A process of an engine. ``ours`` says whether it is in a container of this collection, ``cluster`` is that container's cluster."""
+    """A process of an engine. ``ours`` is whether it is in a container of this collection, ``cluster`` is that container's cluster."""
 
     pid: int
     start_ticks: int
@@ -272,7 +272,7 @@ class Ranks:
             containers = {rank.container for rank in self.look() if rank.container}
             if containers - self._asked:
                 listed = self._docker.containers({LABEL_OWNER: OWNER})
-                self._ours = {one["Id"]: str((one.get("Labels") or {}).get(LABEL_CLUSTER) or "") for one in listed if isinstance(one.get("Id"), str)}
+                self._ours = {entry["Id"]: str((entry.get("Labels") or {}).get(LABEL_CLUSTER) or "") for entry in listed if isinstance(entry.get("Id"), str)}
                 self._asked = frozenset(containers)
                 self.look()
 
@@ -305,20 +305,20 @@ class Ranks:
     def level(self) -> note.Level:
         """Return the level that an expected start stays above. Of several clusters the lowest level counts; one unknown level makes all unknown."""
         holders = self._holders()
-        found = [self._level_of(cluster, [rank for rank in holders if rank.cluster == cluster]) for cluster in sorted({rank.cluster for rank in holders})]
-        return min(found, key=lambda level: (level.mb is not None, level.mb or 0), default=note.Level(None, NO_RANK))
+        levels = [self._level_of(cluster, [rank for rank in holders if rank.cluster == cluster]) for cluster in sorted({rank.cluster for rank in holders})]
+        return min(levels, key=lambda level: (level.mb is not None, level.mb or 0), default=note.Level(None, NO_RANK))
 
     def _level_of(self, cluster: str, ranks: t.Sequence[Rank]) -> note.Level:
         """Return the level in the note of a cluster. The note counts for the first ranks after it, until the last of them is gone."""
         if not cluster or os.path.basename(cluster) != cluster or cluster.startswith("."):
             return note.Level(None, "their container has no label with its cluster")
-        found = guard_files.record(note.path_of(self._state_dir, cluster))
-        level = note.level_of(found, self._boot, min(rank.start_ticks for rank in ranks) / os.sysconf("SC_CLK_TCK"))
+        content = guard_files.record(note.path_of(self._state_dir, cluster))
+        level = note.level_of(content, self._boot, min(rank.start_ticks for rank in ranks) / os.sysconf("SC_CLK_TCK"))
         mine = {(rank.pid, rank.start_ticks) for rank in ranks}
         written, seen = self._noted.get(cluster, (None, mine))
-        if written == found.get(note.UPTIME) and not seen & mine:
+        if written == content.get(note.UPTIME) and not seen & mine:
             return note.Level(None, "nothing was noted before this start")
-        self._noted[cluster] = found.get(note.UPTIME), mine | (seen if written == found.get(note.UPTIME) else set())
+        self._noted[cluster] = content.get(note.UPTIME), mine | (seen if written == content.get(note.UPTIME) else set())
         return level
 
     def _holders(self) -> list[Rank]:

@@ -32,11 +32,11 @@ def summary(records: t.Sequence[ring.Record], began: float, until: float, points
 
     ``longest_silence_s`` is the longest time without a sample, including the time before the first and after the last sample.
     """
-    taken = [one for one in records if "e" not in one]
-    known = [(one["t"], one["a"]) for one in taken if isinstance(one.get("a"), int)]
-    times = [began, *(one["t"] for one in taken), until]
+    taken = [record for record in records if "e" not in record]
+    known = [(record["t"], record["a"]) for record in taken if isinstance(record.get("a"), int)]
+    times = [began, *(record["t"] for record in taken), until]
     lowest = min(known, key=lambda sample: sample[1]) if known else None
-    lines = list(dict.fromkeys((kind, text) for one in taken for kind, text in one.get("k") or []))
+    lines = list(dict.fromkeys((kind, text) for record in taken for kind, text in record.get("k") or []))
     return {
         "samples": len(known),
         "curve": curve(known, began, points),
@@ -44,5 +44,5 @@ def summary(records: t.Sequence[ring.Record], began: float, until: float, points
         "lowest_after_s": round(lowest[0] - began, 1) if lowest else None,
         "longest_silence_s": round(max(later - earlier for earlier, later in zip(times, times[1:])), 1),
         "kernel": [list(line) for line in lines[:MOST]],
-        "acts": [one["text"] for one in records if one.get("e") in ring.ACTS][:MOST],
+        "acts": [record["text"] for record in records if record.get("e") in ring.ACTS][:MOST],
     }

@@ -56,10 +56,10 @@ def rate(samples: t.Sequence[Sample]) -> float:
     """Return the slope of the line that fits the samples best, in KiB a second (negative: memory falls). 0 for fewer than two samples."""
     if len(samples) < 2:
         return 0.0
-    middle = sum(one.at for one in samples) / len(samples)
-    level = sum(one.available for one in samples) / len(samples)
-    spread = sum((one.at - middle) ** 2 for one in samples)
-    return sum((one.at - middle) * (one.available - level) for one in samples) / spread if spread > 0 else 0.0
+    middle = sum(sample.at for sample in samples) / len(samples)
+    level = sum(sample.available for sample in samples) / len(samples)
+    spread = sum((sample.at - middle) ** 2 for sample in samples)
+    return sum((sample.at - middle) * (sample.available - level) for sample in samples) / spread if spread > 0 else 0.0
 
 
 def recent(samples: t.Sequence[Sample], seconds: float) -> list[Sample]:
@@ -124,7 +124,7 @@ class Watch:
 
         ``level`` (KiB) is the level that an expected start stays above, None when unknown: then the action is only recorded.
         """
-        self._samples = [one for one in self._samples if one.at > at - 4 * self.policy.window] + [Sample(at, available)]
+        self._samples = [sample for sample in self._samples if sample.at > at - 4 * self.policy.window] + [Sample(at, available)]
         slope = rate(recent(self._samples, self.policy.window))
         if phase == NONE:
             # Other processes cause the fall.

@@ -4,8 +4,8 @@
 
 """Variables of the engine, Ray, NCCL and related libraries that a node sets for every process. This module util is PRIVATE to the collection.
 
-A variable in ``/etc/environment``, in a unit of systemd or in a login script reaches processes whose starter does not know of it. An owner of
-two Sparks reported that engine variables left in ``/etc/environment`` changed what a later start did.
+A variable in ``/etc/environment``, in a unit of systemd or in a login script reaches processes without the knowledge of their starter. An owner of
+two Sparks reported that engine variables left in ``/etc/environment`` changed a later start.
 
 Read are ``/etc/environment`` (the form of pam_env(8)), ``environment.d``, ``profile``, ``profile.d`` and the shells' own files, and of
 systemd what an administrator can set: ``DefaultEnvironment=`` of ``system.conf`` and ``user.conf`` with their drop-ins, ``Environment=`` and
@@ -24,8 +24,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, names, strict
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_value
 
-#: Names that change what an engine, Ray, NCCL, UCX, Gloo, CUDA or the hub's client do. The prefixes are those that vLLM hands on to its
-#: workers (vllm/ray/ray_env.py), those of the libraries below it, and the single names that launchers of the field set.
+#: Names that change the behavior of an engine, Ray, NCCL, UCX, Gloo, CUDA or the hub's client. The prefixes are those that vLLM passes on to its
+#: workers (vllm/ray/ray_env.py), those of the libraries below it, and the single names that common launchers set.
 ENGINE_NAME = re.compile(
     r"^(?:(?:VLLM|RAY|NCCL|UCX|GLOO|TP|OMPI|CUDA|CUBLAS|CUDNN|NVIDIA|HF|HUGGING_?FACE|HUGGINGFACE_HUB|TRANSFORMERS|LMCACHE|FLASHINFER|TORCH|TORCHINDUCTOR"
     r"|PYTORCH|TRITON|SAFETENSORS|SGLANG|TRTLLM)_\w+|MASTER_ADDR|MASTER_PORT|MN_IF_NAME|WORLD_SIZE|RANK|LOCAL_RANK|PYTHONHASHSEED|OMP_NUM_THREADS)$"
@@ -41,7 +41,7 @@ SHELL_FILES = ("profile", "bash.bashrc", "zsh/zshenv", "zsh/zprofile", "zshenv")
 #: An assignment in a shell script, at the start of a word: ``export NAME=VALUE``, ``NAME=VALUE command``, ``alias x='NAME=VALUE command'``.
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|('\"])(?P<name>[A-Za-z_]\w*)=")
 _NAME = re.compile(r"^[A-Za-z_]\w*$")
-#: A quoted part of a shell word, an escaped sign, other signs.
+#: A quoted part of a shell word, an escaped character, other characters.
 _SHELL_PIECE = re.compile(r"""\"([^"]*)"?|'([^']*)'?|\\(.?)|([^\s;&|)"'\\]+)""")
 _SHELL_WORD = re.compile(f"(?:{_SHELL_PIECE.pattern})*")
 
@@ -49,7 +49,7 @@ Pair = t.Tuple[str, str]
 
 
 def is_engine_name(name: str) -> bool:
-    """Return whether a variable is one of those that change what an engine or its libraries do."""
+    """Return whether a variable changes the behavior of an engine or its libraries."""
     return bool(ENGINE_NAME.match(name))
 
 
@@ -96,10 +96,10 @@ def parse_unit(text: str, keys: t.Collection[str]) -> list[Pair]:
 
 def set_by(lines: t.Iterable[Pair]) -> list[Pair]:
     """Return the variables that the assignments of one file set; an empty one resets what the file set before (systemd.exec(5))."""
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for _key, value in lines:
-        found = found + assignments(words(value)) if value else []
-    return found
+        pairs = pairs + assignments(words(value)) if value else []
+    return pairs
 
 
 def parse_environment_file(text: str) -> list[Pair]:

@@ -11,9 +11,9 @@ import stat
 
 
 def has_device(path: str, root: str = "/") -> bool:
-    """Return whether a device node, or a directory that holds at least one, exists below ``root``.
+    """Return whether a device node, or a directory that contains at least one, exists below ``root``.
 
-    Raises OSError when it may not be read, so that a missing permission is not taken for a missing device.
+    Raises OSError when it may not be read, so that a missing permission does not look like a missing device.
     """
     full = os.path.join(root, path.lstrip("/"))
     try:

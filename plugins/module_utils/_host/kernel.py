@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The running kernel, its modules, and what the next boot would find. This module util is PRIVATE to the collection."""
+"""The running kernel, its modules, and the kernel of the next boot. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 #: The modules that a node of the cluster needs.
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "mlx5_core", "mlx5_ib", "ib_uverbs")
 
-#: Parameters that are shown where the module is loaded, as (module, parameter). One field report has CUDA capped at about 62 GB with
+#: Parameters that are shown where the module is loaded, as (module, parameter). One field report shows CUDA limited to about 62 GB with
 #: ``nvidia-drm.modeset=0``.
 PARAMETERS = (("nvidia_drm", "modeset"), ("nvidia_drm", "fbdev"))
 
@@ -31,7 +31,7 @@ PACKAGE_SECONDS = 10.0
 
 _INDEX_LIMIT = 32 * 1024 * 1024
 
-#: The first line of the driver's own account, as "NVIDIA UNIX Open Kernel Module for aarch64  580.159.03".
+#: The first line of the driver's version file, such as "NVIDIA UNIX Open Kernel Module for aarch64  580.159.03".
 _FLAVOR = re.compile(r"^NVRM version: NVIDIA UNIX (?P<open>Open )?.*Kernel Module", re.MULTILINE)
 _MODINFO_LINE = re.compile(r"^(?P<name>[a-z_]+): +(?P<value>.*)$")
 _GRUB_KERNEL = re.compile(r"^\s*linux(?:16|efi)?\s+\S*?vmlinu[xz]-(?P<release>[^\s\"']+)", re.MULTILINE)
@@ -43,7 +43,7 @@ _TRUE, _FALSE = ("y", "1", "on", "true"), ("n", "0", "off", "false")
 
 
 def module_name(path: str) -> str:
-    """Return the name under which the kernel knows a module file: ``nvidia_uvm`` for ``updates/dkms/nvidia-uvm.ko.zst``."""
+    """Return the kernel's name for a module file: ``nvidia_uvm`` for ``updates/dkms/nvidia-uvm.ko.zst``."""
     return os.path.basename(path).partition(".ko")[0].replace("-", "_")
 
 
@@ -52,13 +52,13 @@ def parse_modules_dep(text: str) -> dict[str, str]:
 
     Raises :class:`UnknownState` for a line of another shape.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in filter(str.strip, text.splitlines()):
         path, colon, _needs = line.partition(":")
         if not colon or ".ko" not in os.path.basename(path):
             raise UnknownState(f"modules.dep has a line that cannot be read: {line[:200]!r}", remedy="Run: sudo depmod -a", raw=text[:4000])
-        found[module_name(path)] = path.strip()
-    return found
+        paths[module_name(path)] = path.strip()
+    return paths
 
 
 def installed_modules(modules_root: str, release: str) -> dict[str, str]:
@@ -68,8 +68,8 @@ def installed_modules(modules_root: str, release: str) -> dict[str, str]:
     """
     tree = os.path.join(modules_root, release)
     builtin, listed = (_index(os.path.join(tree, name)) for name in ("modules.builtin", "modules.dep"))
-    found = {module_name(line): "" for line in builtin.splitlines() if line.strip()}
-    return {**found, **{name: os.path.join(tree, path) for name, path in parse_modules_dep(listed).items()}}
+    built_in = {module_name(line): "" for line in builtin.splitlines() if line.strip()}
+    return {**built_in, **{name: os.path.join(tree, path) for name, path in parse_modules_dep(listed).items()}}
 
 
 def _index(path: str) -> str:
@@ -81,16 +81,16 @@ def _index(path: str) -> str:
 
 
 def parse_modinfo(text: str) -> dict[str, str]:
-    """Return what ``modinfo FILE`` printed, by name; of a repeated name, the first. Raises :class:`UnknownState` for anything else."""
+    """Return the fields that ``modinfo FILE`` printed, by name; the first of a repeated name. Raises :class:`UnknownState` for anything else."""
     matches = filter(None, map(_MODINFO_LINE.match, reversed(text.splitlines())))
-    found = {match["name"]: match["value"].strip() for match in matches}
-    if "vermagic" not in found:
+    fields = {match["name"]: match["value"].strip() for match in matches}
+    if "vermagic" not in fields:
         raise UnknownState(f"modinfo does not describe a module: {text.strip()[:200]!r}", raw=text[:4000])
-    return found
+    return fields
 
 
 def modinfo(path: str, tool: str = "modinfo") -> dict[str, str]:
-    """Return what ``tool`` prints of a module file. Raises OSError, or :class:`UnknownState` when it cannot be read."""
+    """Return the fields that ``tool`` prints for a module file. Raises OSError, or :class:`UnknownState` when it cannot be read."""
     os.stat(path)  # names a missing file better than modinfo does
     result = run_tool([tool, path], MODINFO_TIMEOUT)
     if result.rc != 0:
@@ -99,10 +99,10 @@ def modinfo(path: str, tool: str = "modinfo") -> dict[str, str]:
 
 
 def version_of(version: str | None, srcversion: str | None, release: str) -> str:
-    """Return what distinguishes a module from another build of it.
+    """Return the version that distinguishes a module from another build of it.
 
     Its own version where it has one; else the checksum of its sources; else the kernel it was built for: modules of the kernel's own
-    tree, such as today's mlx5_core, carry no version.
+    tree, such as today's mlx5_core, have no version.
     """
     return version or (f"srcversion {srcversion}" if srcversion else release)
 
@@ -157,10 +157,10 @@ def next_boot(boot_root: str, modules_root: str, section: Section = strict) -> d
 
 
 def command_line_parameter(cmdline: str, module: str, parameter: str) -> str | None:
-    """Return the last value that a kernel command line gives a module's parameter (``-`` and ``_`` mean the same there)."""
+    """Return the last value for a module's parameter on a kernel command line (``-`` and ``_`` are equivalent there)."""
     parts = (word.partition("=") for word in cmdline.split())
-    found = [value for name, equals, value in parts if equals and name.replace("-", "_") == f"{module}.{parameter}"]
-    return found[-1] if found else None
+    values = [value for name, equals, value in parts if equals and name.replace("-", "_") == f"{module}.{parameter}"]
+    return values[-1] if values else None
 
 
 def _parameter(module: str, parameter: str, sysfs_root: str, cmdline: str) -> str | None:
@@ -176,24 +176,24 @@ def _parameter(module: str, parameter: str, sysfs_root: str, cmdline: str) -> st
 
 def nvidia_flavor(proc_root: str) -> str | None:
     """Return which of NVIDIA's two kinds of modules is loaded, ``open`` or ``proprietary``; None without one, or for a text of another shape."""
-    found = _FLAVOR.search(optional_text(os.path.join(proc_root, "driver", "nvidia", "version")) or "")
-    return ("open" if found["open"] else "proprietary") if found else None
+    match = _FLAVOR.search(optional_text(os.path.join(proc_root, "driver", "nvidia", "version")) or "")
+    return ("open" if match["open"] else "proprietary") if match else None
 
 
 def package_version(name: str, tool: str = "dpkg-query") -> str | None:
     """Return the version of an installed Debian package, None where it is not installed, or on another kind of system."""
     try:
-        asked = run_tool([tool, "--show", "--showformat=${db:Status-Abbrev} ${Version}", name], PACKAGE_SECONDS)
+        result = run_tool([tool, "--show", "--showformat=${db:Status-Abbrev} ${Version}", name], PACKAGE_SECONDS)
     except UnknownState:
         return None
-    status, _space, version = asked.stdout.strip().partition(" ")
-    return version.strip() if asked.rc == 0 and status == "ii" else None
+    status, _space, version = result.stdout.strip().partition(" ")
+    return version.strip() if result.rc == 0 and status == "ii" else None
 
 
 def machine(etc_root: str) -> str | None:
     """Return the machine's id, hashed, since it is meant to stay private; None where it has none."""
-    found = optional_text(os.path.join(etc_root, "machine-id"))
-    return hashlib.sha256(f"gb10.cluster {found}".encode()).hexdigest()[:16] if found else None
+    machine_id = optional_text(os.path.join(etc_root, "machine-id"))
+    return hashlib.sha256(f"gb10.cluster {machine_id}".encode()).hexdigest()[:16] if machine_id else None
 
 
 def uptime(proc_root: str) -> float:

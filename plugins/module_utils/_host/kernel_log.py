@@ -4,9 +4,8 @@
 
 """The kernel's log lines about GPU, fabric and memory since it booted. This module util is PRIVATE to the collection.
 
-Lines are distinguished by their own shape, so that a file may hold any of: records of ``/dev/kmsg``, ``dmesg``, ``dmesg --time-format iso``,
-``journalctl -k`` in any of its forms. Only what the kernel itself said counts: a record of another facility was written into
-the log by a program.
+Lines are distinguished by their own shape, so that a file may have any of these forms: records of ``/dev/kmsg``, ``dmesg``,
+``dmesg --time-format iso``, ``journalctl -k`` in any of its forms. Only the kernel's own messages count: a program wrote the records of another facility.
 """
 
 from __future__ import annotations
@@ -85,10 +84,10 @@ _KINDS = (
 #: Lines of a healthy machine at every boot.
 _HARMLESS = re.compile(
     r"NVRM: loading NVIDIA|NVRM: Persistence mode is deprecated|NVRM: GSP firmware loaded|NVRM: GPU at PCI:\S+ GPU-"
-    # At every session of a profiler, and when the driver takes back that the GPU needs a reset.
+    # Logged in every session of a profiler, and when the driver withdraws its request for a reset of the GPU.
     r"|refcntRequestReference_IMPL: Failed to enter state|recovery action changed from .* to 0x0 \(None\)"
     r"|AER: enabled with IRQ"
-    # The log of the GPU's own firmware is for NVIDIA; no driver brings the file.
+    # The log of the GPU's own firmware is for NVIDIA; no driver includes the file.
     r"|Failed to load gsp_log_"
     # Seen on systems with full bandwidth as well: the authors of a bandwidth check for NVIDIA's playbooks (pull request 108) warn of using it.
     r"|insufficient power on the PCIe slot"
@@ -179,7 +178,7 @@ def parse_line(text: str) -> Line | None:
 
 
 class Collector:
-    """Gathers the events of one log, line by line. A boot's first line forgets what an earlier boot left before it."""
+    """Gathers the events of one log, line by line. A boot's first line discards the lines of an earlier boot."""
 
     def __init__(self, boot_time: int | None = None) -> None:
         """``boot_time``: when this boot began, in seconds since 1970, to turn times since boot into times of day."""
@@ -249,7 +248,7 @@ def _utc(seconds: int) -> str | None:
 
 
 def _printable(text: str) -> str:
-    """Return a message as one line without anything that a terminal would obey."""
+    """Return a message as one line without control characters for a terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_TEXT_LIMIT]).rstrip()
 
 

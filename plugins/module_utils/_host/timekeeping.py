@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node's clock and the daemon that keeps it. This module util is PRIVATE to the collection."""
+"""The node's clock and the daemon that synchronizes it. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNITS = {
 #: The same for the names of processes, for a node without systemd.
 PROCESSES = {"chronyd": "chrony", "systemd-timesyn": "systemd-timesyncd", "ntpd": "ntpd", "ntp-daemon": "ntpd-rs"}
 
-#: Seconds that chronyc gets; it talks to a daemon on this node.
+#: Seconds for an answer of chronyc, which asks a daemon on this node.
 CHRONYC_TIMEOUT = 5.0
 _CHRONYC_FIELDS = 14
 
@@ -83,16 +83,15 @@ def kernel_clock() -> KernelClock:
 
 
 def judge_kernel_clock(clock: KernelClock) -> tuple[bool, float]:
-    """Return whether the kernel counts its clock as synchronized, and by how many milliseconds it is still to be moved forward."""
+    """Return whether the kernel counts its clock as synchronized, and the remaining correction in milliseconds, positive when the clock is behind."""
     synchronized = clock.state != TIME_ERROR and not clock.status & STA_UNSYNC
     return synchronized, clock.offset / (1_000_000 if clock.status & STA_NANO else 1_000)
 
 
 def parse_tracking(text: str) -> tuple[bool, float]:
-    """Return (synchronized, milliseconds that the clock is still to be moved forward) of a ``chronyc -c tracking`` answer.
+    """Return (synchronized, remaining correction in milliseconds, positive when the clock is behind) of a ``chronyc -c tracking`` answer.
 
-    The fifth field is the correction that is left, in seconds, positive when the clock is behind; the last one the leap status. Raises
-    :class:`UnknownState` for another shape.
+    The fifth field is the remaining correction in seconds; the last field is the leap status. Raises :class:`UnknownState` for another shape.
     """
     fields = text.strip().split(",")
     try:
@@ -109,7 +108,7 @@ def parse_tracking(text: str) -> tuple[bool, float]:
 
 
 def ask_chrony(tool: str = "chronyc") -> tuple[bool, float]:
-    """Ask the chrony daemon of this node, as :func:`parse_tracking`. Raises :class:`UnknownState` when it does not answer."""
+    """Ask this node's chrony daemon, and return the values of :func:`parse_tracking`. Raises :class:`UnknownState` when it does not answer."""
     result = run_tool([tool, "-c", "-n", "tracking"], CHRONYC_TIMEOUT)
     if result.rc != 0:
         raise UnknownState(f"chronyc failed with status {result.rc}: {result.raw[:200]}", remedy="Run by hand: chronyc tracking", raw=result.raw[:4000])
@@ -117,7 +116,7 @@ def ask_chrony(tool: str = "chronyc") -> tuple[bool, float]:
 
 
 def daemon(proc_root: str, sysfs_root: str) -> str | None:
-    """Return which daemon keeps the time, None when none of the known ones runs.
+    """Return the daemon that synchronizes the clock, None when none of the known ones runs.
 
     A systemd unit runs when its control group has processes; where systemd has no such groups the processes are searched.
     """
@@ -141,10 +140,9 @@ def clock(
 ) -> dict[str, t.Any]:
     """Return ``clock`` of ``node_info``'s section ``kernel``: ``{source, synchronized, offset_ms, daemon}``.
 
-    ``source`` is the kernel's clock source (``arch_sys_counter``, ``tsc``). ``offset_ms`` is what is left to be corrected, positive when
-    the clock is behind: chrony's own figure where chrony runs, since it steers the kernel's clock without leaving the offset there,
-    else the kernel's. It is the clock's own estimate: the controller compares two nodes. What cannot be read is None and noted
-    by ``section``.
+    ``source`` is the kernel's clock source (``arch_sys_counter``, ``tsc``). ``offset_ms`` is the remaining correction, positive when
+    the clock is behind: chrony's own figure where chrony runs, since the kernel does not report the offset then, else the kernel's. It is the clock's
+    own estimate: the controller compares two nodes. Facts that cannot be read are None and noted by ``section``.
     """
     keeper = section(lambda: daemon(proc_root, sysfs_root))
     synchronized, offset = section(lambda: judge_kernel_clock(ask_kernel()), (None, None))

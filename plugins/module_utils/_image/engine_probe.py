@@ -60,13 +60,13 @@ def plain(value):
 
 def flags(parser):
     """Return every long option of a parser with its default, and its choices where it has some."""
-    found = {}
+    options = {}
     for action in parser._actions:
         about = {"default": plain(action.default)}
         if action.choices is not None:
             about["choices"] = sorted(str(plain(choice)) for choice in action.choices)
-        found.update({option: about for option in action.option_strings if option.startswith("--")})
-    return found
+        options.update({option: about for option in action.option_strings if option.startswith("--")})
+    return options
 
 
 def registered(manager, *modules):

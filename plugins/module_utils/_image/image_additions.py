@@ -55,7 +55,7 @@ class _Hashed:
 
 def layers_of(tar: tarfile.TarFile) -> dict[str, Layer]:
     """Return the entries of an export's layers, by the digests of their unpacked tars. Raises :class:`image_server.Unreadable`, TarError, OSError, EOFError."""
-    found = {}
+    layers = {}
     for member in image_server.files(tar):
         stream = t.cast("t.IO[bytes]", tar.extractfile(member))
         hashed = _Hashed(gzip.open(stream) if t.cast(t.Any, stream).peek(2)[:2] == _GZIP else stream)
@@ -67,27 +67,27 @@ def layers_of(tar: tarfile.TarFile) -> dict[str, Layer]:
             continue
         while hashed.read(image_server.CHUNK):
             pass
-        found[f"sha256:{hashed.digest.hexdigest()}"] = entries
-    return found
+        layers[f"sha256:{hashed.digest.hexdigest()}"] = entries
+    return layers
 
 
 def _entries(layer: tarfile.TarFile) -> Layer:
-    found: Layer = {}
-    for one in layer:
-        name = folder = os.path.normpath(one.name).lstrip("/")
-        while (folder := os.path.dirname(folder)) and folder not in found:
-            found[folder] = DIRECTORY
-        if one.isdir():
-            found[name] = DIRECTORY
-        elif one.islnk():
-            found[name] = found.get(os.path.normpath(one.linkname).lstrip("/"), (one.type, one.linkname))
+    entries: Layer = {}
+    for member in layer:
+        name = folder = os.path.normpath(member.name).lstrip("/")
+        while (folder := os.path.dirname(folder)) and folder not in entries:
+            entries[folder] = DIRECTORY
+        if member.isdir():
+            entries[name] = DIRECTORY
+        elif member.islnk():
+            entries[name] = entries.get(os.path.normpath(member.linkname).lstrip("/"), (member.type, member.linkname))
         else:
             content = hashlib.sha256()
-            stream = layer.extractfile(one) if one.isreg() else None
+            stream = layer.extractfile(member) if member.isreg() else None
             while stream and (part := stream.read(image_server.CHUNK)):
                 content.update(part)
-            found[name] = (one.type, one.mode, one.uid, one.gid, one.linkname, one.devmajor, one.devminor, content.digest())
-    return found
+            entries[name] = (member.type, member.mode, member.uid, member.gid, member.linkname, member.devmajor, member.devminor, content.digest())
+    return entries
 
 
 def _drop(base: Layer, folder: str) -> bool:
@@ -100,25 +100,25 @@ def _drop(base: Layer, folder: str) -> bool:
 
 def _put(base: Layer, layer: Layer) -> Additions:
     """Apply a layer to others, as in a container, and return its effect."""
-    found = Additions()
+    effect = Additions()
     for name in layer:
         folder, last = os.path.split(name)
         if last == _OPAQUE:
-            found.removed += [folder] if _drop(base, folder) else []
+            effect.removed += [folder] if _drop(base, folder) else []
         elif last.startswith(_REMOVED):
             gone = os.path.join(folder, last.removeprefix(_REMOVED))
             was_there = base.pop(gone, None) is not None
-            found.removed += [gone] if _drop(base, gone) or was_there else []
+            effect.removed += [gone] if _drop(base, gone) or was_there else []
     for name, entry in layer.items():
         if os.path.basename(name).startswith(_REMOVED) or name == ".":
             continue
         there = base.get(name)
         if there is not None and there != entry:
-            found.changed.append(name)
+            effect.changed.append(name)
             _drop(base, name)
-        found.added += there is None and entry != DIRECTORY
+        effect.added += there is None and entry != DIRECTORY
         base[name] = entry
-    return found
+    return effect
 
 
 def compare(below: t.Sequence[Layer], above: t.Sequence[Layer]) -> Additions:
@@ -146,6 +146,6 @@ def packages(before: t.Mapping[str, str], after: t.Mapping[str, str]) -> Additio
 
 def config(before: dict[str, t.Any], after: dict[str, t.Any], own_env: t.Collection[str]) -> list[str]:
     """Return the changed parts of the base's configuration: its variables, without those that may change, its entrypoint, command and directory."""
-    first, second = (dict(one.partition("=")[::2] for one in image.get("Env") or []) for image in (before, after))
+    first, second = (dict(variable.partition("=")[::2] for variable in image.get("Env") or []) for image in (before, after))
     env = [f"the variable {name}" for name, value in first.items() if name not in own_env and second.get(name) != value]
     return [*env, *(name for name in KEPT_CONFIG if (before.get(name) or None) != (after.get(name) or None))]

@@ -116,10 +116,10 @@ def ask(api: EngineApi, image: dict[str, t.Any], reference: str, timeout: float)
 
     Raises :class:`UnknownState` if it does not report its packages. An engine that does not answer is None, and ``engine_error`` has the reason.
     """
-    found = ask_packages(api, image, reference, timeout)
+    contract = ask_packages(api, image, reference, timeout)
     engine, error = None, ""
-    if found["versions"].get("vllm"):
-        wrapper = found["entrypoint"]["argv"] if found["entrypoint"]["kind"] == WRAPPER else []
+    if contract["versions"].get("vllm"):
+        wrapper = contract["entrypoint"]["argv"] if contract["entrypoint"]["kind"] == WRAPPER else []
         try:
             result = _run(api, image, [*wrapper, "python3", "-c", inspect.getsource(engine_probe)], timeout)
             engine = parse_answer(result.stdout, engine_probe.MARK, ENGINE_FORM)
@@ -127,9 +127,9 @@ def ask(api: EngineApi, image: dict[str, t.Any], reference: str, timeout: float)
             error = str(failure)
         except ValueError as failure:
             error = f"{failure}: {(result.stdout + result.stderr)[-500:]}"
-    versions = {**found["versions"], **(engine.pop("versions") if engine else {"cuda": None, "nccl": None})}
+    versions = {**contract["versions"], **(engine.pop("versions") if engine else {"cuda": None, "nccl": None})}
     image_env = sorted(entry.partition("=")[0] for entry in (image.get("Config") or {}).get("Env") or [])
-    return {**found, "versions": versions, "image_env": image_env, "engine": engine, "engine_error": error}
+    return {**contract, "versions": versions, "image_env": image_env, "engine": engine, "engine_error": error}
 
 
 def ask_packages(api: EngineApi, image: dict[str, t.Any], reference: str, timeout: float) -> Contract:
@@ -140,7 +140,7 @@ def ask_packages(api: EngineApi, image: dict[str, t.Any], reference: str, timeou
     own, bare = own_entrypoint(image), ["python3", "-c", inspect.getsource(image_probe)]
     kind = NONE if not own else PROGRAM if is_program(own) else UNKNOWN
     if kind == UNKNOWN:
-        # An entrypoint that does not run the probe stays unknown, and the image is asked without it.
+        # An entrypoint that does not run the probe stays unknown, and the probe is run without it.
         with contextlib.suppress(ClusterError, ValueError):
             answer = parse_answer(_run(api, image, [*own, *bare], min(timeout, ENTRYPOINT_SECONDS)).stdout, image_probe.MARK, PACKAGES_FORM)
             return {**answer, "entrypoint": {"argv": own, "kind": WRAPPER}}
@@ -187,7 +187,7 @@ def read_cache(path: str) -> Contract | None:
         kept = json.loads(text) if len(text) <= LONGEST else {}
         return kept["contract"] if kept["probe"] == probe_digest() and fits(kept["contract"], CONTRACT_FORM) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        # The image is asked again.
+        # The image is probed again.
         return None
 
 
@@ -201,7 +201,7 @@ def write_cache(path: str, contract: Contract) -> None:
 def wrapper_of(api: EngineApi, image: dict[str, t.Any] | None, reference: str, state_dir: str, timeout: float) -> list[str]:
     """Return the entrypoint that must precede a command in a container of an image, empty if none has to.
 
-    An image without an entrypoint is not asked. Raises :class:`ClusterError` if its entrypoint neither runs a given command nor is a known
+    An image without an entrypoint is not probed. Raises :class:`ClusterError` if its entrypoint neither runs a given command nor is a known
     program, :class:`UnknownState` if the image does not answer.
     """
     if image is None or not own_entrypoint(image):
@@ -210,7 +210,7 @@ def wrapper_of(api: EngineApi, image: dict[str, t.Any] | None, reference: str, s
     contract = read_cache(path)
     if contract is None:
         contract = ask(api, image, reference, timeout)
-        # If it cannot be written (a full disk), the next container asks again.
+        # If it cannot be written (a full disk), the next container needs another probe.
         with contextlib.suppress(OSError):
             write_cache(path, contract)
     if contract["entrypoint"]["kind"] == UNKNOWN:

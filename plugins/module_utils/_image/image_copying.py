@@ -87,28 +87,28 @@ def offer_of(api: EngineApi, image: str, base: str, timeout: float, floor_gib: i
 
     An image that was built on ``base`` brings the base along under its own name, which adds only a configuration. Raises :class:`ClusterError`.
     """
-    found = named_image(api, image, "copy", "Set image.tag in the profile, or gb10_image_copy: never")
-    info, layers = api.get("/info"), layers_in(found)
-    images = [{"id": found["Id"], "names": [image], "layers": len(layers), "size": int(found.get("Size") or 0)}]
+    answer = named_image(api, image, "copy", "Set image.tag in the profile, or gb10_image_copy: never")
+    info, layers = api.get("/info"), layers_in(answer)
+    images = [{"id": answer["Id"], "names": [image], "layers": len(layers), "size": int(answer.get("Size") or 0)}]
     below = api.image(base) if base else None
-    if below is not None and below["Id"] != found["Id"] and common(layers_in(below), layers) == len(layers_in(below)):
+    if below is not None and below["Id"] != answer["Id"] and common(layers_in(below), layers) == len(layers_in(below)):
         images.insert(
             0, {"id": below["Id"], "names": [] if "@" in base else [base], "layers": len(layers_in(below)), "size": int(below.get("Size") or 0)}
         )
-    elif below is not None and below["Id"] == found["Id"] and base != image and "@" not in base:
+    elif below is not None and below["Id"] == answer["Id"] and base != image and "@" not in base:
         images[0]["names"].append(base)
     store = image_store.store_of(info)
     require_room(api, info, images[-1]["size"], floor_gib)
-    blobs, failed = [*(one["id"] for one in images), *layers], {}
+    blobs, failed = [*(entry["id"] for entry in images), *layers], {}
     if store == "containerd":
         failed = contents(api, images, layers, timeout)
-        blobs = [digest for one in images for digest, _size in (*one["about"], *one["blobs"])]
-    offer = {"image": image, "image_id": found["Id"], "layers": layers, "size": images[-1]["size"], "store": store, "images": images}
+        blobs = [digest for entry in images for digest, _size in (*entry["about"], *entry["blobs"])]
+    offer = {"image": image, "image_id": answer["Id"], "layers": layers, "size": images[-1]["size"], "store": store, "images": images}
     # The most bytes that a push may compress of each.
-    pushed = {one["id"]: 0 if store == "containerd" else one["size"] // LESS for one in images if one["id"] not in failed}
+    pushed = {entry["id"]: 0 if store == "containerd" else entry["size"] // LESS for entry in images if entry["id"] not in failed}
     order = {
         "blobs": sorted(set(blobs)),
-        "images": [one["id"] for one in images],
+        "images": [entry["id"] for entry in images],
         "layers": layers,
         "push": pushed,
         "socket": api.socket_path,
@@ -137,18 +137,18 @@ def contents(api: EngineApi, images: t.Sequence[dict[str, t.Any]], layers: t.Seq
     Return the images that the engine does not push, each with the reason; their export is read. Raises :class:`ClusterError`.
     """
     texts, failed = dict[str, bytes](), dict[str, str]()
-    for one in images:
+    for image in images:
         try:
-            read_pushed(api, one["id"], texts)
+            read_pushed(api, image["id"], texts)
         except (image_server.Unreadable, ClusterError, ValueError, KeyError, TypeError, http.client.HTTPException, OSError) as error:
-            failed[one["id"]] = str(error) or repr(error)
+            failed[image["id"]] = str(error) or repr(error)
     try:
         if failed:
             read_exported(api, list(failed), texts, timeout)
-        for one in images:
-            found = parts_of(one["id"], texts)
-            one["kind"], one["about"], one["blobs"] = found.kind, list(found.about.items()), list(found.blobs.items())
-            if not any(_unpacked(texts[digest]) == layers[:one["layers"]] for digest in found.about):
+        for image in images:
+            parts = parts_of(image["id"], texts)
+            image["kind"], image["about"], image["blobs"] = parts.kind, list(parts.about.items()), list(parts.blobs.items())
+            if not any(_unpacked(texts[digest]) == layers[:image["layers"]] for digest in parts.about):
                 raise image_server.Unreadable("its manifest names other layers than the engine")
     except (image_server.Unreadable, ValueError, KeyError, TypeError, tarfile.TarError, http.client.HTTPException) as error:
         raise ClusterError(
@@ -193,7 +193,7 @@ def read_exported(api: EngineApi, image_ids: t.Sequence[str], texts: dict[str, b
             digest = image_server.named(member.name)
             if digest and member.size <= TEXT:
                 texts[digest] = t.cast("t.IO[bytes]", tar.extractfile(member)).read()
-                if not any(parts_of(one, texts).lacks for one in image_ids):
+                if not any(parts_of(image_id, texts).lacks for image_id in image_ids):
                     break
 
 
@@ -212,20 +212,20 @@ def parts_of(image_id: str, texts: t.Mapping[str, bytes]) -> Parts:
     Raises ValueError, KeyError, TypeError.
     """
     first = json.loads(texts.get(image_id, b"{}"))
-    found = Parts(str(first.get("mediaType") or f"application/vnd.oci.image.{'index' if 'manifests' in first else 'manifest'}.v1+json"), {}, {}, [])
-    left = [{"digest": image_id, "mediaType": found.kind}]
+    parts = Parts(str(first.get("mediaType") or f"application/vnd.oci.image.{'index' if 'manifests' in first else 'manifest'}.v1+json"), {}, {}, [])
+    left = [{"digest": image_id, "mediaType": parts.kind}]
     while left:
-        one = left.pop(0)
-        digest, media = str(one["digest"]), str(one.get("mediaType"))
+        blob = left.pop(0)
+        digest, media = str(blob["digest"]), str(blob.get("mediaType"))
         if "layer" in media or "diff.tar" in media:
-            found.blobs[digest] = int(one["size"])
+            parts.blobs[digest] = int(blob["size"])
         elif digest not in texts:
-            found.lacks.append(digest)
+            parts.lacks.append(digest)
         else:
-            found.about[digest] = len(texts[digest])
+            parts.about[digest] = len(texts[digest])
             listed = json.loads(texts[digest]) if media.endswith(_LISTS) else {}
             left += [*(listed.get("manifests") or []), *([listed["config"]] if "config" in listed else []), *(listed.get("layers") or [])]
-    return found
+    return parts
 
 
 def _unpacked(text: bytes) -> list[str]:
@@ -272,16 +272,16 @@ class Lacks(t.NamedTuple):
 
 def lacks(api: EngineApi, offer: Offer, room: int) -> Lacks:
     """Return the parts of an offer that this node's engine lacks. A classic layer's size is unknown until it arrives: ``room`` is its limit."""
-    images = [one for one in offer["images"] if any((api.image(name) or {}).get("Id") != one["id"] for name in one["names"])]
+    images = [image for image in offer["images"] if any((api.image(name) or {}).get("Id") != image["id"] for name in image["names"])]
     if offer["store"] == "classic":
         have = present(api, offer["layers"])
-        below = max((one["size"] for one in offer["images"] if one["layers"] <= have), default=0)
-        blobs = {**dict.fromkeys((one["id"] for one in images), image_server.SMALL), **dict.fromkeys(offer["layers"][have:], room)}
+        below = max((image["size"] for image in offer["images"] if image["layers"] <= have), default=0)
+        blobs = {**dict.fromkeys((image["id"] for image in images), image_server.SMALL), **dict.fromkeys(offer["layers"][have:], room)}
         return Lacks(images, blobs, len(offer["layers"]) - have, max(0, offer["size"] - below))
     # The same layer may exist here in another compression: only images of the source's id count.
-    here = {digest for one in offer["images"] if api.image(one["id"]) for digest, _size in one["blobs"]}
-    layers = {digest: size for one in images for digest, size in one["blobs"] if digest not in here}
-    return Lacks(images, {**{digest: size for one in images for digest, size in one["about"]}, **layers}, len(layers), sum(layers.values()))
+    here = {digest for image in offer["images"] if api.image(image["id"]) for digest, _size in image["blobs"]}
+    layers = {digest: size for image in images for digest, size in image["blobs"] if digest not in here}
+    return Lacks(images, {**{digest: size for image in images for digest, size in image["about"]}, **layers}, len(layers), sum(layers.values()))
 
 
 # -- the source ------------------------------------------------------------------------------------------------------

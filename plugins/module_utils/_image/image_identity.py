@@ -22,12 +22,12 @@ LABEL_RAY_WANTED = "io.gb10.ray_wanted"
 
 def layers_in(answer: dict[str, t.Any]) -> list[str]:
     """Return the layers in the engine's description of an image."""
-    return [str(one) for one in (answer.get("RootFS") or {}).get("Layers") or []]
+    return [str(layer) for layer in (answer.get("RootFS") or {}).get("Layers") or []]
 
 
 def common(first: t.Sequence[str], second: t.Sequence[str]) -> int:
     """Return the number of lowest layers that two images have in common."""
-    return next((number for number, (one, other) in enumerate(zip(first, second)) if one != other), min(len(first), len(second)))
+    return next((number for number, (layer, other) in enumerate(zip(first, second)) if layer != other), min(len(first), len(second)))
 
 
 def base_of(labels: t.Mapping[str, str]) -> dict[str, t.Any] | None:

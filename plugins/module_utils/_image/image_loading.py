@@ -52,17 +52,17 @@ def path_of(digest: str) -> str:
 
 
 def lists(store: str, images: t.Sequence[dict[str, t.Any]], layers: t.Sequence[str]) -> dict[str, bytes]:
-    """Return the files that tell an engine the images of an archive, with their names and all their layers, including those that it has.
+    """Return the files that list the images of an archive for an engine, with their names and all their layers, including those that it has.
 
     containerd's store assigns unpacked layers to the first image of the list: a base must precede the image that was built on it (seen with engine 26.1.5).
     """
     if store == "classic":
-        each = [{"Config": path_of(one["id"]), "RepoTags": one["names"], "Layers": list(map(path_of, layers[:one["layers"]]))} for one in images]
+        each = [{"Config": path_of(image["id"]), "RepoTags": image["names"], "Layers": list(map(path_of, layers[:image["layers"]]))} for image in images]
         return {"manifest.json": json.dumps(each).encode()}
     entries = []
-    for one in images:
-        about = {"mediaType": one["kind"], "digest": one["id"], "size": dict(one["about"])[one["id"]]}
-        names = [{"io.containerd.image.name": full_name(name), "org.opencontainers.image.ref.name": name.rpartition(":")[2]} for name in one["names"]]
+    for image in images:
+        about = {"mediaType": image["kind"], "digest": image["id"], "size": dict(image["about"])[image["id"]]}
+        names = [{"io.containerd.image.name": full_name(name), "org.opencontainers.image.ref.name": name.rpartition(":")[2]} for name in image["names"]]
         entries += [{**about, "annotations": name} for name in names]
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries}
     return {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(index).encode()}
@@ -96,15 +96,15 @@ def archive(small: t.Mapping[str, bytes], limits: t.Mapping[str, int], frames: t
     """
     for name, text in small.items():
         yield header(name, len(text)) + text + padding(len(text))
-    left, digest, size, rest, found = dict(limits), "", 0, 0, hashlib.sha256()
+    left, digest, size, rest, hasher = dict(limits), "", 0, 0, hashlib.sha256()
     for kind, content in frames:
         if kind == DATA and 0 < len(content) <= rest:
             rest -= len(content)
-            found.update(content)
+            hasher.update(content)
             yield content
         elif kind == BLOB and not rest and len(content) == ABOUT.size:
             raw, size = ABOUT.unpack(content)
-            digest, rest, found = f"sha256:{raw.hex()}", size, hashlib.sha256()
+            digest, rest, hasher = f"sha256:{raw.hex()}", size, hashlib.sha256()
             if digest not in left:
                 raise foreign(f"it has {digest} {'twice' if digest in limits else 'besides'}")
             if size > left.pop(digest):
@@ -116,7 +116,7 @@ def archive(small: t.Mapping[str, bytes], limits: t.Mapping[str, int], frames: t
         else:
             raise foreign(f"it ends early, or {digest or 'its beginning'} has other bytes than were announced")
         if not rest:
-            if f"sha256:{found.hexdigest()}" != digest:
+            if f"sha256:{hasher.hexdigest()}" != digest:
                 raise foreign(f"{digest} has another content")
             yield padding(size)
     raise foreign(f"it lacks {', '.join(left) or 'its end'}")
@@ -233,10 +233,10 @@ def verify(api: EngineApi, image: str, image_id: str, layers: t.Sequence[str], t
 
     A container is created for that and never started. If that fails, the image loses the name again. Raises :class:`ClusterError`.
     """
-    found = api.image(image) or {}
-    if found.get("Id") != image_id or layers_in(found) != list(layers):
+    answer = api.image(image) or {}
+    if answer.get("Id") != image_id or layers_in(answer) != list(layers):
         raise ClusterError(
-            f"{image} is {found.get('Id') or 'absent'} after the load",
+            f"{image} is {answer.get('Id') or 'absent'} after the load",
             expected=f"{image_id} with {len(layers)} layers",
             remedy="Find out which process tags or removes images here, and run again.",
             reason="other content",

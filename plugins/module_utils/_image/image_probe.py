@@ -41,7 +41,7 @@ def contract():
         "architecture": platform.machine(),
         "packages": packages,
         "packages_digest": "sha256:" + hashlib.sha256("\n".join(packages).encode()).hexdigest(),
-        "versions": {name: next((versions[one] for one in names if one in versions), None) for name, names in DISTRIBUTIONS.items()},
+        "versions": {name: next((versions[distribution] for distribution in names if distribution in versions), None) for name, names in DISTRIBUTIONS.items()},
         "programs": {name: shutil.which(name) for name in PROGRAMS},
     }
 

@@ -129,7 +129,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
 
-    def _asked(self) -> tuple[str, str, str]:
+    def _requested(self) -> tuple[str, str, str]:
         """Return the kind of the requested object, its reference and the query, empty outside of the repository."""
         path, _mark, query = self.path.partition("?")
         place = f"/v2/{self.server.repository}/"
@@ -140,18 +140,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(http.HTTPStatus.OK if self.path == "/v2/" else http.HTTPStatus.NOT_FOUND)
 
     def do_HEAD(self) -> None:  # pylint: disable=invalid-name
-        kind, reference, _query = self._asked()
+        kind, reference, _query = self._requested()
         has = kind in ("blobs", "manifests") and _SHA256.match(reference) and reference not in self.server.wanted | self.server.lacks
         self._answer(http.HTTPStatus.OK if has else http.HTTPStatus.NOT_FOUND, reference if has else "")
 
     def do_POST(self) -> None:  # pylint: disable=invalid-name
-        kind, reference, _query = self._asked()
+        kind, reference, _query = self._requested()
         is_upload = (kind, reference, self.headers.get("Content-Length", "0")) == ("blobs", UPLOADS, "0")
         place = {"Location": f"/v2/{self.server.repository}/blobs/{UPLOADS}{secrets.token_hex(8)}"} if is_upload else {}
         self._answer(http.HTTPStatus.ACCEPTED if is_upload else http.HTTPStatus.NOT_FOUND, **place)
 
     def do_PATCH(self) -> None:  # pylint: disable=invalid-name
-        kind, reference, _query = self._asked()
+        kind, reference, _query = self._requested()
         if kind != "blobs" or not reference.startswith(UPLOADS) or self.headers.get("Transfer-Encoding") != "chunked":
             self._answer(http.HTTPStatus.FORBIDDEN)
             return
@@ -169,7 +169,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(http.HTTPStatus.ACCEPTED, Location=f"/v2/{self.server.repository}/blobs/{reference}", Range=f"0-{self._received - 1}")
 
     def do_PUT(self) -> None:  # pylint: disable=invalid-name
-        kind, reference, query = self._asked()
+        kind, reference, query = self._requested()
         length = self.headers.get("Content-Length", "")
         size = int(length) if length.isascii() and length.isdigit() else -1
         digest, taken = "", False

@@ -76,7 +76,7 @@ class Engine(http.client.HTTPConnection):
 def export(socket_path: str, image_ids: t.Sequence[str], seconds: float) -> t.Iterator[tarfile.TarFile]:
     """Open the engine's export of images. Raises :class:`Unreadable`, OSError, HTTPException, TarError."""
     with contextlib.closing(Engine(socket_path, seconds)) as engine:
-        engine.request("GET", f"/images/get?{urllib.parse.urlencode([('names', one) for one in image_ids])}")
+        engine.request("GET", f"/images/get?{urllib.parse.urlencode([('names', image_id) for image_id in image_ids])}")
         with engine.getresponse() as answer:
             if answer.status != 200:
                 raise Unreadable(f"the Docker engine does not export the image: {answer.read(2000).decode('utf-8', 'replace').strip()}")
@@ -99,8 +99,8 @@ def files(tar: tarfile.TarFile) -> t.Iterator[tarfile.TarInfo]:
 
 def named(name: str) -> str:
     """Return the digest in the name of a member of an export, empty for any other name."""
-    found = _NAMED.match(name)
-    return f"sha256:{found[1]}" if found else ""
+    match = _NAMED.match(name)
+    return f"sha256:{match[1]}" if match else ""
 
 
 def chunks(stream: t.IO[bytes], size: int) -> t.Iterator[bytes]:
@@ -162,9 +162,9 @@ def _lines(socket_path: str, method: str, path: str, seconds: float, **query: t.
                 yield line
 
 
-def _call(*asked: t.Any, **query: t.Any) -> bytes:
+def _call(*arguments: t.Any, **query: t.Any) -> bytes:
     """Return the last line of the engine's answer. Raises :class:`Unreadable`, OSError, HTTPException."""
-    return next(iter(collections.deque(_lines(*asked, **query), maxlen=1)), b"")
+    return next(iter(collections.deque(_lines(*arguments, **query), maxlen=1)), b"")
 
 
 def _compressed(line: bytes) -> dict[str, int]:
@@ -281,7 +281,7 @@ class ImageServer(blocks.Server):
         if wanted - set(self._order["blobs"]):
             raise Unreadable("it was asked for blobs that it did not offer")
         # An older engine exports the base's own configuration only with the base itself.
-        images = [one for one in self._order["images"] if one == self._order["images"][-1] or one in wanted]
+        images = [image_id for image_id in self._order["images"] if image_id == self._order["images"][-1] or image_id in wanted]
         left = set(wanted)
 
         def give(digest: str, size: int, parts: t.Iterable[bytes]) -> None:
@@ -290,21 +290,21 @@ class ImageServer(blocks.Server):
                 wire.send(DATA, part)
             left.discard(digest)
 
-        for one in (image_id for image_id in images if image_id in self._order["push"]):
-            self._push(one, left, give)
+        for pushed_id in (image_id for image_id in images if image_id in self._order["push"]):
+            self._push(pushed_id, left, give)
         if left:
             with export(self._order["socket"], images, self._order["timeout"]) as tar:
-                for found in blobs(tar, set(left), self._order["layers"]):
-                    give(*found)
+                for blob in blobs(tar, set(left), self._order["layers"]):
+                    give(*blob)
 
     def _push(self, image_id: str, left: t.Collection[str], give: image_registry.Give) -> None:
         """Send the blobs that the engine pushes of an image. The export has the others. Raises :class:`Broken`."""
-        asked = (self._order["socket"], image_id, left, give, self._order["timeout"], self._order["push"][image_id] or math.inf)
+        arguments = (self._order["socket"], image_id, left, give, self._order["timeout"], self._order["push"][image_id] or math.inf)
         try:
-            words, forms = push(*asked)
+            words, forms = push(*arguments)
             # The engine knows the compressed digest of a layer that an earlier copy pushed, and asked for that.
             if lacks := {form for layer, form in zip(self._order["layers"], forms) if layer in left}:
-                words = push(*asked, lacks).words
+                words = push(*arguments, lacks).words
         except Broken:
             raise
         except (Unreadable, ValueError, http.client.HTTPException, OSError) as error:

@@ -69,8 +69,8 @@ def by_digest(reference: str, repo_digests: t.Iterable[str]) -> str | None:
 
 def images(api: EngineApi, names: t.Iterable[str]) -> dict[str, dict[str, t.Any] | None]:
     """Return each image by its name, None for an absent one. Raises :class:`ClusterError` if the engine does not answer."""
-    found = {name: api.image(name) for name in dict.fromkeys(names)}
-    return {name: answer and summary(name, answer) for name, answer in found.items()}
+    answers = {name: api.image(name) for name in dict.fromkeys(names)}
+    return {name: answer and summary(name, answer) for name, answer in answers.items()}
 
 
 def named_image(api: EngineApi, reference: str, doing: str, remedy: str) -> dict[str, t.Any]:
@@ -79,7 +79,7 @@ def named_image(api: EngineApi, reference: str, doing: str, remedy: str) -> dict
         raise ClusterError(
             f"cannot {doing} {reference}, which is named by its digest: an engine accepts such a name only with a pull", remedy=remedy, reason="no name"
         )
-    found = api.image(reference)
-    if found is None:
+    answer = api.image(reference)
+    if answer is None:
         raise ClusterError(f"no image {reference} is here to {doing}", remedy="Run the play with --tags image, which builds it.", reason="absent")
-    return found
+    return answer

@@ -33,7 +33,7 @@ def normal(name):
 
 def constraints(requirements):
     """Return constraints that pin every installed package to its version, except the requested ones."""
-    wanted = {normal(re.split(r"[^A-Za-z0-9._-]", one)[0]) for one in requirements}
+    wanted = {normal(re.split(r"[^A-Za-z0-9._-]", requirement)[0]) for requirement in requirements}
     named = [(normal(entry.metadata["Name"]), entry.version) for entry in importlib.metadata.distributions() if entry.metadata["Name"]]
     # Of two distributions with one name Python imports the one it finds first.
     installed = dict(reversed(named))

@@ -51,8 +51,9 @@ _REFUSALS = (
 
 def remedy_of(words: str, image: str) -> str:
     """Return the remedy for the engine's message about a failed pull."""
-    found = next((remedy for pattern, remedy in _REFUSALS if re.search(pattern, words, re.IGNORECASE)), "Run on the node: journalctl -u docker --since -10min")
-    return found.format(registry=registry_of(image))
+    remedies = (remedy for pattern, remedy in _REFUSALS if re.search(pattern, words, re.IGNORECASE))
+    template = next(remedies, "Run on the node: journalctl -u docker --since -10min")
+    return template.format(registry=registry_of(image))
 
 
 class Progress:
@@ -80,6 +81,6 @@ class Progress:
             self._unpacked.add(layer)
 
     def text(self) -> str:
-        """Return the progress in words."""
+        """Return the progress as text."""
         done, total = (sum(sizes) / GIB for sizes in zip(*self._bytes.values())) if self._bytes else (0.0, 0.0)
         return f"{done:.1f} of {total:.1f} GiB downloaded, {len(self._unpacked)} of {len(self._known)} layers unpacked"

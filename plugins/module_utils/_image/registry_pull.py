@@ -51,12 +51,12 @@ def pull(docker: Docker, params: dict[str, t.Any]) -> None:
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     docker = Docker(params["docker_socket"], params["docker_timeout"])
-    found, tagged = (name and docker.image(name) for name in (params["image"], params["tag"]))
-    before = {"image": found and found["Id"], "tag": tagged and tagged["Id"]}
+    pulled, tagged = (name and docker.image(name) for name in (params["image"], params["tag"]))
+    before = {"image": pulled and pulled["Id"], "tag": tagged and tagged["Id"]}
     actions = plan(before["image"], before["tag"], params["image"], params["tag"])
     after = dict(before)
     if actions and not module.check_mode:
-        if not found:
+        if not pulled:
             pull(docker, params)
         if params["tag"]:
             docker.tag(params["image"], params["tag"])

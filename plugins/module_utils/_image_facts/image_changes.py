@@ -38,13 +38,13 @@ def packages_of(api: EngineApi, image: str, timeout: float) -> dict[str, str]:
 
 def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return the engine's descriptions of the image and its base. Raises :class:`ClusterError` unless the image was built on the base."""
-    found = {}
+    images = {}
     for name in ("image", "base_image"):
         answer = api.image(params[name])
         if answer is None:
             raise ClusterError(f"no image {params[name]} is here", remedy="Run the play with --tags image", reason="absent")
-        found[name] = answer
-    below, all_layers = (image_identity.layers_in(found[name]) for name in ("base_image", "image"))
+        images[name] = answer
+    below, all_layers = (image_identity.layers_in(images[name]) for name in ("base_image", "image"))
     if image_identity.common(below, all_layers) < len(below):
         raise ClusterError(
             f"{params['image']} was not built on {params['base_image']}",
@@ -52,15 +52,15 @@ def found_in(api: EngineApi, params: dict[str, t.Any]) -> dict[str, t.Any]:
             remedy="Run with --tags image -e gb10_allow=rebuild",
             reason="other base",
         )
-    return found
+    return images
 
 
-def compared(api: EngineApi, params: dict[str, t.Any], found: dict[str, t.Any]) -> tuple[str, image_additions.Additions]:
+def compared(api: EngineApi, params: dict[str, t.Any], images: dict[str, t.Any]) -> tuple[str, image_additions.Additions]:
     """Return the kind of comparison, and the effect of the upper layers. Raises :class:`ClusterError`."""
-    below, all_layers = (image_identity.layers_in(found[name]) for name in ("base_image", "image"))
-    image_copying.require_room(api, api.get("/info"), int(found["image"].get("Size") or 0), 0)
+    below, all_layers = (image_identity.layers_in(images[name]) for name in ("base_image", "image"))
+    image_copying.require_room(api, api.get("/info"), int(images["image"].get("Size") or 0), 0)
     try:
-        with image_server.export(params["docker_socket"], [found["image"]["Id"]], params["tool_timeout"]) as tar:
+        with image_server.export(params["docker_socket"], [images["image"]["Id"]], params["tool_timeout"]) as tar:
             layers = image_additions.layers_of(tar)
     except (image_server.Unreadable, tarfile.TarError, http.client.HTTPException, OSError, EOFError) as error:
         raise UnknownState(
@@ -78,11 +78,11 @@ def compared(api: EngineApi, params: dict[str, t.Any], found: dict[str, t.Any]) 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
-    found = found_in(api, params)
-    how, additions = compared(api, params, found)
+    images = found_in(api, params)
+    how, additions = compared(api, params, images)
     touched = sorted({*additions.changed, *additions.removed})
     wrong = image_additions.without(touched, params["allowed"])
-    other = image_additions.config(found["base_image"]["Config"], found["image"]["Config"], params["allowed_env"])
+    other = image_additions.config(images["base_image"]["Config"], images["image"]["Config"], params["allowed_env"])
     if wrong or other:
         raise ClusterError(
             f"{params['image']} changes what its base {params['base_image']} has: {'; '.join(filter(None, (named(wrong), *other)))}",
@@ -91,7 +91,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             reason="base changed",
             changed_paths=wrong,
         )
-    layers = len(image_identity.layers_in(found["image"])) - len(image_identity.layers_in(found["base_image"]))
+    layers = len(image_identity.layers_in(images["image"])) - len(image_identity.layers_in(images["base_image"]))
     return {
         "msg": f"{params['image']} adds {additions.added} {'file(s)' if how == 'files' else 'package(s)'} in {layers} layer(s) to {params['base_image']}",
         "how": how,

@@ -35,14 +35,14 @@ def parse_answer(stdout: str, most: int) -> list[dict[str, t.Any]]:
     answers = image_contract.marked_json(stdout, lock_probe.MARK)
     if not isinstance(answers, list) or not 1 <= len(answers) <= most:
         raise ValueError("an answer of another form")
-    if not all(isinstance(one, dict) and isinstance(one.get("error"), str) and isinstance(one.get("lock"), (list, type(None))) for one in answers):
+    if not all(isinstance(answer, dict) and isinstance(answer.get("error"), str) and isinstance(answer.get("lock"), (list, type(None))) for answer in answers):
         raise ValueError("an answer that lacks required keys")
     return answers
 
 
 def conflict_of(words: str) -> str:
     """Return the packages of the image that conflict with the requested ones, in short; pip's own message if it has another form."""
-    depends = list(dict.fromkeys(one.strip() for one in DEPENDS.findall(words)))
+    depends = list(dict.fromkeys(conflict.strip() for conflict in DEPENDS.findall(words)))
     kept = [f"{name} {version}" for name, version in dict.fromkeys(KEPT.findall(words))]
     return f"{', '.join(depends)}, and the image has {', '.join(kept)}" if depends and kept else " ".join(words.split())
 
@@ -58,14 +58,14 @@ def remedy_of(words: str, image: str) -> str:
 
 def attempts(requirements: t.Sequence[str], ray_allowed: str) -> list[list[str]]:
     """Return the requests for pip, in their order: the requirements, then those with an older Ray that supports the token."""
-    older = [RAY.sub(rf"ray>={'.'.join(map(str, TOKEN_SINCE))},<\1{',' if ray_allowed else ''}{ray_allowed}", one) for one in requirements]
+    older = [RAY.sub(rf"ray>={'.'.join(map(str, TOKEN_SINCE))},<\1{',' if ray_allowed else ''}{ray_allowed}", requirement) for requirement in requirements]
     return [list(requirements), *([older] if older != list(requirements) else [])]
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     image, wanted = params["image"], params["requirements"]
-    asked = attempts(wanted, params["ray_allowed"])
+    requests = attempts(wanted, params["ray_allowed"])
     api = EngineApi(params["docker_socket"], params["docker_timeout"])
     # NGC images set a constraint for additional packages. The installed packages constrain the layer; for pip an empty variable sets none.
     env = {"PIP_CONSTRAINT": "", **{name: str(value) for name, value in params["pip_env"].items()}}
@@ -78,7 +78,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         mounts.append({"Type": "bind", "Source": params["wheels"], "Target": WHEELS_TARGET, "ReadOnly": True})
     result = api.run_throwaway(
         image,
-        ["python3", "-c", inspect.getsource(lock_probe), json.dumps(asked)],
+        ["python3", "-c", inspect.getsource(lock_probe), json.dumps(requests)],
         labels={LABEL_OWNER: OWNER, LABEL_ROLE: "probe"},
         timeout=params["tool_timeout"],
         network="bridge",
@@ -86,7 +86,7 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         mounts=mounts,
     )
     try:
-        answers = parse_answer(result.stdout, len(asked))
+        answers = parse_answer(result.stdout, len(requests))
     except ValueError as error:
         raise UnknownState(
             f"image {image} does not report what {', '.join(wanted)} needs: python3 ended with status {result.rc} and {error}",
@@ -94,11 +94,11 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
             reason="image does not answer",
             raw=(result.stdout + result.stderr)[-2000:],
         ) from error
-    used, last = asked[len(answers) - 1], answers[-1]
+    used, last = requests[len(answers) - 1], answers[-1]
     why = conflict_of(answers[0]["error"]) if len(answers) > 1 else ""
     if last["lock"] is None:
         words = last["error"]
-        tried = " or ".join(", ".join(one) for one in asked[: len(answers)])
+        tried = " or ".join(", ".join(request) for request in requests[: len(answers)])
         # The same conflict of an older Ray is not repeated.
         message = why if why and lock_probe.CONFLICT in words else "; ".join(filter(None, (why, conflict_of(words))))
         raise ClusterError(

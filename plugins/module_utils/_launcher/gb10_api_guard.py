@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Asks for the API's key on every path of the engine but its health. This module util is PRIVATE to the collection.
+"""Requires the API key on every path of the engine except its health check. This module util is PRIVATE to the collection.
 
-vLLM (0.32) asks for its key below ``/v1``, ``/v2``, ``/inference`` and ``/cohere`` alone: without one, ``/invocations`` answers a chat, ``/tokenize``
-tokens, and ``/scale_elastic_ep`` reaches its handler. The collection writes this file to where the container sees it read-only, and vLLM takes it as
-``--middleware gb10_api_guard.ApiGuard``. Standard library only, Python 3.10 or newer, whatever the image has.
+vLLM (0.32) requires its key only below ``/v1``, ``/v2``, ``/inference`` and ``/cohere``: without a key, ``/invocations`` answers a chat, ``/tokenize``
+returns tokens, and ``/scale_elastic_ep`` reaches its handler. The collection writes this file into a directory that is read-only in the container, and vLLM
+loads it as ``--middleware gb10_api_guard.ApiGuard``. Standard library only, Python 3.10 or newer, whatever the image has.
 
-The engine's environment holds the key, as vLLM itself reads it. It is compared in a time that says nothing about it.
+The key is in the engine's environment, where vLLM itself reads it. It is compared in constant time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import typing as t
 
 #: The variable that vLLM reads its key from.
 KEY_VARIABLE = "VLLM_API_KEY"
-#: The one path that answers without the key, and its methods: it shows only that the engine lives.
+#: The one path that answers without the key, and its methods: it shows only that the engine runs.
 OPEN_PATH = "/health"
 OPEN_METHODS = ("GET", "HEAD")
-#: How a web socket is closed that was refused (RFC 6455: policy violation).
+#: The code that closes a refused web socket (RFC 6455: policy violation).
 POLICY_VIOLATION = 1008
 
 REFUSAL = json.dumps({"error": "Unauthorized"}).encode()
@@ -46,7 +46,7 @@ def values_of(scope: Scope, name: bytes) -> list[bytes]:
 
 
 def is_open(scope: Scope) -> bool:
-    """Return whether this needs no key: the health, and a browser's preflight request, which reaches no handler."""
+    """Return whether a request needs no key: the health check, and a browser's preflight request, which reaches no handler."""
     if scope["type"] != "http":
         return False
     if scope.get("method") == "OPTIONS":
@@ -55,7 +55,7 @@ def is_open(scope: Scope) -> bool:
 
 
 def has_key(scope: Scope, key: bytes) -> bool:
-    """Return whether a request brings the key, as the one ``Authorization: Bearer KEY``."""
+    """Return whether a request has the key, in a single ``Authorization: Bearer KEY`` header."""
     values = values_of(scope, b"authorization")
     if len(values) != 1:
         return False
@@ -75,7 +75,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class ApiGuard:
-    """ASGI middleware: what brings no key goes no further."""
+    """ASGI middleware that refuses requests without the key."""
 
     def __init__(self, app: App) -> None:
         self.app = app

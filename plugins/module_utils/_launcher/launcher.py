@@ -50,7 +50,7 @@ MAIN, RANKS, ALL = "main", "ranks", "all"
 #: The signals that stop an engine: seconds after the first signal, the signal, the processes that get it.
 ASKING = ((0.0, signal.SIGTERM, MAIN), (1.0, signal.SIGINT, MAIN), (3.0, signal.SIGTERM, ALL))
 #: The same for ranks that were started without an API. Their main process would kill them: on a signal it closes the pipe to its
-#: rank, and then vLLM (0.32) leaves the rank waiting for its head, deaf to SIGTERM, until SIGKILL after nine seconds.
+#: rank, and then vLLM (0.32) leaves the rank waiting for its head, where it ignores SIGTERM, until SIGKILL after nine seconds.
 #: A rank that gets the signal itself frees its memory and ends, and its main process follows.
 ASKING_RANKS = ((0.0, signal.SIGTERM, RANKS), (20.0, signal.SIGTERM, MAIN), (21.0, signal.SIGINT, MAIN), (23.0, signal.SIGTERM, ALL))
 #: Seconds that the kernel gets to end killed processes. A process that outlives them hangs in the kernel.
@@ -239,8 +239,8 @@ def free_bytes(directory: str) -> int:
     """Return the bytes that an ordinary user may use on the file system of a directory, or of its nearest existing parent."""
     while not os.path.isdir(directory):
         directory = os.path.dirname(directory)
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize
+    file_system = os.statvfs(directory)
+    return file_system.f_bavail * file_system.f_frsize
 
 
 # -- lock ------------------------------------------------------------------------------------------------------------
@@ -316,8 +316,8 @@ def is_here(run: Run | None) -> bool:
 
 def engine(run: Run | None) -> Process | None:
     """Return the main process of the recorded run while it lives: same pid and same start, in the same start of the container."""
-    found = process(run["pid"]) if run and is_here(run) else None
-    return found if found and found.start_ticks == run["start_ticks"] and found.state not in "ZX" else None
+    leader = process(run["pid"]) if run and is_here(run) else None
+    return leader if leader and leader.start_ticks == run["start_ticks"] and leader.state not in "ZX" else None
 
 
 def mark(run_dir: str, run_id: str) -> str:
@@ -325,13 +325,13 @@ def mark(run_dir: str, run_id: str) -> str:
     return f"{run_dir}:{run_id}"
 
 
-def marked(one: Process, run_dir: str, proc: str = "/proc") -> str:
+def marked(candidate: Process, run_dir: str, proc: str = "/proc") -> str:
     """Return the id of the run of this directory that a process descends from, empty without one or when it cannot be read."""
     # A process that hangs in the kernel may keep its memory locked, and its reader would hang too.
-    if one.state in "DZX":
+    if candidate.state in "DZX":
         return ""
     try:
-        with open(os.path.join(proc, str(one.pid), "environ"), "rb") as handle:
+        with open(os.path.join(proc, str(candidate.pid), "environ"), "rb") as handle:
             entries = handle.read().split(b"\0")
     except OSError:
         return ""
@@ -351,29 +351,29 @@ def ours(spec: Spec, run: Run | None, run_ids: t.Container[str] | None = None) -
     if leader and leader.start_ticks != session["start_ticks"]:
         session = None
 
-    def is_ours(one: Process) -> bool:
-        if session and one.session == session["pid"] and one.start_ticks >= session["start_ticks"]:
+    def is_ours(candidate: Process) -> bool:
+        if session and candidate.session == session["pid"] and candidate.start_ticks >= session["start_ticks"]:
             return True
-        run_id = marked(one, spec["run_dir"])
+        run_id = marked(candidate, spec["run_dir"])
         return bool(run_id) and (run_ids is None or run_id in run_ids)
 
-    return [one for one in processes() if one.state not in "ZX" and is_ours(one)]
+    return [candidate for candidate in processes() if candidate.state not in "ZX" and is_ours(candidate)]
 
 
-def send(one: Process, number: int) -> None:
+def send(target: Process, number: int) -> None:
     """Signal a process if it is still the one that was judged. A descriptor keeps its number from passing to another one before the signal."""
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as closing:
         try:
-            held = os.pidfd_open(one.pid)
+            held = os.pidfd_open(target.pid)
             closing.callback(os.close, held)
         except ProcessLookupError:
             return
         except (AttributeError, OSError):
             held = None  # a kernel, a Python or a seccomp profile without descriptors of processes: use the number
-        now = process(one.pid)
-        if now and now.start_ticks == one.start_ticks:
+        now = process(target.pid)
+        if now and now.start_ticks == target.start_ticks:
             if held is None:
-                os.kill(one.pid, number)
+                os.kill(target.pid, number)
             else:
                 signal.pidfd_send_signal(held, number)
 
@@ -613,7 +613,7 @@ def starting(spec: Spec, noted: Run | None) -> str:
 def is_live(spec: Spec, noted: Run | None, left: list[Process]) -> bool:
     """Return whether an engine's main process lives. A record can be lost or name another process: a running launcher has one, which leads a session."""
     is_noted = noted is not None and lock_holder(spec) is None
-    return engine(noted) is not None or (not is_noted and any(one.pid == one.session for one in left))
+    return engine(noted) is not None or (not is_noted and any(candidate.pid == candidate.session for candidate in left))
 
 
 def status(spec: Spec) -> dict[str, t.Any]:
@@ -628,11 +628,11 @@ def status(spec: Spec) -> dict[str, t.Any]:
     own_end = ended if noted is None or ended.get("run_id") == noted["run_id"] else {}
     left = ours(spec, noted)
     live = is_live(spec, noted, left)
-    run_ids = {noted["run_id"]} if noted else {marked(one, spec["run_dir"]) for one in left}
+    run_ids = {noted["run_id"]} if noted else {marked(member, spec["run_dir"]) for member in left}
     return {
         **(noted or {}),
         "live": live,
-        "remaining": sorted(one.pid for one in left),
+        "remaining": sorted(member.pid for member in left),
         "launcher": lock_holder(spec),
         "starting": "" if left else starting(spec, noted),
         "stopping": bool(left) and any(stop_requested(spec, run_id) for run_id in run_ids),
@@ -653,9 +653,9 @@ class Ending:
         self.launcher: int | None = None
         there = ours(spec, noted)
         self.was_live = is_live(spec, noted, there)
-        self.run_id = noted["run_id"] if noted else next((run_id for run_id in (marked(one, spec["run_dir"]) for one in there) if run_id), "")
+        self.run_id = noted["run_id"] if noted else next((run_id for run_id in (marked(member, spec["run_dir"]) for member in there) if run_id), "")
         self.prevented = "" if there else starting(spec, noted)
-        self.run_ids = {run_id for run_id in (self.run_id, spec["run_id"], *(marked(one, spec["run_dir"]) for one in there)) if run_id}
+        self.run_ids = {run_id for run_id in (self.run_id, spec["run_id"], *(marked(member, spec["run_dir"]) for member in there)) if run_id}
 
     def request(self, by: str) -> None:
         """Record the order for a launcher that has not begun yet, and for programs that wait for the engine."""
@@ -675,16 +675,17 @@ class Ending:
 
     def left(self) -> list[Process]:
         """Return the living processes of the runs that must end, their launcher included."""
-        found = ours(self.spec, self.noted(), self.run_ids)
+        members = ours(self.spec, self.noted(), self.run_ids)
         # In this order: the launcher that has the lock afterwards is the process that was read, and not the next one with its number.
         holder = process(self.launcher) if self.launcher else None
-        return [*found, *([holder] if holder and lock_holder(self.spec) == self.launcher else [])]
+        return [*members, *([holder] if holder and lock_holder(self.spec) == self.launcher else [])]
 
     def engine(self) -> tuple[Process | None, list[Process]]:
         """Return the engine's main process (without a record the first that leads a session, None when it is gone), and its other processes."""
-        found = [one for one in self.left() if one.pid != self.launcher]
-        leader = engine(self.noted()) or min((one for one in found if one.pid == one.session), key=lambda one: one.start_ticks, default=None)
-        return leader, [one for one in found if leader is None or one.pid != leader.pid]
+        members = [member for member in self.left() if member.pid != self.launcher]
+        leaders = (member for member in members if member.pid == member.session)
+        leader = engine(self.noted()) or min(leaders, key=lambda member: member.start_ticks, default=None)
+        return leader, [member for member in members if leader is None or member.pid != leader.pid]
 
     def asking(self) -> tuple[tuple[float, signal.Signals, str], ...]:
         """Return the signals that stop this engine."""
@@ -694,10 +695,10 @@ class Ending:
     def ask(self, number: signal.Signals, whom: str) -> bool:
         """Signal a part of the engine's processes, or all when that part is gone; return whether any lives."""
         leader, others = self.engine()
-        found = [*([leader] if leader else []), *others]
-        for one in {MAIN: [leader] if leader else [], RANKS: others, ALL: found}[whom] or found:
-            send(one, number)
-        return bool(found)
+        members = [*([leader] if leader else []), *others]
+        for target in {MAIN: [leader] if leader else [], RANKS: others, ALL: members}[whom] or members:
+            send(target, number)
+        return bool(members)
 
 
 def kill(ending: Ending) -> tuple[set[int], list[Process]]:
@@ -709,17 +710,17 @@ def kill(ending: Ending) -> tuple[set[int], list[Process]]:
     began = alone_since = time.monotonic()
     left = ending.left()
     while left and time.monotonic() < began + KILL_SECONDS:
-        targets = [one for one in left if one.pid != ending.launcher]
+        targets = [member for member in left if member.pid != ending.launcher]
         if targets:
             alone_since = time.monotonic()
         elif time.monotonic() >= alone_since + LOCK_SECONDS:
             targets = left
-        for one in targets:
-            send(one, signal.SIGKILL)
-        killed |= {one.pid for one in targets}
+        for target in targets:
+            send(target, signal.SIGKILL)
+        killed |= {target.pid for target in targets}
         time.sleep(STOP_CHECK_SECONDS)
         left = ending.left()
-    return killed, [one for one in left if one.pid != ending.launcher] or left
+    return killed, [member for member in left if member.pid != ending.launcher] or left
 
 
 def stop(spec: Spec, grace: float, by: str = "launcher.py stop") -> dict[str, t.Any]:
@@ -757,7 +758,7 @@ def stop(spec: Spec, grace: float, by: str = "launcher.py stop") -> dict[str, t.
         "prevented": ending.prevented,
         "signals": used,
         "killed": sorted(killed),
-        "remaining": sorted(one.pid for one in left),
+        "remaining": sorted(member.pid for member in left),
         "seconds": round(time.monotonic() - began, 3),
     }
 

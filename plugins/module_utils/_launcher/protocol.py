@@ -13,7 +13,7 @@ import re
 
 #: Where the node's directories appear inside every node container.
 LAUNCH_TARGET = "/opt/gb10/launch"
-#: Below it: the guard of the API, alone in its directory, which the engine finds its modules in.
+#: Below it: a separate directory for the API guard, from which the engine imports it.
 GUARD_DIRECTORY = "guard"
 RUN_TARGET = "/opt/gb10/run"
 LOG_TARGET = "/var/log/gb10"
@@ -23,15 +23,15 @@ ENGINE_LOGS = "engine"
 
 #: The variable that marks an engine and all its descendants; its value is the run's directory, a colon and the run's id.
 MARK = "GB10_RUN_ID"
-#: What the launcher prints when it holds a container open.
+#: The text that the launcher prints when it keeps a container open.
 HOLDS = "the launcher holds this container open"
-#: What a note of a run holds at least.
+#: The required keys of a run's record.
 RUN_KEYS = frozenset({"run_id", "pid", "start_ticks", "container_start", "boot_id", "log_path"})
 #: The host's order to the launcher, below the directory of :data:`LAUNCH_TARGET`.
 ORDER = "engine.json"
-#: Beside it: of which image the container was made.
+#: Next to it: the image that the container was created from.
 MADE_OF = "container.json"
-#: And the host's own note of the runs that a module of the collection stopped. The launcher takes no notice of it.
+#: Next to it: the host's own record of the runs that a module of the collection stopped. The launcher does not read it.
 STOP_NOTE = "stop.json"
 #: A run's id: the time of its order, and a few random digits.
 RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")

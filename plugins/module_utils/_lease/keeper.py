@@ -262,10 +262,10 @@ class Keeper:
         program = unit_files.of_engine(self.state_dir, name).program
         if not os.path.exists(program):
             return []
-        asked = {"source": "memory", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}
-        found = steps.require("memory", self.runner(program)("node_samples_info", asked, lease["memory"]["wait_timeout"] + MARGIN, False))
-        say(f"memory: {found['msg']}")
-        return [found["msg"]] if found["verdict"] in ("warn", "block") else []
+        arguments = {"source": "memory", "cluster_name": name, "state_dir": self.state_dir, "roots": lease["roots"], **lease["memory"]}
+        result = steps.require("memory", self.runner(program)("node_samples_info", arguments, lease["memory"]["wait_timeout"] + MARGIN, False))
+        say(f"memory: {result['msg']}")
+        return [result["msg"]] if result["verdict"] in ("warn", "block") else []
 
     def start(self, name: str) -> None:
         """Enable and start a cluster's unit, which verifies a token. Raises :class:`ClusterError`."""

@@ -58,5 +58,5 @@ def over(state_dir: str) -> dict[str, str]:
 
 def kept_units(lease: t.Mapping[str, t.Any], state_dir: str, etc_root: str, seconds: float) -> list[str]:
     """Return the clusters to restore after a lease whose units are still stopped."""
-    found = {name: unit_files.unit(unit_files.of_engine(state_dir, name, etc_root), seconds) for name in lease["restore"]}
-    return [name for name, unit in found.items() if unit["installed"] and unit["active"] is False]
+    units = {name: unit_files.unit(unit_files.of_engine(state_dir, name, etc_root), seconds) for name in lease["restore"]}
+    return [name for name, unit in units.items() if unit["installed"] and unit["active"] is False]

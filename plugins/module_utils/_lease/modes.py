@@ -52,7 +52,7 @@ def wrong(record: t.Any) -> str:
     for word, known in (("mode", MODES), ("phase", PHASES)):
         if record[word] not in known:
             return f"{word} is {record[word]!r}, expected one of {', '.join(known)}"
-    problems = [lacking(one, CLUSTER_KEYS) for one in record["clusters"].values()] + [lacking(one, EVENT_KEYS) for one in record["events"]]
+    problems = [lacking(entry, CLUSTER_KEYS) for entry in record["clusters"].values()] + [lacking(entry, EVENT_KEYS) for entry in record["events"]]
     return next((problem for problem in problems if problem), "")
 
 
@@ -81,9 +81,9 @@ def former(before: Record) -> dict[str, t.Any]:
     return before if before.get("phase") == SETTLED else before.get("previous") or {"mode": OFF, "clusters": {}}
 
 
-def same(one: t.Mapping[str, t.Any], other: t.Mapping[str, t.Any]) -> bool:
+def same(record: t.Mapping[str, t.Any], other: t.Mapping[str, t.Any]) -> bool:
     """Return whether two records are equal in the keys of :data:`SHAPE`."""
-    return all(one[key] == other[key] for key in SHAPE)
+    return all(record[key] == other[key] for key in SHAPE)
 
 
 def write(state_dir: str, record: Record) -> None:

@@ -30,9 +30,9 @@ STATES = (LIVE, ENDING, ENDED)
 OVER = "lease over"
 
 #: ``id`` and ``holder`` are those of the mode's lock. ``clusters`` stop with the lease, ``restore`` are clusters whose stopped units the node restarts, and
-#: ``whole`` says whether these are all former clusters. ``renewed_s`` are seconds since the boot ``boot_id``. ``awaits`` is the address at which the head
+#: ``whole`` is whether these are all former clusters. ``renewed_s`` are seconds since the boot ``boot_id``. ``awaits`` is the address at which the head
 #: answers a worker while it runs (``address``, ``port``), and the longest wait for its end (``seconds``); it is empty on a head. ``memory`` has the options
-#: of node_samples_info, ``companions`` says whether there are any.
+#: of node_samples_info, ``companions`` is whether there are any.
 KEYS: dict[str, type] = {
     "id": str, "holder": dict, "program": str, "mode": str, "began_at": str, "lost_seconds": int, "state": str, "reason": str, "boot_id": str,
     "renewed_s": float, "clusters": list, "restore": list, "whole": bool, "awaits": dict, "memory": dict, "companions": bool, "roots": dict,

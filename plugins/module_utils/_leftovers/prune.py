@@ -44,25 +44,25 @@ PROBE_AGE = 3600
 
 SECONDS_PER_DAY = 86400
 
-#: The image role's build ends with labels: of the recipe, of its mods, or given to the build. An image whose newest layer is something else was built by a
-#: user on an own one.
+#: The image role's build ends with labels: of the recipe, of its mods, or given to the build. An image with another newest layer was built by a user on
+#: one of the collection's images.
 _LAST_STEP = re.compile(r"\bLABEL\b.*\bio\.gb10\.(?:recipe|mods|base_digest|versions)=")
 
 #: Logs below a cluster's log directory, by their relative path. Group ``run`` is the id of the engine's run.
 _ENGINE_LOG = re.compile(rf"^{ENGINE_LOGS}/(?P<run>{RUN_ID.pattern})\.log(?:\.1)?$")
 _CONTAINER_LOG = r"^containers/gb10-{cluster}-[a-z]+-[0-9a-f]{{12}}\.log$"
 
-#: File of one image's contract, or of its container's way to the GPU, below the state directory's image-contracts, or of one that was never
-#: written to its end.
+#: The file of one image's contract, or of the proof that its container reaches the GPU, below the state directory's image-contracts. The group ``part``
+#: marks a file that was not written completely.
 _CONTRACT = re.compile(r"^(?P<id>[0-9a-f]{64})(?:\.gpu)?\.json(?P<part>\.\d+-\d+\.new)?$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """One thing that may be removed. ``age`` is in seconds, ``size`` in bytes.
+    """An entry that may be removed. ``age`` is in seconds, ``size`` in bytes.
 
-    ``ref`` is what it is removed by: a container's id, an image's references (its id without any), a file's path, and after that of a
-    note the id of the image that must be gone.
+    ``ref`` identifies it for the removal: a container's id, an image's references (its id without any), a file's path, and for a
+    note also the id of the image that must be gone.
     """
 
     kind: str
@@ -101,7 +101,7 @@ def age_of(then: float, now: float) -> int:
 
 
 def ended_at(inspected: dict[str, t.Any]) -> float:
-    """Return when a stopped container ended, or was made when it never ran."""
+    """Return when a stopped container ended, or was created when it never ran."""
     finished = inspected["State"].get("FinishedAt") or ""
     return seconds_of(inspected["Created"] if not finished or finished.startswith("0001-") else finished)
 
@@ -114,7 +114,7 @@ def why_container(inspected: dict[str, t.Any], cluster: str, age: int, companion
     labels, status = inspected["Config"].get("Labels") or {}, inspected["State"]["Status"]
     if labels.get(LABEL_OWNER) != OWNER or status not in STOPPED:
         return ""
-    # One of an image that was made of an own container has that one's cluster, too.
+    # A container of an image that was committed from the collection's container has that container's cluster label, too.
     if labels.get(LABEL_ROLE) == PROBE:
         return "left over from asking an image" if age >= PROBE_AGE else ""
     if labels.get(LABEL_ROLE) == COMPANION:
@@ -130,30 +130,30 @@ def containers(
     at_work: t.Mapping[str, list[str]],
     companions: t.Collection[str] | None = None,
 ) -> Judged:
-    """Judge the containers that Docker says have stopped, by id: ``sizes`` are the bytes that each wrote, ``at_work`` names who still works in it.
+    """Judge the stopped containers of Docker's list. By id, ``sizes`` are the bytes that each wrote, ``at_work`` are the processes at work in it.
 
     ``companions`` are those of :func:`why_container`.
     """
-    found, left = [], []
-    for one in inspected:
-        if one["State"]["Status"] in STOPPED:
-            age = age_of(ended_at(one), now)
-            why = why_container(one, cluster, age, companions)
-            name, working = one["Name"].lstrip("/"), at_work.get(one["Id"])
+    candidates, left = [], []
+    for container in inspected:
+        if container["State"]["Status"] in STOPPED:
+            age = age_of(ended_at(container), now)
+            why = why_container(container, cluster, age, companions)
+            name, working = container["Name"].lstrip("/"), at_work.get(container["Id"])
             if why and working:
                 left.append(Left("container", name, f"{why}, and yet at work: {'; '.join(working)}"))
             elif why:
-                found.append(Candidate("container", name, (one["Id"],), age, sizes.get(one["Id"], 0), why))
-    return Judged(sorted(found, key=lambda candidate: candidate.name), left)
+                candidates.append(Candidate("container", name, (container["Id"],), age, sizes.get(container["Id"], 0), why))
+    return Judged(sorted(candidates, key=lambda candidate: candidate.name), left)
 
 
 def downloads(inspected: t.Iterable[dict[str, t.Any]], cluster: str, now: float) -> list[Candidate]:
-    """Return the containers of this cluster that still download a model. The holder of the cluster's lock knows that no play waits for one."""
+    """Return this cluster's containers that still download a model. The caller has the cluster's lock, so no play waits for one."""
     wanted, why = {LABEL_OWNER: OWNER, LABEL_CLUSTER: cluster, LABEL_ROLE: DOWNLOAD}, "left running by a play that was interrupted, or one that runs now"
     return [
-        Candidate("download", one["Name"].lstrip("/"), (one["Id"],), age_of(seconds_of(one["State"].get("StartedAt") or one["Created"]), now), 0, why)
-        for one in inspected
-        if wanted.items() <= (one["Config"].get("Labels") or {}).items() and one["State"]["Status"] not in STOPPED
+        Candidate("download", entry["Name"].lstrip("/"), (entry["Id"],), age_of(seconds_of(entry["State"].get("StartedAt") or entry["Created"]), now), 0, why)
+        for entry in inspected
+        if wanted.items() <= (entry["Config"].get("Labels") or {}).items() and entry["State"]["Status"] not in STOPPED
     ]
 
 
@@ -166,7 +166,7 @@ def references(image: dict[str, t.Any]) -> list[str]:
 
 
 def built_by_us(history: list[dict[str, t.Any]]) -> bool:
-    """Return whether an image's newest layer is the last step of our recipe: labels alone are inherited by what others build on it."""
+    """Return whether an image's newest layer is the last step of our recipe: labels alone are inherited by images that others build on it."""
     return bool(history) and bool(_LAST_STEP.search(history[0].get("CreatedBy") or ""))
 
 
@@ -182,8 +182,8 @@ def images(
     """Judge the images that carry our label.
 
     One that no container uses may be removed when it no longer has a name (a rebuild took it), or when it was built more than ``days`` ago and
-    none of its names is in ``keep``. ``histories`` and ``sizes`` are by id; the latter count every image, so that what a candidate shares
-    with its base is not counted as coming back.
+    none of its names is in ``keep``. ``histories`` and ``sizes`` are by id; the latter include every image, so that layers which a candidate shares
+    with its base do not count as freed.
     """
     candidates, left = [], []
     kept = {with_tag(reference) for reference in keep}
@@ -212,7 +212,7 @@ def unreadable(path: str, error: OSError) -> UnknownState:
 def files_below(root: str) -> list[tuple[str, os.stat_result]]:
     """Return (relative path, status) of every file below a directory, which includes links; links are not followed.
 
-    An absent directory holds nothing. Raises :class:`UnknownState` when one cannot be read.
+    An absent directory has no files. Raises :class:`UnknownState` when one cannot be read.
     """
     try:
         return [(entry.path, entry.status) for entry in untrusted.walk(root) if not stat.S_ISDIR(entry.status.st_mode)]
@@ -222,15 +222,15 @@ def files_below(root: str) -> list[tuple[str, os.stat_result]]:
         raise unreadable(os.path.join(root, error.filename) if isinstance(error.filename, str) else root, error) from error
 
 
-def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs: t.Collection[str], days: int, now: float) -> Judged:
+def logs(root: str, files: list[tuple[str, os.stat_result]], cluster: str, runs: t.Collection[str], days: int, now: float) -> Judged:
     """Judge the files below a cluster's log directory.
 
     A log of the collection may be removed when it was not written to for ``days``, unless it is one of ``runs`` or of the newest run there is.
     """
     of_container = re.compile(_CONTAINER_LOG.format(cluster=re.escape(cluster)))
-    newest = max((match["run"] for match in (_ENGINE_LOG.match(path) for path, _status in found) if match), default="")
+    newest = max((match["run"] for match in (_ENGINE_LOG.match(path) for path, _status in files) if match), default="")
     candidates, left = [], []
-    for path, status in found:
+    for path, status in files:
         of_engine = _ENGINE_LOG.match(path)
         name = os.path.join(root, path)
         if not stat.S_ISREG(status.st_mode) or not (of_engine or of_container.match(path)):
@@ -243,10 +243,10 @@ def logs(root: str, found: list[tuple[str, os.stat_result]], cluster: str, runs:
     return Judged(candidates, left)
 
 
-def contracts(root: str, found: list[tuple[str, os.stat_result]], image_ids: t.Collection[str], now: float) -> Judged:
-    """Judge the notes on images (image_info keeps one for each that it asked): one whose image is gone may be removed."""
+def contracts(root: str, files: list[tuple[str, os.stat_result]], image_ids: t.Collection[str], now: float) -> Judged:
+    """Judge the notes on images (image_info keeps one for each image that it examined): one whose image is gone may be removed."""
     candidates, left = [], []
-    for path, status in found:
+    for path, status in files:
         match = _CONTRACT.match(path)
         name, age = os.path.join(root, path), age_of(status.st_mtime, now)
         if not match or not stat.S_ISREG(status.st_mode):

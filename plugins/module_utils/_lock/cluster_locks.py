@@ -111,7 +111,7 @@ def read(path: str) -> Lock | None:
 def decide_acquire(current: Lock | None, holder: dict[str, t.Any], *, break_lock: str, ended: str) -> tuple[str | None, str]:
     """Return (action, reason) for a run that wants the lock: ``take``, ``take over``, or None when it holds it already.
 
-    ``break_lock`` is the id of another holder's lock that may be taken over; a lock with a new holder has another id. ``ended`` says why the current
+    ``break_lock`` is the id of another holder's lock that may be taken over; a lock with a new holder has another id. ``ended`` is the reason why the current
     holder is known to have ended. Raises :class:`ClusterError` when another run holds it.
     """
     if current is None:

@@ -4,7 +4,7 @@
 
 """Memory without an owner: the account of a node's memory, its baseline, its samples. This module util is PRIVATE to the collection.
 
-On unified memory a leak of the driver shows in no process and in no list. It shows as memory that is not available and that nothing
+On unified memory a leak of the driver does not appear in any process or list, but as memory that is not available and that nothing
 explains. The formula is this collection's own and uncalibrated: it has not yet been compared with a known leak on a GB10.
 
 Recorded on an H200, which has memory of its own: what a process pins (cuMemHostAlloc) counts as Shmem there, and managed memory that the CPU
@@ -52,9 +52,9 @@ FORMULA = (
 UNCALIBRATED = "the formula is uncalibrated: it has not yet been compared with a known leak on a GB10"
 
 BASELINE_SCHEMA = 1
-#: What a baseline must hold, and as what, to be used.
+#: The required keys of a baseline, with their types.
 _BASELINE_KEYS: dict[str, type] = {"schema": int, "boot_id": str, "recorded_at": str, "unexplained_mb": int, "uptime_s": int}
-#: Bytes of a baseline that are read: a few KiB when it is one.
+#: Bytes of a baseline that are read; a valid one has a few KiB.
 _BASELINE_LIMIT = 1024 * 1024
 
 
@@ -83,11 +83,11 @@ def movement(samples: t.Sequence[int], settle_mb: int) -> str:
 def account(meminfo: t.Mapping[str, int], gpu_mib: int | None, unified: bool | None, baseline_mb: int | None) -> dict[str, t.Any]:
     """Return the account of a node's memory, in MiB.
 
-    ``meminfo`` is in KiB; ``gpu_mib`` what the living GPU processes hold together, None when the driver does not say; ``unified`` whether
-    they hold it in the machine's memory; ``baseline_mb`` what was unexplained when nothing ran, None when that is not known.
+    ``meminfo`` is in KiB; ``gpu_mib`` is the total of the living GPU processes, None when the driver does not report it; ``unified`` is whether
+    that is in the machine's memory; ``baseline_mb`` is the unexplained memory when nothing ran, None when it is unknown.
 
     All of ``gpu_mib`` is subtracted, although some of it may also be in a process's own memory and is then counted twice: the result errs
-    towards "no leak", since the other error costs a reboot.``unexplained_mb`` is None when the driver does not report what its processes hold.
+    towards "no leak", since the other error costs a reboot. ``unexplained_mb`` is None when the driver does not report the memory of its processes.
     """
     used = meminfo["MemTotal"] - meminfo["MemAvailable"]
     explained = sum(meminfo.get(name, 0) for name in EXPLAINED.values())
@@ -188,12 +188,12 @@ def read_baseline(path: str) -> dict[str, t.Any] | None:
 def baseline_of(path: str, boot: str) -> tuple[dict[str, t.Any] | None, str]:
     """Return (the baseline of this boot, empty), or (None, why there is none)."""
     try:
-        found = read_baseline(path)
+        baseline = read_baseline(path)
     except UnknownState as error:
         return None, str(error)
-    if found is None:
+    if baseline is None:
         return None, "no baseline of this boot was recorded"
-    return (found, "") if found["boot_id"] == boot else (None, f"the baseline is of another boot ({found['recorded_at']})")
+    return (baseline, "") if baseline["boot_id"] == boot else (None, f"the baseline is of another boot ({baseline['recorded_at']})")
 
 
 # -- what was stopped ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What each part of an engine takes of a node's memory, in GiB, and by how much the figure may be wrong. This module util is PRIVATE to the collection."""
+"""The memory that each part of an engine needs on a node, in GiB, and the error of each figure. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = 16
 
 
 class Constant(t.NamedTuple):
-    """A number that no config.json has: GiB or a factor, by how much it may be wrong, and who saw it."""
+    """A number that no config.json has: GiB or a factor, its error, and its source."""
 
     value: float
     within: float
@@ -100,7 +100,7 @@ CONSTANTS = {
 
 
 class Component(t.NamedTuple):
-    """A part of a node's memory. ``inside``: of the engine's own share. ``when``: in which of the two figures it counts, ``loading``, ``serving`` or both."""
+    """A part of a node's memory. ``inside``: part of the engine's own share. ``when``: the figures in which it counts, ``loading``, ``serving`` or both."""
 
     id: str
     title: str
@@ -116,9 +116,9 @@ BOTH, SERVING, LOADING = ("loading", "serving"), ("serving",), ("loading",)
 
 
 class Node(t.NamedTuple):
-    """A node: its MemTotal; what others hold there by their own word; what was available before the start, or what the engine itself found free at its start,
-    where either was measured; what starts of the same image, profile and driver took there, once they had answered and at their peak; and who the others
-    are. Where something was measured, ``tenants`` is what they have yet to take."""
+    """A node: its MemTotal; the declared memory of others there; the memory that was available before the start, or that the engine itself found free at its
+    start, where either was measured; the memory that starts of the same image, profile and driver took there, once they had answered and at their peak; and
+    the names of the others. Where something was measured, ``tenants`` is only the memory that they have not taken yet."""
 
     name: str
     total: float
@@ -136,9 +136,9 @@ class Node(t.NamedTuple):
 def kv_parts(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> list[tuple[str, float, str]]:
     """Return (kind, bytes of one sequence of ``use.context`` tokens on one rank, arithmetic) for each kind of layer.
 
-    Heads are split over tensor ranks, but each rank has one at least. Latent rows are on every rank. Both are split over ranks of a context group. A sliding
-    layer keeps its window and what the steps under way bring, never more than the sequence. The layer of a drafter that reads the model's own rows (MTP, EAGLE)
-    is one of full attention (or latent) more.
+    Heads are split over tensor ranks, with at least one on each. Latent rows are on every rank. Both are split over ranks of a context group. A sliding
+    layer keeps its window and the tokens of the steps that run, never more than the sequence. The layer of a drafter that reads the model's own rows (MTP,
+    EAGLE) counts as one more layer of full attention (or latent).
     """
     tokens, value, stages = use.context, use.kv_value, use.pipeline
     if facts.get("kv_bytes_per_token"):
@@ -192,11 +192,12 @@ def state_bytes(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> float:
 
 
 def paged_bytes(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> tuple[float, float, float]:
-    """Return (KV cache, state) in bytes that one sequence of ``use.context`` tokens takes on one rank, in whole pages, and the part by which both may be wrong.
+    """Return (KV cache, state) in bytes that one sequence of ``use.context`` tokens takes on one rank, in whole pages, and the relative error of both.
 
-    A hybrid model's layers share pages as large as one layer's state, rounded up to a block of tokens, and groups of as many layers as the rarer kind has, or
-    the commoner one where it has less than half as many again (vllm/v1/core/kv_cache_utils.py and vllm/platforms/interface.py of 0.26.0; four starts on an H100
-    had the tokens that follow, within 0.1 %). Of attention of several kinds beside a state nothing was measured. A page of another model is 16 tokens.
+    The layers of a hybrid model share pages as large as one layer's state, rounded up to a block of tokens. Its groups have as many layers as the rarer kind,
+    or as the commoner one where that has less than half as many again (vllm/v1/core/kv_cache_utils.py and vllm/platforms/interface.py of 0.26.0; four starts
+    on an H100 had the resulting number of tokens, within 0.1 %). Several kinds of attention next to a state were not measured. A page of another model is
+    16 tokens.
     """
     kv, state, page = kv_bytes(facts, use), state_bytes(facts, use), CONSTANTS["page"]
     if not state:
@@ -217,8 +218,8 @@ def paged_bytes(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> tuple[flo
 
 
 def constant(name: str, title: str, when: tuple[str, ...], inside: bool) -> Component:
-    one = CONSTANTS[name]
-    return Component(name, title, one.value, one.within, when, inside, f"{one.value:g}", one.source)
+    entry = CONSTANTS[name]
+    return Component(name, title, entry.value, entry.within, when, inside, f"{entry.value:g}", entry.source)
 
 
 def outside(use: recipe.Settings, node: Node) -> list[Component]:
@@ -226,12 +227,12 @@ def outside(use: recipe.Settings, node: Node) -> list[Component]:
     parts = []
     if node.free_at_start is not None:
         used = node.total - node.free_at_start
-        found = f"{node.total:g} - {node.free_at_start:g} that the engine found free"
-        parts.append(Component("os", "system and engine processes", used, 0.5, BOTH, False, found, "the engine's own word on this node"))
+        arithmetic = f"{node.total:g} - {node.free_at_start:g} that the engine found free"
+        parts.append(Component("os", "system and engine processes", used, 0.5, BOTH, False, arithmetic, "the engine's own word on this node"))
     else:
         if node.available is not None:
-            found = f"{node.total:g} - {node.available:g} available before the start"
-            parts.append(Component("os", "system and others", node.total - node.available, 0.5, BOTH, False, found, "measured on this node"))
+            arithmetic = f"{node.total:g} - {node.available:g} available before the start"
+            parts.append(Component("os", "system and others", node.total - node.available, 0.5, BOTH, False, arithmetic, "measured on this node"))
         else:
             parts.append(constant("os", "system", BOTH, False))
         parts.append(constant("engine_host", "engine's processes and driver", BOTH, False))
@@ -240,15 +241,15 @@ def outside(use: recipe.Settings, node: Node) -> list[Component]:
     if use.ray:
         parts.append(constant("ray", "Ray", BOTH, False))
     if use.pinned_gib:
-        asked = "cpu_offload_gb, kv_offloading_size"
-        parts.append(Component("pinned", "pinned host memory", use.pinned_gib, 0.0, SERVING, False, f"{use.pinned_gib:g}", asked))
+        source = "cpu_offload_gb, kv_offloading_size"
+        parts.append(Component("pinned", "pinned host memory", use.pinned_gib, 0.0, SERVING, False, f"{use.pinned_gib:g}", source))
     return parts
 
 
 def weights(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float | None) -> list[Component]:
-    """Return what the weights take on one rank; ``declared`` is what a profile says that a node loads, drafters with it, used where the facts say nothing.
+    """Return the memory of the weights on one rank; ``declared`` is a profile's size of what a node loads, drafters included, for facts without a size.
 
-    Raises ValueError when neither says: :func:`plan` looks for that first.
+    Raises ValueError when both are unknown: :func:`plan` checks that first.
     """
     ranks = use.tensor * use.pipeline * (use.data if use.expert else 1)
     spare = CONSTANTS["loaded"]
@@ -265,20 +266,20 @@ def weights(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float 
     else:
         raise ValueError("no size of the weights")
     within = size * spare.within
-    found = []
+    parts = []
     if use.online_fp8:
-        # Loaded in 16 bits and made 8 afterwards; embeddings and head stay.
+        # Loaded in 16 bits and converted to 8 afterwards, except embeddings and head.
         plain = 4 * (facts.get("vocab_size") or 0) * facts["hidden_size"] / ranks / GIB * factor
         later = (size - plain) / 2 + plain
-        found.append(Component("weights_read", "weights before FP8", size - later, within / 2, LOADING, True, f"{size - later:.2f} become free", source))
+        parts.append(Component("weights_read", "weights before FP8", size - later, within / 2, LOADING, True, f"{size - later:.2f} become free", source))
         size, arithmetic = later, f"{arithmetic}, all but embeddings halved by FP8 at run time"
-    found.insert(0, Component("weights", "weights", size, within, BOTH, True, arithmetic, source))
+    parts.insert(0, Component("weights", "weights", size, within, BOTH, True, arithmetic, source))
     if use.draft_gib:
         split = use.tensor if use.draft_split else 1
         mine = use.draft_gib / split * spare.value
         words = f"{use.draft_gib:.2f} / {split} rank(s) x {spare.value:g}"
-        found.append(Component("drafter", "drafter", mine, mine * spare.within, BOTH, True, words, "the size of its repository"))
-    return found
+        parts.append(Component("drafter", "drafter", mine, mine * spare.within, BOTH, True, words, "the size of its repository"))
+    return parts
 
 
 def activation(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> Component:
@@ -286,8 +287,9 @@ def activation(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> Component:
 
     The sampler runs after the step, so the larger of the two counts.
 
-    A token has, in 16 bits: about 12 rows of the model's width that live at once (residual, norms, projections in and out), the inputs and outputs of its
-    experts or of the MLP, and queries, keys and values twice. What tensor ranks split is split. Logits are 32 bits for each sequence (and draft), twice.
+    A token has, in 16 bits: about 12 rows of the model's width at the same time (residual, norms, projections in and out), the inputs and outputs of its
+    experts or of the MLP, and queries, keys and values twice. Parts that tensor ranks share are divided. Logits are 32 bits for each sequence (and draft),
+    twice.
     """
     width = facts["hidden_size"]
     if facts.get("num_experts"):
@@ -308,7 +310,7 @@ def activation(facts: t.Mapping[str, t.Any], use: recipe.Settings) -> Component:
 
 
 def fixed(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float | None) -> list[Component]:
-    """Return what the engine takes of its own share before the KV cache."""
+    """Return the parts of the engine's own share that are not KV cache."""
     parts = [*weights(facts, use, declared), activation(facts, use), constant("workspaces", "workspaces", SERVING, True)]
     if use.tensor * use.pipeline * use.data > 1:
         parts.append(constant("fabric", "NCCL", BOTH, True))
@@ -330,4 +332,4 @@ def root_of_squares(*values: float) -> float:
 
 def total_of(parts: t.Iterable[Component]) -> tuple[float, float]:
     parts = list(parts)
-    return sum(one.gib for one in parts), root_of_squares(*(one.within for one in parts))
+    return sum(part.gib for part in parts), root_of_squares(*(part.within for part in parts))

@@ -4,14 +4,14 @@
 
 """The facts in a model's config.json from which its memory follows. This module util is PRIVATE to the collection.
 
-Facts are a flat mapping: what a profile keeps in ``memory.config``, what the collection's own table of models holds, and what is read from the
-config.json in a hub cache. Names are those of config.json where it has one. Layers are counted by what they keep for a sequence:
+Facts are a flat mapping: the values in a profile's ``memory.config``, in the collection's own table of models, or from the config.json in a hub cache.
+Names are those of config.json where it has one. Layers are counted by the memory that they keep for a sequence:
 
 - ``attention_layers`` keep keys and values of every token, for each head,
 - ``sliding_layers`` those of the last ``sliding_window`` tokens,
 - ``latent_layers`` one row of ``width`` values for every token (MLA) or every ``ratio`` tokens, whatever the number of heads, so it is not split over ranks,
 - ``linear_layers`` (linear attention) and ``mamba_layers`` a state of constant size,
-- the rest (experts alone, for one) nothing.
+- the others (such as layers of experts only) nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WHOLE = (
 )  # fmt: skip
 _NUMBERS = ("weights_bits", "checkpoint_gb", "table_gib", "file_backed_gib", "weights_gib_per_rank")
 
-#: Every fact that a plan reads, with its type in the words of a profile's schema.
+#: Every fact that a plan reads, with its type as a profile's schema names it.
 NAMES: dict[str, str] = {
     **dict.fromkeys(_WHOLE, "int"),
     **dict.fromkeys(_NUMBERS, "float"),
@@ -52,20 +52,20 @@ _STATE, _CONV = 4, 2
 
 
 def faults(facts: t.Mapping[str, t.Any]) -> list[str]:
-    """Return what is wrong with facts: a value of another type, a negative number. Names that no plan reads are accepted, since older profiles have some."""
-    found = []
+    """Return the problems of facts: values of another type, negative numbers. Names that no plan reads are accepted, since older profiles have some."""
+    problems = []
     for name, value in ((name, value) for name, value in facts.items() if name in NAMES and value is not None):
         kinds, words = _KINDS[NAMES[name]]
         least = _LEAST.get(name, 0)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            found.append(f"{name} is {value!r}, expected {words}")
+            problems.append(f"{name} is {value!r}, expected {words}")
         elif isinstance(value, (int, float)) and value < least:
-            found.append(f"{name} is {value!r}, expected {least} or more")
+            problems.append(f"{name} is {value!r}, expected {least} or more")
     for index, row in enumerate(facts["latent_layers"] if isinstance(facts.get("latent_layers"), list) else []):
         whole = isinstance(row, dict) and all(isinstance(row.get(name), int) and row[name] > 0 for name in ("layers", "width"))
         if not whole or any(not isinstance(row.get(name, 1), int) or row.get(name, 1) < 1 for name in ("ratio", "window")):
-            found.append(f"latent_layers[{index}] is {row!r}, expected layers and width, and maybe ratio and window, as whole numbers of 1 or more")
-    return found
+            problems.append(f"latent_layers[{index}] is {row!r}, expected layers and width, and maybe ratio and window, as whole numbers of 1 or more")
+    return problems
 
 
 def state_bytes(facts: t.Mapping[str, t.Any]) -> int | None:
@@ -97,7 +97,7 @@ def plain_layers(facts: t.Mapping[str, t.Any]) -> int:
 
 
 def missing(facts: t.Mapping[str, t.Any], weights_known: bool) -> list[str]:
-    """Return the facts without which there is no plan, in the words of a profile. ``weights_known``: the profile says how much a node loads."""
+    """Return the missing facts that a plan needs, named as in a profile. ``weights_known``: the profile has the size that a node loads."""
     lacks = {name for name in ("num_hidden_layers", "hidden_size", "num_key_value_heads", "head_dim", "sliding_window") if facts.get(name) is None}
     has_heads = (plain_layers(facts) or facts.get("sliding_layers")) and not facts.get("kv_bytes_per_token")
     needed = ["num_hidden_layers", "hidden_size", *(["num_key_value_heads", "head_dim"] if has_heads else [])]
@@ -108,9 +108,9 @@ def missing(facts: t.Mapping[str, t.Any], weights_known: bool) -> list[str]:
 
 
 def weights_bytes(facts: t.Mapping[str, t.Any]) -> tuple[float, str] | None:
-    """Return (bytes of the whole model's weights, how that was found), None when the facts do not say.
+    """Return (bytes of the whole model's weights, their calculation as text), None when the facts do not have them.
 
-    The size of the files counts before arithmetic, since which modules stay unquantised is known to the files alone. The arithmetic takes embeddings and
+    The size of the files takes precedence over arithmetic, since only the files show which modules stay unquantised. The arithmetic takes embeddings and
     output head (vocabulary x width, twice) in 16 bits, everything else in ``weights_bits`` with one scale for each group of ``weights_group``: of 16 bits
     for 4-bit integers (GPTQ, AWQ; with a zero of 4 bits), of 8 for groups of 16 or 32 (NVFP4, MXFP4: OCP and NVIDIA's formats).
     """
@@ -129,7 +129,7 @@ def weights_bytes(facts: t.Mapping[str, t.Any]) -> tuple[float, str] | None:
 
 
 def parameters_of(facts: t.Mapping[str, t.Any]) -> int | None:
-    """Return the parameters of a model whose layers are attention and a gated MLP or experts, None for others: their rest is not in the facts."""
+    """Return the parameters of a model whose layers are attention and a gated MLP or experts, None for others: the facts lack their other parts."""
     inner = "moe_intermediate_size" if facts.get("num_experts") else "intermediate_size"
     names = ("num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", inner)
     if any(facts.get(name) is None for name in names) or any(facts.get(name) for name in ("mamba_layers", "linear_layers", "kv_lora_rank", "latent_layers")):
@@ -143,7 +143,7 @@ def parameters_of(facts: t.Mapping[str, t.Any]) -> int | None:
 
 
 def read_share(facts: t.Mapping[str, t.Any]) -> float | None:
-    """Return the part of its weights that a model reads for a token: all of a dense one, of experts those that are active; None when that is not known."""
+    """Return the share of its weights that a model reads for a token: all of a dense model, only the active ones of experts; None when it is unknown."""
     if not facts.get("num_experts"):
         return 1.0
     total, active = facts.get("parameters") or parameters_of(facts), facts.get("parameters_active")
@@ -159,10 +159,10 @@ _SLIDING = ("sliding_attention", "sliding", "chunked_attention", "local_attentio
 
 
 def from_config(config: t.Mapping[str, t.Any]) -> Facts:
-    """Return the facts in a parsed config.json. What it does not say, or says in words not known here, is absent.
+    """Return the facts in a parsed config.json. Facts that it lacks, or has in an unknown form, are absent.
 
-    Of a multimodal model its text part counts. ``attention_layers`` is absent where layers are of kinds that are not known: a plan then takes all
-    for full attention, which errs to the safe side.
+    Of a multimodal model its text part counts. ``attention_layers`` is absent where layers have unknown kinds: a plan then counts all of them
+    as full attention, which errs to the safe side.
     """
     inner = next((config[name] for name in ("text_config", "llm_config", "language_config") if isinstance(config.get(name), dict)), config)
     text = {**{key: value for key, value in config.items() if not isinstance(value, dict)}, **inner}
@@ -217,15 +217,15 @@ def _layers(text: t.Mapping[str, t.Any]) -> Facts:
         if _is_whole(total) and _is_whole(every) and every:
             return {"attention_layers": total // every, name: total - total // every}
     if _is_whole(total) and text.get("kv_lora_rank") is None:
-        # `sliding_window` without a list of layers and with use_sliding_window (Qwen) false means nothing; else it is of every layer (Mistral 7B).
+        # `sliding_window` without a list of layers and with use_sliding_window (Qwen) false has no effect; else it applies to every layer (Mistral 7B).
         every_layer = _is_whole(text.get("sliding_window")) and text.get("use_sliding_window", True) is True
         return {"attention_layers": 0, "sliding_layers": total} if every_layer else {"attention_layers": total}
     return {}
 
 
 def _state(text: t.Mapping[str, t.Any], facts: Facts) -> Facts:
-    """Return the bytes of constant state a sequence has: Mamba-2 and gated delta rule, as vLLM keeps them: convolution in 16 bits, a state in 32,
-    that of the delta rule only where ``mamba_ssm_dtype`` says so (vllm/model_executor/models/config.py of 0.26.0)."""
+    """Return the bytes of constant state of a sequence: Mamba-2 and gated delta rule, as vLLM keeps them: convolution in 16 bits, a state in 32,
+    that of the delta rule only where ``mamba_ssm_dtype`` sets it (vllm/model_executor/models/config.py of 0.26.0)."""
     kernel = text.get("conv_kernel") or text.get("mamba_d_conv") or text.get("linear_conv_kernel_dim") or 4
     if facts.get("mamba_layers"):
         heads, size = text.get("mamba_num_heads") or text.get("mamba_n_heads"), text.get("mamba_head_dim") or text.get("mamba_d_head")
@@ -255,7 +255,7 @@ def _rotary(text: t.Mapping[str, t.Any], facts: Facts) -> Facts:
 
 
 def _quantization(config: t.Any, text: t.Mapping[str, t.Any]) -> Facts:
-    """Return bits and group of the quantised weights, and bits of the KV cache where the checkpoint brings its scales."""
+    """Return bits and group of the quantised weights, and bits of the KV cache where the checkpoint includes its scales."""
     if not isinstance(config, dict):
         bits = {"bfloat16": 16, "float16": 16, "float32": 32}.get(str(text.get("torch_dtype") or text.get("dtype")))
         return {"weights_bits": bits} if bits else {}

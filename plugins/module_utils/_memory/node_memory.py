@@ -13,12 +13,12 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._files.files import Section, optional_number, optional_text, required_text, strict
 
-#: Ids of the findings made with this that can stop or warn.
+#: Ids of the findings about returned memory that can stop or warn.
 IDS = ("memory.back",)
 
 KIB_PER_MIB = 1024
 
-#: Result key → meminfo name, for the figures that a person wants to see side by side.
+#: Result key → meminfo name, for the figures that are shown side by side.
 FIGURES = {
     "total_mb": "MemTotal",
     "free_mb": "MemFree",
@@ -34,7 +34,7 @@ FIGURES = {
     "swap_free_mb": "SwapFree",
 }
 
-#: The same for what memory is accounted to beyond the page cache; ``node_info`` shows them as well.
+#: The same for other uses of memory than the page cache; ``node_info`` shows them as well.
 MORE_FIGURES = {
     "anon_mb": "AnonPages",
     "sunreclaim_mb": "SUnreclaim",
@@ -56,7 +56,7 @@ _PRESSURE = re.compile(
 
 _BUDDY = re.compile(r"^Node (?P<node>\d+), zone +(?P<zone>\S+) +(?P<counts>[0-9]{1,20}(?: +[0-9]{1,20})*)\s*$")
 
-#: Without these nothing can be judged, so their absence is an unreadable answer and not a zero.
+#: The required fields: without one of them the text counts as unreadable, not the field as zero.
 _REQUIRED = ("MemTotal", "MemAvailable", "Cached", "Buffers")
 
 
@@ -83,11 +83,11 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
     Raises :class:`UnknownState` for a line of another shape, or when a required field is missing.
     """
-    found = {match["name"]: int(match["value"]) for match in _lines(text, _LINE, "meminfo")}
-    missing = [name for name in _REQUIRED if name not in found]
+    values = {match["name"]: int(match["value"]) for match in _lines(text, _LINE, "meminfo")}
+    missing = [name for name in _REQUIRED if name not in values]
     if missing:
         raise UnknownState(f"meminfo does not report {', '.join(missing)}", raw=text)
-    return found
+    return values
 
 
 def read_meminfo(proc_root: str = "/proc", path: str | None = None) -> dict[str, int]:
@@ -103,10 +103,10 @@ def figures(meminfo: t.Mapping[str, int], fields: t.Mapping[str, str] | None = N
 def reclaimable_mb(meminfo: dict[str, int], level: int) -> int:
     """Predict how many MiB a cache drop of ``level`` (1, 2 or 3) frees; never below 0.
 
-    Level 1 drops clean pages of files: ``Cached`` and ``Buffers``, less what is counted there and stays. The kernel passes over
+    Level 1 drops clean pages of files: ``Cached`` and ``Buffers``, less the pages that are counted there and stay. The kernel skips
     pages that are dirty, under writeback or mapped (``invalidate_mapping_pages``, and ``drop_caches`` in its admin-guide
     ``sysctl/vm.rst``), and ``Shmem`` has no file behind it although ``Cached`` counts it. Mapped shared memory is subtracted twice
-    and pages locked in memory are not known, so the prediction errs on the low side for the first and on the high side for the second.
+    and pages locked in memory are unknown, so the prediction errs on the low side for the first and on the high side for the second.
     Level 2 drops ``SReclaimable``, of which some is in use and stays; level 3 both.
     """
     stays = sum(meminfo.get(name, 0) for name in ("Shmem", "Dirty", "Writeback", "Mapped"))
@@ -138,10 +138,10 @@ def huge_free_mb(zones: list[list[int]], huge_kib: int, page_kib: int) -> int:
 
 def parse_vmstat(text: str) -> dict[str, int]:
     """Return the counters of a ``/proc/vmstat`` text by name. Raises :class:`UnknownState` for a line of another shape, or without any."""
-    found = {match["name"]: int(match["value"]) for match in _lines(text, _VMSTAT, "vmstat")}
-    if not found:
+    counters = {match["name"]: int(match["value"]) for match in _lines(text, _VMSTAT, "vmstat")}
+    if not counters:
         raise UnknownState("vmstat counts nothing", raw=text[:4000])
-    return found
+    return counters
 
 
 def parse_pressure(text: str) -> dict[str, dict[str, float | int]]:
@@ -149,13 +149,13 @@ def parse_pressure(text: str) -> dict[str, dict[str, float | int]]:
 
     Raises :class:`UnknownState` for a line of another shape, or when ``some`` is missing. Not every resource has ``full``.
     """
-    found: dict[str, dict[str, float | int]] = {
+    shares: dict[str, dict[str, float | int]] = {
         match["kind"]: {**{name: float(match[name]) for name in ("avg10", "avg60", "avg300")}, "total_us": int(match["total_us"])}
         for match in _lines(text, _PRESSURE, "the kernel's pressure file")
     }
-    if "some" not in found:
+    if "some" not in shares:
         raise UnknownState("the kernel shows no pressure", raw=text[:4000])
-    return found
+    return shares
 
 
 def _swap_activity(proc_root: str) -> dict[str, int]:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page cache: how much of it files hold, and how it is freed. This module util is PRIVATE to the collection.
+"""The page cache: how much of it files use, and how it is freed. This module util is PRIVATE to the collection.
 
-Whatever touches a disk here can hang in the kernel, where no signal reaches it: writing dirty pages back, opening a file of a
-server that is gone, dropping. So each such step runs in a child process (:func:`bounded`) that is left behind when its time is over.
+Any access to a disk here can hang in the kernel, where no signal reaches it: writing dirty pages back, opening a file of a
+server that is gone, dropping pages. So each such step runs in a child process (:func:`bounded`) that is left behind when its time is over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.module_utils._files import untrusted
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Ids of the findings made with this that can stop or warn.
+#: Ids of the findings about the page cache that can stop or warn.
 IDS = ("page_cache.files", "page_cache.sync")
 
 #: Seconds that a killed child gets to end before it is left running.
@@ -85,7 +85,7 @@ def bounded(doing: str, work: t.Callable[[], t.Any], timeout: float) -> t.Any:
 
 
 def _answer(work: t.Callable[[], t.Any], write_end: int) -> t.NoReturn:
-    """Be the child: a session of its own, and none of the parent's streams, for a reader of those would wait for us."""
+    """Run in the child: in its own session, and without the parent's streams, since a reader of these would wait for the child."""
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -159,17 +159,17 @@ def _libc() -> ctypes.CDLL:
 
 
 def cachestat(libc: ctypes.CDLL, descriptor: int) -> Residency | None:
-    """Ask Linux 6.5 or newer; None where the call does not exist, is filtered, or has no answer for this file."""
-    whole, found = _Range(0, 0), _Stat()
+    """Ask Linux 6.5 or newer; None where the call does not exist, is filtered, or does not support this file."""
+    whole, counts = _Range(0, 0), _Stat()
     done = libc.syscall(
-        ctypes.c_long(SYS_CACHESTAT), ctypes.c_long(descriptor), ctypes.byref(whole), ctypes.byref(found), ctypes.c_long(0)
+        ctypes.c_long(SYS_CACHESTAT), ctypes.c_long(descriptor), ctypes.byref(whole), ctypes.byref(counts), ctypes.c_long(0)
     )
     if done != 0:
         if ctypes.get_errno() in (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP):
             return None
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     page = os.sysconf("SC_PAGE_SIZE")
-    return Residency(found.cache * page, (found.dirty + found.writeback) * page)
+    return Residency(counts.cache * page, (counts.dirty + counts.writeback) * page)
 
 
 def mincore(libc: ctypes.CDLL, descriptor: int, size: int) -> Residency:
@@ -196,13 +196,13 @@ def residency(libc: ctypes.CDLL, descriptor: int, path: str, status: os.stat_res
 
     The pages of a file on overlayfs belong to the file below it. ``cachestat`` does not look there and counts none; ``mincore`` does.
     """
-    found = cachestat(libc, descriptor)
-    if found and (found.cached or not status.st_size):
-        return found
+    reading = cachestat(libc, descriptor)
+    if reading and (reading.cached or not status.st_size):
+        return reading
     if os.geteuid() in (0, status.st_uid) or os.access(path, os.W_OK):
         mapped = mincore(libc, descriptor, status.st_size)
-        return found if found and not mapped.cached else mapped
-    return found
+        return reading if reading and not mapped.cached else mapped
+    return reading
 
 
 #: An action on a file, given its descriptor and how much of it is cached.
@@ -214,8 +214,8 @@ class Survey:
     """How much of the page cache the files below some paths use. Sizes are in bytes.
 
     ``unmeasured`` is the size of the files that the kernel does not report on, ``unreadable`` the number of files or directories that
-    may not be read, ``special`` that of devices, pipes and sockets, which are left alone, ``absent`` the paths that do not exist, ``refused`` those that
-    are such themselves. ``ended_by`` names the limit that ended the survey early: max_files or time.
+    may not be read, ``special`` that of devices, pipes and sockets, which are skipped, ``absent`` the paths that do not exist, ``refused`` those that
+    are special themselves. ``ended_by`` names the limit that ended the survey early: max_files or time.
     """
 
     files: int = 0
@@ -229,12 +229,12 @@ class Survey:
     refused: list[str] = dataclasses.field(default_factory=list)
     ended_by: str = ""
 
-    def count(self, size: int, found: Residency | None) -> None:
+    def count(self, size: int, reading: Residency | None) -> None:
         self.files += 1
         self.size += size
-        self.unmeasured += 0 if found else size
-        self.cached += found.cached if found else 0
-        self.dirty += (found.dirty or 0) if found else 0
+        self.unmeasured += 0 if reading else size
+        self.cached += reading.cached if reading else 0
+        self.dirty += (reading.dirty or 0) if reading else 0
 
 
 def regular_files(paths: t.Sequence[str], survey: Survey) -> t.Iterator[str]:
@@ -280,10 +280,10 @@ def visit(paths: t.Sequence[str], max_files: int, seconds: float, to_each: Act |
                 survey.ended_by = "max_files"
                 break
             seen.add((status.st_dev, status.st_ino))
-            found = residency(libc, descriptor, path, status)
-            survey.count(status.st_size, found)
+            reading = residency(libc, descriptor, path, status)
+            survey.count(status.st_size, reading)
             if to_each:
-                to_each(descriptor, found)
+                to_each(descriptor, reading)
         finally:
             os.close(descriptor)
     return dataclasses.asdict(survey)
@@ -307,7 +307,7 @@ def _open(path: str, survey: Survey) -> int | None:
 
 
 def special_kind(path: str) -> str:
-    """Return what a path is, or leads to, that holds no files: a device, a named pipe or a socket. Empty for anything else, and for nothing."""
+    """Return the kind of a path, or of its target, that is a device, a named pipe or a socket. Empty for anything else, and for a missing path."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -315,13 +315,13 @@ def special_kind(path: str) -> str:
     return next((text for matches, text in SPECIAL if matches(mode)), "")
 
 
-def write_back(descriptor: int, found: Residency | None) -> None:
-    """Write a file's dirty pages to disk, unless the kernel says that there are none."""
-    if found is None or found.dirty != 0:
+def write_back(descriptor: int, reading: Residency | None) -> None:
+    """Write a file's dirty pages to disk, unless the kernel reports that there are none."""
+    if reading is None or reading.dirty != 0:
         os.fdatasync(descriptor)
 
 
-def give_back(descriptor: int, found: Residency | None) -> None:
+def give_back(descriptor: int, reading: Residency | None) -> None:
     """Tell the kernel that a file's pages are not needed. It keeps those that are dirty, mapped by a process or locked."""
-    if found is None or found.cached:
+    if reading is None or reading.cached:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -4,20 +4,20 @@
 
 """The memory that a model needs on each node, while it loads and while it serves. This module util is PRIVATE to the collection.
 
-One formula, pure, with nothing but Python's standard library, so that a node and the controller get the same answer. Everything is in GiB a node
-unless a name says otherwise. A node runs one rank of the engine. Every figure comes with what it may be wrong by, as plus or minus; those of independent
+One pure formula that needs only Python's standard library, so that a node and the controller get the same result. Everything is in GiB a node
+unless a name says otherwise. A node runs one rank of the engine. Every figure has an error, as plus or minus; the errors of independent
 parts add up as the root of their squares.
 
 What the engine does with its two settings for memory (vLLM, gpu_worker.py):
 
-- ``gpu_memory_utilization``: the engine measures weights, activations and graphs in a profiling run and gives the KV cache what is left of that share
+- ``gpu_memory_utilization``: the engine measures weights, activations and graphs in a profiling run and gives the KV cache the rest of that share
   of the whole memory. It refuses to start when less than the share is free at the start, or when one sequence of ``max_model_len`` does not fit the cache.
-- ``kv_cache_memory_bytes``: the cache gets exactly that. The share stays a check at the start and no longer is a budget, profiling is skipped, and
-  nothing holds back what weights, activations and the rest take on top. Starts with it were reported to die in the middle of a request
+- ``kv_cache_memory_bytes``: the cache gets exactly this size. The share is then only a check at the start and no longer a budget, profiling is skipped, and
+  nothing limits the additional memory of weights, activations and the rest. Starts with it were reported to die in the middle of a request
   (eugr/spark-vllm-docker, recipe copies of 2026-09-22), so it is never more than ``tight`` until a start of the same image, profile and driver is recorded.
 
-A node that runs out of unified memory freezes and accepts no login. So the verdict is ``no`` where the worst case leaves less than nothing, unless a
-start is recorded: the node's own, or a recipe that was reported to run and asks for no less (:class:`Report`).
+A node that runs out of unified memory freezes and accepts no login. So the verdict is ``no`` where the worst case exceeds the memory, unless a
+start is recorded: the node's own, or a recipe that was reported to run and needs no less (:class:`Report`).
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ ALIKE = 0.97
 def node_plan(
     facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components.Node, declared: float | None, concurrency: int, reports: t.Sequence[recipe.Report] = ()
 ) -> dict[str, t.Any]:
-    """Return the plan of one node: components, the two figures, verdict and reasons. ``concurrency`` whole sequences are wanted in the cache at once."""
+    """Return the plan of one node: components, the two figures, verdict and reasons. The cache should hold ``concurrency`` whole sequences at once."""
     beside, own = components.outside(use, node), components.fixed(facts, use, declared)
     out, out_within = components.total_of(beside)
-    inner, inner_within = components.total_of(one for one in own if "serving" in one.when)
+    inner, inner_within = components.total_of(part for part in own if "serving" in part.when)
     kv, states, paged_within = components.paged_bytes(facts, use)
-    one, state = kv / components.GIB, states / components.GIB
+    sequence, state = kv / components.GIB, states / components.GIB
     seqs = use.sequences
     # One whole sequence has to fit, and each sequence needs a block of state; the two share the blocks, so the larger is the least.
-    least = max(one + state, (use.seqs or 1) * state / (1 + use.drafts))
-    easy = one + seqs * state
+    least = max(sequence + state, (use.seqs or 1) * state / (1 + use.drafts))
+    easy = sequence + seqs * state
     pinned = None if use.kv_bytes is None else use.kv_bytes / components.GIB
     pool, pool_within = (use.share * node.total - inner, inner_within) if pinned is None else (pinned, 0.1 * least)
     taken = max(pool, least, 0.0)
@@ -77,20 +77,20 @@ def node_plan(
         "loading": _figure(node, load, load_within, page_cache_gib=round(cache, 2), driver_sees_gib=round(min(node.total, load + cache), 2)),
         "serving": _figure(node, serving, within),
         "pool_gib": round(pool, 2),
-        "one_sequence_gib": round(one + state, 3),
-        "sequences": max(0, int(pool / (one + state))) if one + state > 0 else None,
+        "one_sequence_gib": round(sequence + state, 3),
+        "sequences": max(0, int(pool / (sequence + state))) if sequence + state > 0 else None,
         "at_start": _at_start(use, node),
         "reported": reported(use, weights_gib(facts, use, declared), node, reports),
     }
-    of = _Parts(own[0].gib, out, out_within, inner, pool, pool_within, least, easy, one, state, load, load_within)
+    of = _Parts(own[0].gib, out, out_within, inner, pool, pool_within, least, easy, sequence, state, load, load_within)
     verdict, reasons = _judged(facts, use, node, of, result)
     title = f"KV cache of {concurrency} x {use.context} tokens"
-    if concurrency > 1 and pool < concurrency * (one + state):
+    if concurrency > 1 and pool < concurrency * (sequence + state):
         verdict = max(verdict, TIGHT, key=ORDER.index)
         title = f"KV cache, part of {concurrency} x {use.context} tokens"
-        held = f"{max(0.0, pool / (one + state)):.1f} of {concurrency} sequences of {use.context} tokens"
+        held = f"{max(0.0, pool / (sequence + state)):.1f} of {concurrency} sequences of {use.context} tokens"
         reasons.append(f"the cache holds {held} at once; others wait or are computed again")
-    kept = min(max(taken, 0.0), concurrency * one)
+    kept = min(max(taken, 0.0), concurrency * sequence)
     states = min(max(taken - kept, 0.0), seqs * state)
     words = "; ".join(arithmetic for _kind, _size, arithmetic in components.kv_parts(facts, use))
     source = facts.get("source") or "the facts of the model"
@@ -107,15 +107,15 @@ def node_plan(
     result["components"] = [_shown(part) for part in (*beside, *own, *cache_parts, *recorded, loader, seen) if part.gib > 0]
     room = node.total - components.CONSTANTS["reserve"].value - components.root_of_squares(out_within, inner_within) - out - inner
     room -= 0 if use.kv_bytes is not None else components.CONSTANTS["unprofiled"].value
-    # Up to the next quarter of a GiB, and what a cache in bytes may be short of by: a smaller one would be tight by this very plan.
-    wanted = max(easy, concurrency * one + seqs * state) + 0.1 * least
+    # Rounded up to a quarter of a GiB, with the margin for a cache in bytes: a smaller one would be tight by this same plan.
+    wanted = max(easy, concurrency * sequence + seqs * state) + 0.1 * least
     quarters = min(math.floor(room * 4), max(1, math.ceil(wanted * 4)))
     result["propose_kv_cache_memory_bytes"] = quarters * components.GIB // 4 if room >= least and quarters > 0 else None
     return {**result, "verdict": verdict, "reasons": reasons}
 
 
 def _recorded(node: components.Node, took: float | None, planned: float, within: float) -> tuple[float, float, float]:
-    """Return (GiB more than planned, GiB in use, by how much that may be wrong): the larger of plan and record, with the worse of their worst cases."""
+    """Return (GiB more than planned, GiB in use, its error): the larger of plan and record, with the worse of their worst cases."""
     if took is None:
         return 0.0, planned, within
     before = node.total - node.available if node.available is not None else components.CONSTANTS["os"].value
@@ -143,9 +143,9 @@ def _shown(part: components.Component) -> dict[str, t.Any]:
 
 
 def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components.Node, of: _Parts, result: t.Mapping[str, t.Any]) -> tuple[str, list[str]]:
-    """Return the verdict of a node and why.
+    """Return the verdict of a node with its reasons.
 
-    ``no`` where even the best case fails, and while no start is recorded also where the worst case leaves less than nothing or the share is left to the
+    ``no`` where even the best case fails, and while no start is recorded also where the worst case exceeds the memory or the share is left to the
     engine. ``fits`` where the worst case leaves the margin; with a recorded start of its own, where it leaves anything at all.
     """
     floor = components.CONSTANTS["floor"].value
@@ -153,7 +153,7 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
     serving, loading, start = result["serving"], result["loading"], result["at_start"]
     left = f"{serving['available_gib']:.1f} +/- {serving['within_gib']:.1f}"
     worst = node.total - serving["used_gib"] - serving["within_gib"]
-    # The budget alone, and with what one sequence needs beyond it: each may be more than there is.
+    # The budget alone, and with the additional need of one sequence: either may exceed the memory.
     budgets = [(of.out + of.inner + max(of.pool, 0.0), of.out_within), (serving["used_gib"], serving["within_gib"])]
     text = f"{serving['used_gib']:.1f} GiB would be in use while it serves, {left} left of {node.total:g}"
     if any(node.total - used + within < floor for used, within in budgets):
@@ -215,16 +215,16 @@ def _judged(facts: t.Mapping[str, t.Any], use: recipe.Settings, node: components
 
 
 def _left(use: recipe.Settings, node: components.Node, of: _Parts) -> str:
-    """Return the rest of a message about the KV cache: the pinned size, or what share and own parts leave."""
+    """Return the rest of a message about the KV cache: the pinned size, or the share and the engine's own parts that are subtracted from it."""
     if use.kv_bytes is not None:
         return " GiB, as pinned"
     return f" GiB: {use.share:g} of {node.total:g} GiB less {of.inner:.1f} for weights, activations and graphs"
 
 
 def _at_start(use: recipe.Settings, node: components.Node) -> dict[str, float | None]:
-    """Return what the engine's own check at its start wants free and would find, and where CUDA's own free memory was reported to end.
+    """Return the free memory that the engine's own check at its start requires and would find, and the free memory that CUDA was reported to find.
 
-    The latter is None for a node of another size than those, and for one whose engine said itself what it finds.
+    The latter is None for a node of another size than the reported ones, and for one whose engine reported its own value.
     """
     system, engine, end = components.CONSTANTS["os"], components.CONSTANTS["engine_start"], components.CONSTANTS["cuda_end"]
     if node.free_at_start is not None:
@@ -242,24 +242,25 @@ def _at_start(use: recipe.Settings, node: components.Node) -> dict[str, float | 
 
 
 def weights_gib(facts: t.Mapping[str, t.Any], use: recipe.Settings, declared: float | None) -> float:
-    """Return the GiB that one rank loads, drafter and what becomes free afterwards with it."""
+    """Return the GiB that one rank loads, including the drafter and memory that becomes free afterwards."""
     return sum(part.gib for part in components.weights(facts, use, declared))
 
 
 def reported(use: recipe.Settings, loads: float, node: components.Node, reports: t.Iterable[recipe.Report]) -> str:
-    """Return who reported a recipe to run that takes no less of a node that has no more, empty without one. ``loads`` as :func:`weights_gib`.
+    """Return the source of a report that a recipe with at least these needs ran on a node with no more memory, empty without one. ``loads`` as
+    :func:`weights_gib`.
 
-    On a node with more in use than an idle one a report says nothing, unless what is in use is what others held there, too.
+    On a node with more in use than an idle one a report does not count, unless that is the memory of others, which the reported node had, too.
     """
     idle = components.CONSTANTS["os"]
     if node.free_at_start is not None or (node.available is not None and node.total - node.available > idle.value + idle.within):
         return ""
-    fits = (one for one in reports if node.total >= ALIKE * one.total and node.tenants <= one.tenants and loads <= one.weights / ALIKE)
-    return next((one.source for one in fits if _takes_no_more(use, one.use)), "")
+    fits = (report for report in reports if node.total >= ALIKE * report.total and node.tenants <= report.tenants and loads <= report.weights / ALIKE)
+    return next((report.source for report in fits if _takes_no_more(use, report.use)), "")
 
 
 def _takes_no_more(use: recipe.Settings, than: recipe.Settings) -> bool:
-    """Return whether settings take no more of a node than others do, as far as each of them shows separately."""
+    """Return whether settings need no more memory than others, judged setting by setting."""
     same = ("tensor", "pipeline", "data", "context_ranks", "own_draft", "one_layer_draft", "draft_split")
     most = ("context", "sequences", "batched", "kv_value", "drafts", "graphs", "vision", "ray", "online_fp8", "pinned_gib", "unsized_draft")
     if any(getattr(use, name) != getattr(than, name) for name in same) or any(getattr(use, name) > getattr(than, name) for name in most):
@@ -273,7 +274,7 @@ def _takes_no_more(use: recipe.Settings, than: recipe.Settings) -> bool:
 
 
 def lacking(facts: t.Mapping[str, t.Any], declared: float | None) -> list[str]:
-    """Return what is wrong with the facts, or what they lack for a plan; ``declared`` as a profile says of the weights, None where it does not."""
+    """Return the problems of the facts, or the facts that a plan lacks; ``declared`` is a profile's size of the weights, None without one."""
     return model_facts.faults(facts) or model_facts.missing(facts, declared is not None or bool(facts.get("weights_gib_per_rank")))
 
 
@@ -289,21 +290,21 @@ def plan(
 ) -> dict[str, t.Any]:
     """Return the plan of a recipe on its nodes: verdict (that of the worst node), each node's figures, and with ``no`` or ``tight`` what would fit.
 
-    ``facts`` as of :mod:`model_facts`; ``declared_gib`` is what a profile says that one node loads. Where facts are missing the verdict is ``unknown`` and
-    ``missing`` names them, as it names the values of arguments that the engine would not read; nothing is guessed. ``search`` off leaves out what would fit.
-    ``reports`` are recipes of the model that were reported to run.
+    ``facts`` as of :mod:`model_facts`; ``declared_gib`` is a profile's size of what one node loads. Where facts are missing the verdict is ``unknown``, and
+    ``missing`` names them and the values of arguments that the engine would not read; nothing is guessed. Without ``search`` no changes that would fit are
+    returned. ``reports`` are recipes of the model that were reported to run.
     """
     without = [*use.unread, *lacking(facts, declared_gib)] or ([] if nodes else ["nodes"])
     if without:
         return {"verdict": UNKNOWN, "missing": without, "nodes": [], "would_fit": [], "kv": {}, "reasons": [f"unknown without {', '.join(without)}"]}
-    found = [node_plan(facts, use, node, declared_gib, concurrency, reports) for node in nodes]
-    verdict = max((one["verdict"] for one in found), key=ORDER.index)
-    proposals = [one["propose_kv_cache_memory_bytes"] for one in found]
+    plans = [node_plan(facts, use, node, declared_gib, concurrency, reports) for node in nodes]
+    verdict = max((entry["verdict"] for entry in plans), key=ORDER.index)
+    proposals = [entry["propose_kv_cache_memory_bytes"] for entry in plans]
     return {
         "verdict": verdict,
         "missing": [],
-        "nodes": found,
-        "reasons": [f"{one['node']}: {reason}" for one in found for reason in one["reasons"]],
+        "nodes": plans,
+        "reasons": [f"{entry['node']}: {reason}" for entry in plans for reason in entry["reasons"]],
         "kv": {
             "context": use.context,
             "bytes_a_token": round((components.kv_bytes(facts, use) - components.kv_bytes(facts, use._replace(context=max(1, use.context - 1)))), 1),
@@ -332,24 +333,24 @@ def would_fit(
     now = verdict_of(use, declared)
     changes: list[tuple[str, t.Any, recipe.Settings, float | None]] = []
     lengths = [use.context // 2**power // 1024 * 1024 for power in range(1, 8)]
-    changes += [("max_model_len", one, use._replace(context=one), declared) for one in lengths if one >= 4096]
-    changes += [("max_num_seqs", one, use._replace(seqs=one), declared) for one in (256, 64, 32, 16, 8, 4, 2, 1) if one < use.sequences]
+    changes += [("max_model_len", length, use._replace(context=length), declared) for length in lengths if length >= 4096]
+    changes += [("max_num_seqs", count, use._replace(seqs=count), declared) for count in (256, 64, 32, 16, 8, 4, 2, 1) if count < use.sequences]
     if use.kv_bytes is None:
-        shares = [one / 100 for one in (90, 87, 85, 82, 80, 78, 75, 70, 65, 60, 50, 40) if one / 100 < use.share]
-        changes += [("gpu_memory_utilization", one, use._replace(utilization=one), declared) for one in shares]
+        shares = [percent / 100 for percent in (90, 87, 85, 82, 80, 78, 75, 70, 65, 60, 50, 40) if percent / 100 < use.share]
+        changes += [("gpu_memory_utilization", share, use._replace(utilization=share), declared) for share in shares]
     else:
-        changes += [("kv_cache_memory_bytes", one, use._replace(kv_bytes=one), declared) for one in (use.kv_bytes // 2**power for power in range(1, 4))]
+        changes += [("kv_cache_memory_bytes", size, use._replace(kv_bytes=size), declared) for size in (use.kv_bytes // 2**power for power in range(1, 4))]
     heads = facts.get("num_attention_heads") or 0
     for factor in (2, 4, 8):
         wider = use.tensor * factor
         if heads and heads % wider == 0 and wider <= 16:
             changes.append(("nodes", wider * use.pipeline * use.data, use._replace(tensor=wider), declared and declared / factor))
-    found: dict[tuple[str, str], t.Any] = {}
+    better: dict[tuple[str, str], t.Any] = {}
     for name, value, changed, loaded in changes:
-        verdict = FITS if (name, FITS) in found else verdict_of(changed, loaded)
+        verdict = FITS if (name, FITS) in better else verdict_of(changed, loaded)
         if ORDER.index(verdict) < ORDER.index(now):
-            found.setdefault((name, verdict), value)
-    rows = [{"change": name, "to": value, "verdict": verdict} for (name, verdict), value in found.items()]
+            better.setdefault((name, verdict), value)
+    rows = [{"change": name, "to": value, "verdict": verdict} for (name, verdict), value in better.items()]
     return sorted(rows, key=lambda row: ORDER.index(row["verdict"]))
 
 
@@ -361,26 +362,26 @@ BANDWIDTH = (180e9, 192e9)
 
 def advice(facts: t.Mapping[str, t.Any], use: recipe.Settings, single: str | None) -> list[str]:
     """Return sentences on dense or experts, and on one model over the nodes or a replica on each. ``single`` is the verdict on one node alone, None for one."""
-    found = []
+    sentences = []
     read, known = model_facts.read_share(facts), model_facts.weights_bytes(facts)
     if read and known:
         bytes_a_token = known[0] * read
         ends = dict.fromkeys(f"{rate * use.tensor / bytes_a_token:.0f}" for rate in BANDWIDTH)
         kind = "experts" if facts.get("num_experts") else "a dense model"
         makes = f"steps/s for one user, each of up to {1 + use.drafts} tokens with the drafter" if use.drafts else "tokens/s for one user"
-        found.append(
+        sentences.append(
             f"{kind}: a step reads about {bytes_a_token / 1e9:.1f} GB of weights, so {use.tensor} node(s) make at most {' to '.join(ends)} {makes} "
             "(180 to 192 GB/s of a Spark's memory; spark-training-gotchas)"
         )
     if not facts.get("num_experts"):
-        found.append(
+        sentences.append(
             "dense models read all weights for each token: a second node or a drafter helps one user most (Qwen3.8-27B 24.27 to 37.35 tokens/s, NVIDIA)"
         )
     if single in (FITS, TIGHT):
-        found.append(
+        sentences.append(
             "it also fits one node: over two nodes one user gets more, many users hardly (Nemotron-3-Super 22.97 against 16.43 tokens/s alone, 82.77 "
             "against 73.81 at 8, 128.27 against 124.21 at 32; kubis.ai), and two replicas outlive the death of one node"
         )
     elif single == NO:
-        found.append("it does not fit one node, so there is no choice between one model over the nodes and a replica on each")
-    return found
+        sentences.append("it does not fit one node, so there is no choice between one model over the nodes and a replica on each")
+    return sentences

@@ -11,10 +11,10 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 
-#: What vLLM takes where a recipe says nothing (vllm/engine/arg_utils.py, 70 GiB and more): releases differ, and some take fewer sequences where the cache holds
+#: vLLM's defaults (vllm/engine/arg_utils.py, 70 GiB and more): releases differ, and some take fewer sequences where the cache holds
 #: fewer, so a plan uses these and never refuses because of a number of sequences that was not requested.
 DEFAULTS = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}
-#: Steps under way at once: with asynchronous scheduling, vLLM's default, the next one is scheduled while one runs, and a sliding layer keeps room for both
+#: Steps that run at once: with asynchronous scheduling, vLLM's default, the next one is scheduled while one runs, and a sliding layer keeps room for both
 #: (VllmConfig.max_in_flight_tokens of 0.26.0; a start of gpt-oss with it). Earlier releases kept room for one, so this errs to the safe side there.
 STEPS = 2
 #: The default of gpu_memory_utilization by the first release that has it (vllm/config/cache.py of 0.19.0 and 0.20.0).
@@ -58,12 +58,12 @@ class Settings(t.NamedTuple):
 
     @property
     def share(self) -> float:
-        """The part of the whole memory that the engine takes for its own."""
+        """The engine's share of the whole memory."""
         return self.default_share if self.utilization is None else self.utilization
 
     @property
     def sequences(self) -> int:
-        """How many sequences the engine has at most."""
+        """The maximum number of sequences of the engine."""
         return self.seqs or DEFAULTS["max_num_seqs"]
 
     @property
@@ -73,7 +73,7 @@ class Settings(t.NamedTuple):
 
 
 class Report(t.NamedTuple):
-    """A recipe that was reported to run: its settings, GiB of its weights on a rank, its nodes' MemTotal and what others held there, and who says so."""
+    """A recipe that was reported to run: its settings, GiB of its weights on a rank, its nodes' MemTotal, the memory of others there, and the source."""
 
     use: Settings
     weights: float
@@ -83,7 +83,7 @@ class Report(t.NamedTuple):
 
 
 def kv_value_bytes(dtype: t.Any, facts: t.Mapping[str, t.Any]) -> float:
-    """Return the bytes of one value of the KV cache: of ``kv_cache_dtype``, for ``auto`` what the checkpoint brings, else 16 bits."""
+    """Return the bytes of one value of the KV cache: by ``kv_cache_dtype``, for ``auto`` by the checkpoint, else 16 bits."""
     name = str(dtype or "auto").lower()
     return next((size for start, size in _KV_BYTES.items() if name.startswith(start)), (facts.get("kv_cache_bits") or 16) / 8)
 
@@ -103,14 +103,14 @@ def settings_of(
 ) -> Settings:
     """Return the settings of a recipe. ``serve`` are arguments of ``vllm serve`` in snake case; ``context`` and ``seqs`` win over them.
 
-    ``draft_gib`` is what a drafter with weights of its own takes on disk; ``draft_in_weights``: what a profile declares holds it already. Without
+    ``draft_gib`` is the size on disk of a drafter with its own weights; ``draft_in_weights``: a profile's declared size already includes it. Without
     ``max_model_len`` (or with ``auto`` or -1) the model's own length counts. ``default_share`` is that of the image's vLLM.
     """
-    said, unread = _read(serve)
+    numbers, unread = _read(serve)
     spec = serve.get("speculative_config")
     spec = spec if isinstance(spec, dict) else {}
     drafts = spec.get("num_speculative_tokens")
-    length = said.get("max_model_len", argument_values.AUTO)
+    length = numbers.get("max_model_len", argument_values.AUTO)
     graphs = serve.get("compilation_config")
     mode = str(graphs.get("cudagraph_mode") or "").upper() if isinstance(graphs, dict) else ""
     tensor = _int(parallel.get("tensor")) or 1
@@ -118,15 +118,15 @@ def settings_of(
         tensor=tensor,
         pipeline=_int(parallel.get("pipeline")) or 1,
         data=_int(parallel.get("data")) or 1,
-        context_ranks=said.get("decode_context_parallel_size", 1),
+        context_ranks=numbers.get("decode_context_parallel_size", 1),
         expert=bool(parallel.get("expert") or serve.get("enable_expert_parallel")),
         ray=ray,
         context=context or (length if length != argument_values.AUTO else _int(facts.get("max_position_embeddings"))) or 8192,
-        seqs=seqs or said.get("max_num_seqs"),
-        batched=said.get("max_num_batched_tokens", DEFAULTS["max_num_batched_tokens"]),
-        utilization=said.get("gpu_memory_utilization", said.get("device_memory_utilization")),
+        seqs=seqs or numbers.get("max_num_seqs"),
+        batched=numbers.get("max_num_batched_tokens", DEFAULTS["max_num_batched_tokens"]),
+        utilization=numbers.get("gpu_memory_utilization", numbers.get("device_memory_utilization")),
         default_share=default_share,
-        kv_bytes=said.get("kv_cache_memory_bytes"),
+        kv_bytes=numbers.get("kv_cache_memory_bytes"),
         kv_value=kv_value_bytes(serve.get("kv_cache_dtype"), facts),
         drafts=(_int(drafts) or 1) if spec and str(spec.get("method")) != "ngram" else 0,
         draft_gib=draft_gib,
@@ -138,7 +138,7 @@ def settings_of(
         vision=bool(facts.get("multimodal")) and not serve.get("language_model_only") and not serve.get("skip_mm_profiling"),
         online_fp8=str(serve.get("quantization")) == "fp8" and facts.get("weights_bits") == 16,
         loader=str(serve.get("load_format") or "auto"),
-        pinned_gib=said.get("cpu_offload_gb", 0.0) + said.get("kv_offloading_size", 0.0),
+        pinned_gib=numbers.get("cpu_offload_gb", 0.0) + numbers.get("kv_offloading_size", 0.0),
         recorded=recorded,
         unread=unread,
         steps=1 if serve.get("async_scheduling") is False or serve.get("no_async_scheduling") else STEPS,
@@ -146,16 +146,16 @@ def settings_of(
 
 
 def _read(serve: t.Mapping[str, t.Any]) -> tuple[dict[str, t.Any], tuple[str, ...]]:
-    """Return the numbers among arguments as the engine reads them, and a sentence for each that it would not."""
-    said, unread = {}, []
+    """Return the numbers among arguments as the engine reads them, and a sentence for each value that it would refuse."""
+    numbers, unread = {}, []
     for name in argument_values.KINDS:
         if serve.get(name) is None:
             continue
         try:
-            said[name] = argument_values.read(name, serve[name])
+            numbers[name] = argument_values.read(name, serve[name])
         except ClusterError as error:
             unread.append(str(error))
-    return said, tuple(unread)
+    return numbers, tuple(unread)
 
 
 def _int(value: t.Any) -> int | None:

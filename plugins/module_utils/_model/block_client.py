@@ -167,7 +167,7 @@ class Connection:
         return Stopped() if self._stop.is_set() else Trouble("cut", str(error))
 
     def cut(self) -> None:
-        """End all waiting for it."""
+        """Cut it, so that no thread waits for it any more."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -180,16 +180,16 @@ def _connect(route: Route, stop: threading.Event) -> socket.socket:
     until = time.monotonic() + BEGIN_SECONDS
     while True:
         try:
-            found = socket.create_connection((route.address, route.port), CONNECT_SECONDS, (route.own, 0))
+            connection = socket.create_connection((route.address, route.port), CONNECT_SECONDS, (route.own, 0))
             break
         except OSError as error:
             if time.monotonic() >= until or error.errno == errno.EADDRNOTAVAIL:
                 raise Trouble("unreachable", str(error.strerror or error)) from error
         if stop.wait(RETRY_SECONDS):
             raise Stopped
-    found.settimeout(None)
-    blocks.be_patient(found)
-    return found
+    connection.settimeout(None)
+    blocks.be_patient(connection)
+    return connection
 
 
 def _require_ok(status: int, number: int) -> None:

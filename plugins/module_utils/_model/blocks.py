@@ -126,8 +126,8 @@ class Digest:
     def value(self) -> bytes:
         """Return the digest of the block."""
         if self._state:
-            found = _XXHASH.XXH3_128bits_digest(self._state)
-            return found.high.to_bytes(8, "big") + found.low.to_bytes(8, "big")
+            digest = _XXHASH.XXH3_128bits_digest(self._state)
+            return digest.high.to_bytes(8, "big") + digest.low.to_bytes(8, "big")
         return self._sha256.digest()
 
     def __del__(self) -> None:
@@ -168,9 +168,9 @@ def receive_into(connection: socket.socket, view: memoryview) -> None:
 
 def receive(connection: socket.socket, length: int) -> bytes:
     """Return a few bytes. Raises :class:`Lost`."""
-    found = bytearray(length)
-    receive_into(connection, memoryview(found))
-    return bytes(found)
+    received = bytearray(length)
+    receive_into(connection, memoryview(received))
+    return bytes(received)
 
 
 def send(connection: socket.socket, data: bytes) -> None:

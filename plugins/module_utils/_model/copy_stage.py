@@ -36,23 +36,23 @@ class Repository:
         return [os.path.dirname(self.stage), self.stage, self.path, *(os.path.join(top, name) for top in (self.stage, self.path) for name in sorted(below))]
 
 
-def arrived(one: Repository, boot: str) -> dict[str, set[int]] | None:
+def arrived(repository: Repository, boot: str) -> dict[str, set[int]] | None:
     """Return the blocks that an earlier copy fetched and compared, by file; None if unknown. Raises OSError."""
     try:
-        text = untrusted.read(one.stage, copying.PROGRESS, PROGRESS_LIMIT)
+        text = untrusted.read(repository.stage, copying.PROGRESS, PROGRESS_LIMIT)
     except (FileNotFoundError, untrusted.Tampered):
         # The collection's record is neither a link nor a FIFO, nor that long.
         return None
-    return copying.progress(text.decode("utf-8", "replace"), boot, one.lack.files)
+    return copying.progress(text.decode("utf-8", "replace"), boot, repository.lack.files)
 
 
-def resumed(found: t.Sequence[Repository], boot: str) -> int:
+def resumed(repositories: t.Sequence[Repository], boot: str) -> int:
     """Return the bytes that an earlier copy fetched, and that need no second fetch unless a reboot damaged them. Raises OSError."""
     total = 0
-    for one in found:
-        there = arrived(one, boot)
-        for entry in one.lack.files:
-            status = model_files.status_of(os.path.join(one.stage, entry.path))
+    for repository in repositories:
+        there = arrived(repository, boot)
+        for entry in repository.lack.files:
+            status = model_files.status_of(os.path.join(repository.stage, entry.path))
             if there is None:
                 total += copying.staged(entry.size, status)
             elif status is not None:
@@ -72,13 +72,13 @@ def _file_or_nothing(path: str) -> os.stat_result | None:
 class Staged:
     """The open files of a repository in the stage, and their blocks that arrived."""
 
-    def __init__(self, one: Repository, boot: str) -> None:
-        self.one, self.descriptors, self.doubtful = one, {}, {}
-        there = arrived(one, boot)
+    def __init__(self, repository: Repository, boot: str) -> None:
+        self.one, self.descriptors, self.doubtful = repository, {}, {}
+        there = arrived(repository, boot)
         try:
-            os.makedirs(one.stage, mode=0o700, exist_ok=True)
-            for entry in one.lack.files:
-                path = os.path.join(one.stage, entry.path)
+            os.makedirs(repository.stage, mode=0o700, exist_ok=True)
+            for entry in repository.lack.files:
+                path = os.path.join(repository.stage, entry.path)
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
                 status = _file_or_nothing(path)
                 self.descriptors[entry.path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -87,10 +87,10 @@ class Staged:
                 os.ftruncate(self.descriptors[entry.path], entry.size)
                 if there is not None and status is None:
                     there[entry.path] = set()
-            self.there = there or {entry.path: set() for entry in one.lack.files}
-            _file_or_nothing(os.path.join(one.stage, copying.PROGRESS))
+            self.there = there or {entry.path: set() for entry in repository.lack.files}
+            _file_or_nothing(os.path.join(repository.stage, copying.PROGRESS))
             mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_TRUNC if there is None else 0)
-            self._progress = os.open(os.path.join(one.stage, copying.PROGRESS), mode, 0o600)
+            self._progress = os.open(os.path.join(repository.stage, copying.PROGRESS), mode, 0o600)
         except OSError:
             self.close()
             raise

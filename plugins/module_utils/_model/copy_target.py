@@ -58,9 +58,9 @@ class Forward(blocks.Tree):
         with self._changed:
             self._top = self._stack.enter_context(owners.held(self._root))
             self._fetched = {
-                self._numbers[one.one.repo, entry.path]: (os.dup(one.descriptors[entry.path]), one.there[entry.path])
-                for one in fetched
-                for entry in one.one.lack.files
+                self._numbers[staged.one.repo, entry.path]: (os.dup(staged.descriptors[entry.path]), staged.there[entry.path])
+                for staged in fetched
+                for entry in staged.one.lack.files
             }
             self._changed.notify_all()
 
@@ -130,7 +130,7 @@ class Fetch:
 
     def __init__(self, files: t.Sequence[copy_stage.Staged], numbers: t.Mapping[tuple[str, str], int], route: Route, forward: Forward | None) -> None:
         self._route, self._numbers, self._forward = route, numbers, forward
-        self._parts = collections.deque((one, entry, offset) for one in files for entry, offset in one.parts())
+        self._parts = collections.deque((staged, entry, offset) for staged in files for entry, offset in staged.parts())
         self._first = self._parts[0][:2] if self._parts else ()
         self._lock, self._stop, self.over = threading.Lock(), threading.Event(), threading.Event()
         self._connections: list[Connection] = []
@@ -147,7 +147,7 @@ class Fetch:
 
     def _work(self) -> None:
         # A failure before the first block names this file, which another connection may fetch.
-        one, entry = self._first
+        staged, entry = self._first
         try:
             connection = Connection(self._route, self._stop)
             with self._lock:
@@ -156,12 +156,12 @@ class Fetch:
                 if self._stop.is_set():
                     raise Stopped
             connection.introduce()
-            for one, entry, offset in iter(self._next, None):
-                self._one(connection, one, entry, offset)
+            for staged, entry, offset in iter(self._next, None):
+                self._fetch_block(connection, staged, entry, offset)
         except Stopped:
             pass
         except (Trouble, OSError) as error:
-            self._fail(error, one.one.repo, entry.path)
+            self._fail(error, staged.one.repo, entry.path)
         finally:
             with self._lock:
                 self._running -= 1
@@ -172,12 +172,12 @@ class Fetch:
         with self._lock:
             return self._parts.popleft() if self._parts and not self._stop.is_set() else None
 
-    def _one(self, connection: Connection, one: copy_stage.Staged, entry: Entry, offset: int) -> None:
-        where = (self._numbers[one.one.repo, entry.path], one.descriptors[entry.path], offset, min(blocks.BLOCK, entry.size - offset))
-        if offset not in one.doubtful[entry.path] or not connection.is_same(*where):
+    def _fetch_block(self, connection: Connection, staged: copy_stage.Staged, entry: Entry, offset: int) -> None:
+        where = (self._numbers[staged.one.repo, entry.path], staged.descriptors[entry.path], offset, min(blocks.BLOCK, entry.size - offset))
+        if offset not in staged.doubtful[entry.path] or not connection.is_same(*where):
             connection.fetch(*where)
         with self._lock:
-            one.note(entry, offset)
+            staged.note(entry, offset)
             self.done += where[3]
         if self._forward:
             self._forward.arrived()
@@ -202,7 +202,7 @@ class Fetch:
 
 
 def fetch(
-    found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], route: Route, most: int, until: float, owner: owners.Owner,
+    repositories: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], route: Route, most: int, until: float, owner: owners.Owner,
     note: t.Callable[[str], None], forward: Forward | None = None,
 ) -> None:
     """Fetch the blocks that the stage lacks, with at most ``most`` connections, until ``until`` (monotonic).
@@ -213,14 +213,14 @@ def fetch(
     with contextlib.ExitStack() as stack:
         files = []
         with owners.acting_as(owner):
-            for one in found:
-                files.append(copy_stage.Staged(one, boot))
+            for repository in repositories:
+                files.append(copy_stage.Staged(repository, boot))
                 stack.callback(files[-1].close)
         if forward:
             forward.begin(files)
-        total = sum(one.lack.size for one in found)
+        total = sum(repository.lack.size for repository in repositories)
         fetching = Fetch(files, numbers, route, forward)
-        begun = total - sum(min(blocks.BLOCK, entry.size - offset) for one in files for entry, offset in one.parts())
+        begun = total - sum(min(blocks.BLOCK, entry.size - offset) for staged in files for entry, offset in staged.parts())
         pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(most))
         working = fetching.start(most, pool)
         try:
@@ -238,11 +238,11 @@ def fetch(
             fetching.close()
         if fetching.failed:
             raise failure(*fetching.failed, route)
-        for one in working:
-            one.result()
-        compare(found, numbers, route)
-        for one in files:
-            one.finish()
+        for future in working:
+            future.result()
+        compare(repositories, numbers, route)
+        for staged in files:
+            staged.finish()
 
 
 def failure(error: Trouble | OSError, repo: str, path: str, route: Route) -> ClusterError:
@@ -259,9 +259,9 @@ def failure(error: Trouble | OSError, repo: str, path: str, route: Route) -> Clu
     )
 
 
-def compare(found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], route: Route) -> None:
+def compare(repositories: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[str, str], int], route: Route) -> None:
     """Raise :class:`ClusterError` if the source changed a file since it listed it, else report to the source that this node has finished."""
-    files = [(one.repo, entry.path) for one in found for entry in one.lack.files]
+    files = [(repository.repo, entry.path) for repository in repositories for entry in repository.lack.files]
     try:
         with contextlib.closing(Connection(route, threading.Event())) as connection:
             connection.introduce()
@@ -269,7 +269,7 @@ def compare(found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[s
             if not changed:
                 connection.goodbye()
     except Trouble as error:
-        raise failure(error, *(files or [(found[0].repo, "")])[0], route) from error
+        raise failure(error, *(files or [(repositories[0].repo, "")])[0], route) from error
     if changed:
         raise ClusterError(
             f"{changed[0][0]} was changed on the source while it was copied: {copying.named([path for _repo, path in changed])}; "
@@ -283,12 +283,12 @@ def compare(found: t.Sequence[copy_stage.Repository], numbers: t.Mapping[tuple[s
 # -- into the cache --------------------------------------------------------------------------------------------------
 
 
-def place(one: copy_stage.Repository) -> None:
+def place(repository: copy_stage.Repository) -> None:
     """Move the files to their names, then make the links and refs; paths that appeared meanwhile stay. Raises :class:`ClusterError`, OSError."""
-    for entry in one.lack.entries:
-        os.makedirs(os.path.dirname(os.path.join(one.path, entry.path)), mode=0o755, exist_ok=True)
-    for entry in one.lack.files:
-        path, staged = (os.path.join(top, entry.path) for top in (one.path, one.stage))
+    for entry in repository.lack.entries:
+        os.makedirs(os.path.dirname(os.path.join(repository.path, entry.path)), mode=0o755, exist_ok=True)
+    for entry in repository.lack.files:
+        path, staged = (os.path.join(top, entry.path) for top in (repository.path, repository.stage))
         if not os.path.lexists(staged) and os.path.lexists(path):
             # Another revision of the repository has it, too.
             _same_or_refuse(path, entry)
@@ -300,17 +300,17 @@ def place(one: copy_stage.Repository) -> None:
         except FileExistsError:
             _same_or_refuse(path, entry)
         os.unlink(staged)
-    for entry in one.lack.links:
+    for entry in repository.lack.links:
         with contextlib.suppress(FileExistsError):
-            os.symlink(os.path.relpath(entry.target, os.path.dirname(entry.path)), os.path.join(one.path, entry.path))
-    for entry in one.lack.refs:
+            os.symlink(os.path.relpath(entry.target, os.path.dirname(entry.path)), os.path.join(repository.path, entry.path))
+    for entry in repository.lack.refs:
         with contextlib.suppress(FileExistsError):
-            write_whole(os.path.join(one.path, entry.path), entry.target.encode(), entry.mode, replace=False)
-    again = copying.lacking(one.entries, one.path)
+            write_whole(os.path.join(repository.path, entry.path), entry.target.encode(), entry.mode, replace=False)
+    again = copying.lacking(repository.entries, repository.path)
     if again or again.other:
         wrong = [*again.other, *(entry.path for entry in again.entries)]
         raise ClusterError(
-            f"{one.repo} differs from the source's listing: {copying.named(wrong)}",
+            f"{repository.repo} differs from the source's listing: {copying.named(wrong)}",
             remedy="Find out which process writes into this cache, and run again.",
             reason="other content",
             files=wrong,
@@ -332,9 +332,9 @@ def refusal(paths: t.Sequence[str]) -> ClusterError:
     )
 
 
-def clear(hub: str, found: t.Sequence[copy_stage.Repository]) -> None:
+def clear(hub: str, repositories: t.Sequence[copy_stage.Repository]) -> None:
     """Remove the stage of these repositories. Raises OSError."""
-    for path in (one.stage for one in found):
+    for path in (repository.stage for repository in repositories):
         if os.path.isdir(path):
             shutil.rmtree(path)
     # Not empty while another repository has files there.
@@ -347,13 +347,13 @@ def left(hub: str) -> dict[str, tuple[int, float]]:
 
     Nothing for a stage that is a link, which is not followed.
     """
-    found: dict[str, tuple[int, float]] = {}
+    leftovers: dict[str, tuple[int, float]] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, untrusted.Tampered):
         for entry in untrusted.walk(hub, copying.STAGE):
             path = os.path.join(hub, copying.STAGE, entry.path.split("/")[0])
-            size, written = found.get(path, (0, 0.0))
-            found[path] = (size + copying.staged(entry.status.st_size, entry.status), max(written, entry.status.st_mtime))
-    return found
+            size, written = leftovers.get(path, (0, 0.0))
+            leftovers[path] = (size + copying.staged(entry.status.st_size, entry.status), max(written, entry.status.st_mtime))
+    return leftovers
 
 
 def drop_pages(paths: t.Sequence[str]) -> dict[str, int]:

@@ -84,7 +84,7 @@ def listing(repo_path: str, commit: str, ref: str = "") -> list[Entry]:
     circular one) or out of the repository, :class:`UnknownState` if something may not be read.
     """
     base, name = os.path.split(repo_path)
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     snapshot = f"snapshots/{commit}"
     with model_files.reading(repo_path):
         below = {entry.path: entry for entry in untrusted.walk(base, name) if "__pycache__" not in entry.path.split("/")}
@@ -93,7 +93,7 @@ def listing(repo_path: str, commit: str, ref: str = "") -> list[Entry]:
         if path.startswith("refs/") and stat.S_ISREG(mode):
             text = untrusted.read(base, f"{name}/{path}", REF_LIMIT).decode("ascii", "replace").strip()
             if text == commit or path == f"refs/{ref}":
-                found[path] = Entry(path, "ref", mode=mode & MODE, target=text)
+                entries[path] = Entry(path, "ref", mode=mode & MODE, target=text)
         elif path.startswith(f"{snapshot}/") and stat.S_ISLNK(mode):
             blob = target_of(path, entry.target, repo_path)
             if wrong := _wrong_target(blob, below):
@@ -103,13 +103,13 @@ def listing(repo_path: str, commit: str, ref: str = "") -> list[Entry]:
                     remedy=f"Remove that link and run the play with --tags model, which downloads what is missing: rm {os.path.join(repo_path, path)}",
                     reason="link",
                 )
-            found[path] = Entry(path, "link", target=blob)
-            found[blob] = _file(below[blob])
+            entries[path] = Entry(path, "link", target=blob)
+            entries[blob] = _file(below[blob])
         elif path.startswith(f"{snapshot}/") and stat.S_ISREG(mode):
-            found[path] = _file(entry)
+            entries[path] = _file(entry)
         elif path.startswith(f"{snapshot}/") and not stat.S_ISDIR(mode):
             raise ClusterError(f"{os.path.join(repo_path, path)} is neither a file nor a link", remedy="Find out which program made it, and remove it.")
-    return [found[path] for path in sorted(found)]
+    return [entries[path] for path in sorted(entries)]
 
 
 def target_of(path: str, target: str, repo_path: str) -> str:
@@ -145,8 +145,8 @@ def entries_of(given: t.Iterable[Row]) -> list[Entry]:
 
     Raises :class:`ClusterError` for a path that leads out of a repository, and a ref that does not name a commit.
     """
-    found = [Entry(**row) for row in given]
-    for entry in found:
+    entries = [Entry(**row) for row in given]
+    for entry in entries:
         if entry.kind == "ref" and not model_files.is_commit(entry.target):
             raise ClusterError(
                 f"the source lists {entry.path!r}, which does not name a commit",
@@ -159,7 +159,7 @@ def entries_of(given: t.Iterable[Row]) -> list[Entry]:
             for path in [entry.path, *([entry.target] if entry.kind == "link" else [])]
         ):
             raise ClusterError(f"the source lists {entry.path!r}, which is not a path inside a repository", remedy=_FOREIGN_REMEDY, reason="link")
-    return [entry._replace(mode=entry.mode & MODE) for entry in found]
+    return [entry._replace(mode=entry.mode & MODE) for entry in entries]
 
 
 # -- the missing files -----------------------------------------------------------------------------------------------
@@ -263,13 +263,13 @@ def progress(text: str, boot: str, entries: t.Iterable[Entry]) -> dict[str, set[
     if not _newline or f"{header}\n" != progress_header(boot):
         return None
     files = {f"{entry.path}\t{entry.size}\t{entry.mtime}": entry for entry in entries}
-    found: dict[str, set[int]] = {entry.path: set() for entry in files.values()}
+    arrived: dict[str, set[int]] = {entry.path: set() for entry in files.values()}
     for line in rest.splitlines(keepends=True):
         name, _tab, offset = line.rpartition("\t")
         # The last line of a killed copy may be incomplete.
         if name in files and offset.endswith("\n") and offset.strip().isdigit():
-            found[files[name].path].add(int(offset))
-    return found
+            arrived[files[name].path].add(int(offset))
+    return arrived
 
 
 def unit_name(cluster: str) -> str:

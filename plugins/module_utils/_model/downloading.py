@@ -18,13 +18,13 @@ KIND = "download"
 
 def _lines(log: str, key: str) -> list[dict[str, t.Any]]:
     """Return the lines of a log that are JSON objects and begin with a key."""
-    found = []
+    lines = []
     for line in log.splitlines():
         if line.startswith(f'{{"{key}": '):
             # An incomplete line is skipped.
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-    return found
+                lines.append(json.loads(line))
+    return lines
 
 
 def progress(log: str) -> tuple[int, int] | None:

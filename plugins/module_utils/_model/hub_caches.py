@@ -34,7 +34,7 @@ def repo_name(directory: str) -> str | None:
     return match["repo"].replace("--", "/", 1) if match else None
 
 
-def _there(path: str) -> bool:
+def _exists(path: str) -> bool:
     """Return whether a path exists. Raises :class:`UnknownState` if a directory above may not be searched."""
     with model_files.reading(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.stat(path)
@@ -49,14 +49,14 @@ def expanded(root: str, section: Section = strict) -> list[str]:
     """
     if not model_files.PATTERN.search(root) or os.path.exists(root):
         return [root]
-    found = ["/"]
+    paths = ["/"]
     for word in filter(None, root.split("/")):
         if model_files.PATTERN.search(word):
-            inside = [(base, name) for base in found for name in section(functools.partial(model_files.names_in, base), [])]
-            found = [os.path.join(base, name) for base, name in inside if fnmatch.fnmatchcase(name, word) and (word[0] == "." or name[0] != ".")]
+            inside = [(base, name) for base in paths for name in section(functools.partial(model_files.names_in, base), [])]
+            paths = [os.path.join(base, name) for base, name in inside if fnmatch.fnmatchcase(name, word) and (word[0] == "." or name[0] != ".")]
         else:
-            found = [path for path in (os.path.join(base, word) for base in found) if section(functools.partial(_there, path), False)]
-    return found
+            paths = [path for path in (os.path.join(base, word) for base in paths) if section(functools.partial(_exists, path), False)]
+    return paths
 
 
 def repositories(root: str) -> list[str]:
@@ -74,15 +74,15 @@ def _unless_absent(error: OSError) -> None:
 
 def refs(repo_path: str) -> dict[str, list[str]]:
     """Return the names of refs (``main``, ``pr/1``) by their commit. Raises :class:`UnknownState` if one may not be read."""
-    found: dict[str, list[str]] = {}
+    by_commit: dict[str, list[str]] = {}
     base = os.path.join(repo_path, "refs")
     for directory, _directories, names in sorted(os.walk(base, onerror=_unless_absent)):
         for name in sorted(names):
             path = os.path.join(directory, name)
             commit = model_files.read_ref(path)
             if commit is not None:
-                found.setdefault(commit, []).append(os.path.relpath(path, base))
-    return found
+                by_commit.setdefault(commit, []).append(os.path.relpath(path, base))
+    return by_commit
 
 
 def judged(snapshot: str) -> tuple[bool | None, list[str]]:
@@ -112,8 +112,8 @@ def models(roots: t.Iterable[str], section: Section = strict) -> list[dict[str, 
     for root in [path for root in roots for path in expanded(root, section)]:
         for repo_path in section(functools.partial(repositories, root), []):
             paths.setdefault(os.path.realpath(repo_path), repo_path)
-    found = [model for path in paths.values() for model in section(functools.partial(revisions, path, section), [])]
-    return sorted(found, key=lambda model: (model["repo"], model["revision"] or "", model["path"]))
+    entries = [model for path in paths.values() for model in section(functools.partial(revisions, path, section), [])]
+    return sorted(entries, key=lambda model: (model["repo"], model["revision"] or "", model["path"]))
 
 
 def revisions(repo_path: str, section: Section = strict) -> list[dict[str, t.Any]]:
@@ -123,14 +123,14 @@ def revisions(repo_path: str, section: Section = strict) -> list[dict[str, t.Any
     snapshots = os.path.join(repo_path, "snapshots")
     common = {"repo": repo_name(os.path.basename(repo_path)), "unfinished": len(unfinished)}
     so_far = model_files.unfinished_bytes(repo_path, unfinished)
-    found = []
+    entries = []
     for commit in filter(model_files.is_commit, model_files.names_in(snapshots)):
         path = os.path.join(snapshots, commit)
         if os.path.isdir(path):
             complete, missing = section(functools.partial(judged, path), (None, []))
             contents = {"complete": complete, "missing": missing, "bytes": model_files.size_bytes(path), "unfinished_bytes": so_far, "path": path}
-            found.append({**common, "revision": commit, "refs": names.get(commit, []), **contents})
-    if unfinished and not found:
+            entries.append({**common, "revision": commit, "refs": names.get(commit, []), **contents})
+    if unfinished and not entries:
         contents = {"complete": False, "missing": [], "bytes": model_files.size_bytes(repo_path), "unfinished_bytes": 0, "path": repo_path}
         return [{**common, "revision": None, "refs": [], **contents}]
-    return found
+    return entries

@@ -160,8 +160,8 @@ class Repository:
     def going(self, names: t.Collection[str]) -> list[str]:
         """Return the blobs to remove with these revisions (or :data:`LEFTOVERS`): those of another revision stay."""
         stay = set().union(*(revision.blobs for commit, revision in self.revisions.items() if commit not in names))
-        asked = set().union(*(self.revisions[commit].blobs for commit in names if commit in self.revisions))
-        return sorted((asked - stay) & set(self.blobs)) + (self.leftovers() if LEFTOVERS in names else [])
+        requested = set().union(*(self.revisions[commit].blobs for commit in names if commit in self.revisions))
+        return sorted((requested - stay) & set(self.blobs)) + (self.leftovers() if LEFTOVERS in names else [])
 
     def unfinished(self, now: float) -> list[str]:
         """Return the unfinished downloads with a recent write, which may be running."""
@@ -182,20 +182,20 @@ def blob_of(path: str, target: str, base: str) -> str | None:
 
 def repository(path: str, entries: t.Iterable[Entry]) -> Repository:
     """Return the repository of a hub cache with these entries, without its refs."""
-    found = Repository(path, hub_caches.repo_name(os.path.basename(path)) or "")
+    hub_repo = Repository(path, hub_caches.repo_name(os.path.basename(path)) or "")
     links = []
     for entry in entries:
         mode, parts = entry.status.st_mode, entry.path.split("/")
         if parts[0] == "blobs" and len(parts) > 1:
             if len(parts) == 2 and stat.S_ISREG(mode):
-                found.blobs[parts[1]] = entry.status
+                hub_repo.blobs[parts[1]] = entry.status
             else:
-                found.doubt(f"{entry.path} is not a file of the hub")
+                hub_repo.doubt(f"{entry.path} is not a file of the hub")
         elif parts[0] == "snapshots" and len(parts) > 1:
             if len(parts) == 2 and not stat.S_ISDIR(mode):
-                found.doubt(f"{entry.path} is not a directory")
+                hub_repo.doubt(f"{entry.path} is not a directory")
                 continue
-            revision = found.revisions.setdefault(parts[1], Revision(parts[1]))
+            revision = hub_repo.revisions.setdefault(parts[1], Revision(parts[1]))
             revision.written = max(revision.written, entry.status.st_mtime)
             if stat.S_ISLNK(mode):
                 links.append((revision, entry))
@@ -204,30 +204,30 @@ def repository(path: str, entries: t.Iterable[Entry]) -> Repository:
                 revision.own_bytes += entry.status.st_size
                 revision.own_disk += entry.status.st_blocks * 512
             elif not stat.S_ISDIR(mode):
-                found.doubt(f"{entry.path} is neither a file nor a link", revision.commit)
+                hub_repo.doubt(f"{entry.path} is neither a file nor a link", revision.commit)
         elif parts[0] in FOLDERS and not stat.S_ISDIR(mode) and not (len(parts) > 1 and stat.S_ISREG(mode)):
-            found.doubt(f"{entry.path} was not made by the hub's client")
+            hub_repo.doubt(f"{entry.path} was not made by the hub's client")
     for revision, entry in links:
         blob = blob_of(entry.path, entry.target, path)
         if blob is None:
-            found.doubt(f"{entry.path} leads out of the repository, to {entry.target}", revision.commit)
+            hub_repo.doubt(f"{entry.path} leads out of the repository, to {entry.target}", revision.commit)
             continue
         revision.files += 1
         revision.blobs.add(blob)
-        if blob not in found.blobs:
+        if blob not in hub_repo.blobs:
             revision.broken.append("/".join(entry.path.split("/")[2:]))
-    return found
+    return hub_repo
 
 
 def read_repository(root: str, relative: str, limits: Limits) -> Repository:
     """Read a repository of the cache at ``root``. Raises OSError and :class:`ClusterError` if it cannot be read completely."""
     entries = list(limits.counted(untrusted.walk(root, relative)))
-    found = repository(os.path.join(root, relative), entries)
+    hub_repo = repository(os.path.join(root, relative), entries)
     for entry in entries:
         if entry.path.startswith("refs/") and stat.S_ISREG(entry.status.st_mode):
             commit = untrusted.read(root, f"{relative}/{entry.path}", model_files.JSON_LIMIT).decode("ascii", "replace").strip()
-            found.refs.setdefault(commit[:model_files.REF_LIMIT], []).append(entry.path[len("refs/"):])
-    return found
+            hub_repo.refs.setdefault(commit[:model_files.REF_LIMIT], []).append(entry.path[len("refs/"):])
+    return hub_repo
 
 
 def repositories(root: str) -> list[str]:
@@ -235,15 +235,15 @@ def repositories(root: str) -> list[str]:
 
     Raises :class:`UnknownState` if the root may not be read, or has a link in the hub's place; an absent root has none.
     """
-    found = []
+    directories = []
     for base in HUBS:
         path = os.path.join(root, base).rstrip("/")
         if base and os.path.islink(path):
             remedy = f"Set gb10_model_directories: [{os.path.realpath(path)}]"
             raise UnknownState(f"{path} is a link to {os.readlink(path)}, and is not followed", remedy=remedy, reason="link")
         with model_files.reading(path), contextlib.suppress(FileNotFoundError), untrusted.directory(root, base) as handle:
-            found += [os.path.join(base, name) for name in sorted(os.listdir(handle)) if hub_caches.repo_name(name)]
-    return found
+            directories += [os.path.join(base, name) for name in sorted(os.listdir(handle)) if hub_caches.repo_name(name)]
+    return directories
 
 
 def is_cache(root: str) -> bool:
@@ -251,44 +251,44 @@ def is_cache(root: str) -> bool:
     return os.path.isdir(os.path.join(root, "hub")) or bool(repositories(root))
 
 
-def entries_of(found: Repository, judge: t.Callable[[str], tuple[bool | None, list[str]]]) -> list[dict[str, t.Any]]:
+def entries_of(hub_repo: Repository, judge: t.Callable[[str], tuple[bool | None, list[str]]]) -> list[dict[str, t.Any]]:
     """Return a repository's revisions and leftovers as entries of a module's result; ``judge`` returns whether a revision is complete, and missing files."""
     listed = []
-    for commit, revision in sorted(found.revisions.items()):
-        doubts = [*found.doubts.get("", []), *found.doubts.get(commit, [])]
-        too_long = [name for name in revision.blobs if name in found.blobs and found.blobs[name].st_size > model_files.JSON_LIMIT]
-        path = os.path.join(found.path, "snapshots", commit)
+    for commit, revision in sorted(hub_repo.revisions.items()):
+        doubts = [*hub_repo.doubts.get("", []), *hub_repo.doubts.get(commit, [])]
+        too_long = [name for name in revision.blobs if name in hub_repo.blobs and hub_repo.blobs[name].st_size > model_files.JSON_LIMIT]
+        path = os.path.join(hub_repo.path, "snapshots", commit)
         # Its links may be followed, since they lead to regular files of this repository.
         complete, missing = (None, []) if doubts or _long_json(path, too_long) else judge(path)
         listed.append({
             **ENTRY,
-            "repo": found.repo,
+            "repo": hub_repo.repo,
             "revision": commit,
-            "refs": sorted(found.refs.get(commit, [])),
+            "refs": sorted(hub_repo.refs.get(commit, [])),
             "complete": complete,
             "missing": missing,
             "broken": sorted(revision.broken),
             "files": revision.files,
-            "bytes": revision.own_bytes + sum(found.blobs[name].st_size for name in revision.blobs if name in found.blobs),
-            "frees": found.freed([commit]),
+            "bytes": revision.own_bytes + sum(hub_repo.blobs[name].st_size for name in revision.blobs if name in hub_repo.blobs),
+            "frees": hub_repo.freed([commit]),
             "written": revision.written,
             "path": path,
             "doubts": doubts[:NAMED],
         })  # fmt: skip
-    left = found.leftovers()
-    if left or (found.doubts and not found.revisions):
+    left = hub_repo.leftovers()
+    if left or (hub_repo.doubts and not hub_repo.revisions):
         listed.append({
             **ENTRY,
-            "repo": found.repo,
+            "repo": hub_repo.repo,
             "revision": LEFTOVERS,
             "complete": False,
             "missing": sorted(name for name in left if name.endswith(UNFINISHED)),
             "files": len(left),
-            "bytes": sum(found.blobs[name].st_size for name in left),
-            "frees": found.freed([LEFTOVERS]),
-            "written": max((found.blobs[name].st_mtime for name in left), default=0.0),
-            "path": os.path.join(found.path, "blobs"),
-            "doubts": found.doubts.get("", [])[:NAMED],
+            "bytes": sum(hub_repo.blobs[name].st_size for name in left),
+            "frees": hub_repo.freed([LEFTOVERS]),
+            "written": max((hub_repo.blobs[name].st_mtime for name in left), default=0.0),
+            "path": os.path.join(hub_repo.path, "blobs"),
+            "doubts": hub_repo.doubts.get("", [])[:NAMED],
         })  # fmt: skip
     return listed
 

@@ -117,13 +117,13 @@ def _texts_of(path: str) -> list[str] | None:
 def _scan(root: str) -> dict[str, list[str]]:
     """Return the files of a model, relative to it, that are code or name code, each with :func:`_texts_of` it."""
     texts = {os.path.relpath(path, root): _texts_of(path) for path in paths_below(root, directories=True)}
-    return {name: found for name, found in texts.items() if found is not None}
+    return {name: words for name, words in texts.items() if words is not None}
 
 
 def code(root: str) -> Code:
     """Return the code of a model of a hub cache, and that of other repositories in the same cache that it names, of all their revisions."""
     own = _scan(root)
-    found, absent, hub = dict.fromkeys(own, root), {}, os.path.dirname(os.path.dirname(os.path.dirname(root)))
+    files, absent, hub = dict.fromkeys(own, root), {}, os.path.dirname(os.path.dirname(os.path.dirname(root)))
     named = {repo: file for file, texts in sorted(own.items()) for text in texts for repo, is_other, _module in [text.partition(OTHER)] if is_other}
     for repo, file in named.items():
         base = os.path.join(hub, repo_directory(repo)) if REPO.match(repo) else ""
@@ -132,10 +132,10 @@ def code(root: str) -> Code:
         snapshots = os.path.join(base, "snapshots")
         revisions = sorted(os.listdir(snapshots)) if base and os.path.isdir(snapshots) else []
         for snapshot in (os.path.join(snapshots, revision) for revision in revisions):
-            found.update({os.path.relpath(os.path.join(snapshot, name), root): snapshot for name in _scan(snapshot)})
+            files.update({os.path.relpath(os.path.join(snapshot, name), root): snapshot for name in _scan(snapshot)})
         if not revisions:
             absent[file] = repo
-    return Code(found, absent)
+    return Code(files, absent)
 
 
 def _content(path: str) -> bytes | None:
@@ -159,13 +159,13 @@ def code_ids(root: str, side_files: t.Collection[str] = ()) -> Ids:
 
 
 def _ids(root: str, files: t.Iterable[str], side_files: t.Collection[str]) -> Ids:
-    found = {}
+    ids = {}
     for relative in files:
         path = os.path.join(root, relative)
         named, content = _named(path), _content(path)
         if named or relative not in side_files:
-            found[relative] = "" if content is None else blob_id(content, named)
-    return found
+            ids[relative] = "" if content is None else blob_id(content, named)
+    return ids
 
 
 def note_path(state_dir: str, repo: str, commit: str) -> str:
@@ -189,22 +189,22 @@ def code_problems(root: str, side_files: t.Collection[str] = (), noted: Ids | No
     """Return the known and possible problems of the code that a model of a hub cache has or names.
 
     A file is changed if its content does not have the hub's id, if it is among the hub's files but not one of them, or if it is not as ``noted``.
-    Nothing is known of a model that was copied without the hub's ids, and of side files that a person added.
+    Code without the hub's ids in a copied model, and side files that a person added, are unverified.
     """
     seen = code(root)
     copied = {base: not any(os.path.islink(os.path.join(base, name)) for name in os.listdir(base)) for base in {root, *seen.files.values()}}
-    found = [
+    problems = [
         problem
         for relative, base in sorted(seen.files.items())
         if (problem := _problem(relative, os.path.join(root, relative), copied[base] or relative in side_files))
     ]
-    found += [
+    problems += [
         Problem("model.code_unverified", relative, f"{relative} names code of {repo[:100]}, which is not in this cache: it was not checked")
         for relative, repo in sorted(seen.absent.items())
     ]
-    changed = {problem.file for problem in found if problem.id == "model.code_changed"}
+    changed = {problem.file for problem in problems if problem.id == "model.code_changed"}
     replaced = _replaced(noted, _ids(root, seen.files, side_files)) if noted is not None else []
-    return found + [problem for problem in replaced if problem.file not in changed]
+    return problems + [problem for problem in replaced if problem.file not in changed]
 
 
 def _problem(relative: str, path: str, is_own: bool) -> Problem | None:

@@ -212,9 +212,9 @@ def read_noted(path: str, what: str, remedy: str, reason: str, is_valid: t.Calla
     if text is None:
         return None
     with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        found = json.loads(text)["files"]
-        if is_valid(found):
-            return found
+        content = json.loads(text)["files"]
+        if is_valid(content):
+            return content
     raise UnknownState(f"{path} is not {what}", remedy=remedy, reason=reason, raw=text[:2000].decode("utf-8", "replace"))
 
 
@@ -353,20 +353,20 @@ def matters(purpose: str, relative: str) -> bool:
 
 def examine(root: str, side_files: t.Sequence[str], purpose: str = "model") -> tuple[list[Problem], list[str], dict[str, t.Any]]:
     """Return (problems, weight files, facts) of a directory for a purpose; without problems it is complete."""
-    found: list[Problem | None] = []
+    all_problems: list[Problem | None] = []
     shards: list[str] = []
     config: dict[str, t.Any] = {}
     if purpose in _NEED_WEIGHTS:
         config, problem = read_json(root, CONFIG)
         shards, problems = weight_files(root)
-        found += [problem, *problems, *(weight_problem(root, name) for name in shards)]
+        all_problems += [problem, *problems, *(weight_problem(root, name) for name in shards)]
     if purpose in _NEED_TOKENIZER:
-        found.append(tokenizer_problem(root))
+        all_problems.append(tokenizer_problem(root))
     if purpose == "adapter":
         shards = list(_ADAPTER[1:])
-        found += [read_json(root, _ADAPTER[0])[1], weight_problem(root, shards[0])]
-    found += [file_problem(root, _safe(name)) for name in side_files]
-    return [entry for entry in found if entry], shards, facts(config)
+        all_problems += [read_json(root, _ADAPTER[0])[1], weight_problem(root, shards[0])]
+    all_problems += [file_problem(root, _safe(name)) for name in side_files]
+    return [entry for entry in all_problems if entry], shards, facts(config)
 
 
 def named_files(files: t.Iterable[str]) -> list[str]:

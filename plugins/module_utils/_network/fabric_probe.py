@@ -5,7 +5,7 @@
 """Move bytes between two nodes over each fabric link, for a bounded time. This module util is PRIVATE to the collection.
 
 One node listens, the other measures and decides what is done. The listener binds only to its fabric addresses, to ports that the kernel
-chooses, and serves only a peer that knows the token: it sends a random challenge on every connection and expects its HMAC. It serves one
+chooses, and serves only a peer that has the token: it sends a random challenge on every connection and expects its HMAC. It serves one
 measuring node and then exits. Every wait on either side ends at a deadline.
 
 The first half decides from what was read, the second moves bytes.
@@ -243,7 +243,7 @@ class Prober:
             todo.pop(0)
 
     def _discard_figures(self) -> None:
-        """Discard the figures so far: they were measured by other means than ``method`` now says."""
+        """Discard the figures so far: they were measured by other means than the current ``method``."""
         for link in [*self.links, *([self.together] if self.together else [])]:
             link.update(out_gbits=None, in_gbits=None)
 
@@ -254,12 +254,12 @@ class Prober:
         peers = {link: self._links[link]["address"] for link in transfer.links}
         order = {"do": self.method, "links": transfer.links, "ways": transfer.directions, "seconds": seconds, "streams": self._streams, "peers": peers}
         send_message(control, order)
-        found = self._rdma(control, transfer) if self.method == "rdma" else self._tcp(control, transfer, seconds)
+        figures = self._rdma(control, transfer) if self.method == "rdma" else self._tcp(control, transfer, seconds)
         for way in transfer.directions:
             if len(transfer.links) == 1:
-                self.links[transfer.links[0]][f"{way}_gbits"] = found[way][transfer.links[0]]
+                self.links[transfer.links[0]][f"{way}_gbits"] = figures[way][transfer.links[0]]
             elif self.together is not None:
-                self.together[f"{way}_gbits"] = round(sum(found[way].values()), 2)
+                self.together[f"{way}_gbits"] = round(sum(figures[way].values()), 2)
 
     def _tcp(self, control: socket.socket, transfer: Transfer, seconds: float) -> dict[str, dict[int, float]]:
         streams = min(self._streams, MOST_CONNECTIONS // (2 * len(transfer.links)))

@@ -82,7 +82,7 @@ def parse_ib_write_bw(text: str) -> float:
     """
     lines = text.splitlines()
     heads = [number for number, line in enumerate(lines) if "BW average[" in line]
-    rows = [found for line in lines[heads[0] + 1:] if (found := _ROW.match(line))] if heads else []
+    rows = [match for line in lines[heads[0] + 1:] if (match := _ROW.match(line))] if heads else []
     if len(heads) != 1 or "BW average[Gb/sec]" not in lines[heads[0]] or len(rows) != 1:
         raise UnknownState("ib_write_bw does not print one bandwidth in Gbit/s", reason="output not understood", raw=text[:4000])
     return float(rows[0]["average"])
@@ -152,13 +152,13 @@ def token_proof(token: str, challenge: bytes) -> bytes:
 
 def receive_exactly(sock: socket.socket, count: int) -> bytes:
     """Return ``count`` bytes. Raises ConnectionError when the other side ends earlier, OSError like any socket."""
-    found = b""
-    while len(found) < count:
-        more = sock.recv(count - len(found))
+    received = b""
+    while len(received) < count:
+        more = sock.recv(count - len(received))
         if not more:
             raise ConnectionError(ENDED)
-        found += more
-    return found
+        received += more
+    return received
 
 
 def send_message(sock: socket.socket, message: t.Mapping[str, t.Any]) -> None:
@@ -223,12 +223,12 @@ def receive_all(sock: socket.socket, deadline: Deadline) -> tuple[int, float, fl
 
 def gbits_by_link(streams: t.Mapping[int, list[tuple[int, float, float]]]) -> dict[int, float]:
     """Return the Gbit/s of every link from what its streams received: all bytes, from the first to the last."""
-    found = {}
+    by_link = {}
     for link, seen in streams.items():
         active = [stream for stream in seen if stream[0]]
         duration = max(stream[2] for stream in active) - min(stream[1] for stream in active) if active else 0
-        found[link] = gbits(sum(stream[0] for stream in active), duration)
-    return found
+        by_link[link] = gbits(sum(stream[0] for stream in active), duration)
+    return by_link
 
 
 def exchange(sockets: t.Mapping[tuple[int, str], list[socket.socket]], sends: str, seconds: float, deadline: Deadline) -> dict[int, float]:
@@ -292,7 +292,7 @@ def figures_by_link(message: t.Mapping[str, t.Any], key: str, links: t.Iterable[
     Raises :class:`UnknownState` when a link is missing or its figure is not a number.
     """
     figures = message.get(key)
-    found = {link: figures.get(str(link)) for link in links} if isinstance(figures, dict) else {None: None}
-    if any(isinstance(figure, bool) or not isinstance(figure, (int, float)) or not 0 <= figure < 1e6 for figure in found.values()):
+    by_link = {link: figures.get(str(link)) for link in links} if isinstance(figures, dict) else {None: None}
+    if any(isinstance(figure, bool) or not isinstance(figure, (int, float)) or not 0 <= figure < 1e6 for figure in by_link.values()):
         raise UnknownState(f"the other node sent no {key}", reason="message not understood", raw=str(message)[:200])
-    return found
+    return by_link

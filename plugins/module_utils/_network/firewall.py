@@ -4,7 +4,7 @@
 
 """Whether a firewall refuses incoming packets by default, and which interfaces and networks it accepts. This module util is PRIVATE to the collection.
 
-Read from nftables, which also holds the rules of ufw, firewalld and iptables-nft. Only rules that accept everything from an interface
+Read from nftables, which also has the rules of ufw, firewalld and iptables-nft. Only rules that accept everything from an interface
 or a network count: ranks connect to random ports.
 """
 
@@ -25,12 +25,12 @@ Item = dict[str, t.Any]
 #: No rules, and no program that could have added some.
 OPEN: dict[str, t.Any] = {"source": "none", "default_deny": False, "interfaces": [], "networks": []}
 
-#: Expressions of a rule that narrow nothing.
+#: Expressions of a rule that do not restrict it.
 _IDLE = ("counter", "comment", "log", "limit")
 
 
 def parse_ruleset(text: str) -> dict[str, t.Any]:
-    """Return what ``nft -j list ruleset`` says about incoming packets, in the shape of :data:`OPEN`.
+    """Return the part of ``nft -j list ruleset`` about incoming packets, in the shape of :data:`OPEN`.
 
     ``default_deny``: a chain at the input hook refuses by policy or by an unconditional last rule. ``interfaces`` and ``networks`` (with
     ``*`` where nft has it) are accepted as a whole by a rule there, or in a chain that it jumps to. Raises :class:`UnknownState` for anything else.
@@ -41,19 +41,19 @@ def parse_ruleset(text: str) -> dict[str, t.Any]:
         rules: dict[tuple[str, str, str], list[list[Item]]] = {}
         for rule in (item["rule"] for item in items if "rule" in item):
             rules.setdefault((rule["family"], rule["table"], rule["chain"]), []).append(rule["expr"])
-        found: dict[str, t.Any] = {"source": "nft", "default_deny": False, "interfaces": [], "networks": []}
+        ruleset: dict[str, t.Any] = {"source": "nft", "default_deny": False, "interfaces": [], "networks": []}
         for chain in chains:
             if chain.get("hook") == "input" and chain.get("type") == "filter":
                 key = (chain["family"], chain["table"], chain["name"])
-                found["default_deny"] |= chain.get("policy") == "drop" or _refuses_all(rules.get(key, []))
-                _collect(key, rules, found, set())
+                ruleset["default_deny"] |= chain.get("policy") == "drop" or _refuses_all(rules.get(key, []))
+                _collect(key, rules, ruleset, set())
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UnknownState(f"the output of nft cannot be parsed: {error}", raw=text[:2000]) from error
-    return found
+    return ruleset
 
 
 def _narrowing(expressions: list[Item]) -> list[Item]:
-    return [one for one in expressions if not set(one) & set(_IDLE)]
+    return [expression for expression in expressions if not set(expression) & set(_IDLE)]
 
 
 def _refuses_all(rules: list[list[Item]]) -> bool:
@@ -62,30 +62,30 @@ def _refuses_all(rules: list[list[Item]]) -> bool:
     return len(last) == 1 and bool({"drop", "reject"} & set(last[0]))
 
 
-def _collect(key: tuple[str, str, str], rules: dict[tuple[str, str, str], list[list[Item]]], found: dict[str, t.Any], seen: set[t.Any]) -> None:
+def _collect(key: tuple[str, str, str], rules: dict[tuple[str, str, str], list[list[Item]]], ruleset: dict[str, t.Any], seen: set[t.Any]) -> None:
     """Add the interfaces and networks that the rules of a chain, and of those that it jumps to, accept as a whole."""
     if key in seen:
         return
     seen.add(key)
     for expressions in rules.get(key, []):
         narrowed = _narrowing(expressions)
-        for one in narrowed:
-            target = (one.get("jump") or one.get("goto") or {}).get("target")
+        for expression in narrowed:
+            target = (expression.get("jump") or expression.get("goto") or {}).get("target")
             if target and len(narrowed) == 1:
-                _collect((*key[:2], target), rules, found, seen)
+                _collect((*key[:2], target), rules, ruleset, seen)
         if len(narrowed) == 2 and "accept" in narrowed[1] and "match" in narrowed[0]:
-            _accept(narrowed[0]["match"], found)
+            _accept(narrowed[0]["match"], ruleset)
 
 
-def _accept(match: Item, found: dict[str, t.Any]) -> None:
+def _accept(match: Item, ruleset: dict[str, t.Any]) -> None:
     if match["op"] not in ("==", "in"):
         return
     left, right = match["left"], match["right"]
     values = right["set"] if isinstance(right, dict) and "set" in right else [right]
     if left.get("meta", {}).get("key") in ("iifname", "iif"):
-        found["interfaces"] += [value for value in values if isinstance(value, str)]
+        ruleset["interfaces"] += [value for value in values if isinstance(value, str)]
     elif left.get("payload", {}).get("field") == "saddr" and left["payload"].get("protocol") in ("ip", "ip6"):
-        found["networks"] += filter(None, map(_network, values))
+        ruleset["networks"] += filter(None, map(_network, values))
 
 
 def _network(value: t.Any) -> str | None:
@@ -117,7 +117,7 @@ def firewall(nft: str = "nft", timeout: float = 30, etc_root: str = "/etc") -> d
     if result.rc:
         remedy = "Run the task with become: true." if "permitted" in result.raw.lower() else f"Run it by hand: {nft} -j list ruleset"
         raise UnknownState(f"nft ended with {result.rc}: {result.raw[:200]}", remedy=remedy, raw=result.raw[:2000])
-    found = parse_ruleset(result.stdout)
-    if ufw and not found["default_deny"]:
+    ruleset = parse_ruleset(result.stdout)
+    if ufw and not ruleset["default_deny"]:
         raise UnknownState("ufw refuses by default, and nft does not show its rules (iptables-legacy?)", remedy="see: ufw status verbose")
-    return {**found, "source": "ufw" if ufw else "nft"}
+    return {**ruleset, "source": "ufw" if ufw else "nft"}

@@ -11,16 +11,16 @@ import time
 
 #: The first words of every server of the protocol (RFC 4253, 4.2); other lines may come before.
 GREETING = b"SSH-"
-#: Bytes that are read of all that.
+#: The most bytes of a read, and the bytes without a greeting that end the wait.
 SHOWN = 4096
 
 
 class Mute(OSError):
-    """The connection was taken, and no greeting came, or something else."""
+    """The connection was accepted, but no greeting came, or other text."""
 
 
 def greet(address: str, port: int, timeout: float) -> int:
-    """Return the milliseconds until the greeting came. Raises :class:`Mute` when the connection was taken and none came, OSError when it was not."""
+    """Return the milliseconds until the greeting came. Raises :class:`Mute` when the connection was accepted and none came, OSError when it was not."""
     began = time.monotonic()
     with socket.create_connection((address, port), timeout) as connection:
         try:
@@ -31,14 +31,14 @@ def greet(address: str, port: int, timeout: float) -> int:
 
 
 def _read(connection: socket.socket, end: float) -> None:
-    """Read up to the greeting. Raises OSError when it does not come by ``end`` (monotonic), or something else does."""
-    said = b""
-    while not any(line.startswith(GREETING) for line in said.splitlines()):
+    """Read up to the greeting. Raises OSError when it does not come by ``end`` (monotonic), or other text comes."""
+    received = b""
+    while not any(line.startswith(GREETING) for line in received.splitlines()):
         left = end - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
         connection.settimeout(left)
         part = connection.recv(SHOWN)
-        if not part or len(said) > SHOWN:
-            raise ConnectionError(f"it greets with {said[:80]!r}" if said else "the connection was closed without a greeting")
-        said += part
+        if not part or len(received) > SHOWN:
+            raise ConnectionError(f"it greets with {received[:80]!r}" if received else "the connection was closed without a greeting")
+        received += part

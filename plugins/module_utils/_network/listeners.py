@@ -31,7 +31,7 @@ _SOCKET = re.compile(r"socket:\[(\d{1,18})\]")
 class Connection(t.NamedTuple):
     """One TCP socket in any state as the kernel lists it; ``state`` is the kernel's number, one that listens has a peer of zeros.
 
-    ``sent_again`` is how often the kernel has sent the same again since it got the last answer.
+    ``sent_again`` is the number of retransmissions since the peer's last answer.
     """
 
     address: str
@@ -48,28 +48,28 @@ def parse_connections(text: str) -> list[Connection]:
 
     Raises :class:`UnknownState` for a line of another shape.
     """
-    found = []
+    sockets = []
     for line in text.splitlines()[1:]:
         fields = line.split()
         try:
             (host, port), (peer, peer_port) = (field.split(":") for field in fields[1:3])
             state, sent_again = int(fields[3], 16), int(fields[6], 16)
-            found.append(Connection(_address(host), int(port, 16), _address(peer), int(peer_port, 16), state, sent_again, int(fields[9])))
+            sockets.append(Connection(_address(host), int(port, 16), _address(peer), int(peer_port, 16), state, sent_again, int(fields[9])))
         except (IndexError, ValueError, struct.error):
             raise UnknownState(f"the kernel lists a TCP socket in a shape that cannot be read: {line[:200]!r}", raw=line[:2000]) from None
-    return found
+    return sockets
 
 
 def connections(root: str = "/proc") -> list[Connection]:
     """Return all TCP sockets of the node. Raises OSError, and :class:`UnknownState` for a list that cannot be read."""
-    found = []
+    sockets = []
     for name in ("tcp", "tcp6"):
         path = os.path.join(root, "net", name)
         # Without IPv6 there is no second list.
         if name == "tcp" or os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as stream:
-                found += parse_connections(stream.read())
-    return found
+                sockets += parse_connections(stream.read())
+    return sockets
 
 
 def _readable_connections(root: str) -> list[Connection]:
@@ -77,9 +77,9 @@ def _readable_connections(root: str) -> list[Connection]:
 
 
 def unanswered(address: str, root: str = "/proc") -> dict[str, int]:
-    """Return the peers of an address of this node that owe an answer to an open connection: how often the same was sent there since the last one.
+    """Return the peers that owe an answer to an open connection from this node's ``address``, each with the retransmissions since its last answer.
 
-    A peer whose programs are busy answers all the same: that is its kernel's work.
+    A peer whose programs are busy still answers, since its kernel does that.
     """
     open_here = (entry for entry in _readable_connections(root) if entry.state == TCP_ESTABLISHED and entry.address == address)
     # Of several connections to one peer the largest count, which comes last, is kept.
@@ -95,12 +95,12 @@ def _address(digits: str) -> str:
 
 def container_id(cgroup: str) -> str:
     """Return the id of the innermost container named in a ``/proc/PID/cgroup`` text, empty when there is none."""
-    found = _CONTAINER_ID.findall(cgroup)
-    return found[-1] if found else ""
+    ids = _CONTAINER_ID.findall(cgroup)
+    return ids[-1] if ids else ""
 
 
 def _text(path: str) -> str:
-    """Return a file of ``/proc`` as text, empty when its process is gone or not ours to read."""
+    """Return a file of ``/proc`` as text, empty when its process is gone or it may not be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -124,11 +124,11 @@ def _inodes(root: str, pid: int) -> set[int]:
 
 def holders(inodes: t.Collection[int], root: str = "/proc") -> dict[int, set[int]]:
     """Return the processes that have these sockets open, by the socket; one whose processes have gone, or may not be seen, is left out."""
-    found: dict[int, set[int]] = {}
+    by_inode: dict[int, set[int]] = {}
     for pid in sorted(map(int, filter(str.isdigit, os.listdir(root)))) if inodes else []:
         for inode in _inodes(root, pid).intersection(inodes):
-            found.setdefault(inode, set()).add(pid)
-    return found
+            by_inode.setdefault(inode, set()).add(pid)
+    return by_inode
 
 
 def parse_cmdline(raw: bytes) -> tuple[str, ...]:
@@ -157,8 +157,8 @@ def listeners(ports: t.Collection[int], root: str = "/proc") -> list[dict[str, t
     ``container`` is the full id of the container the process runs in, empty for a process of the host. ``pid`` is None and
     the other fields are empty when the process cannot be seen, which takes root for processes of other users.
     """
-    found = (entry for entry in _readable_connections(root) if entry.state == TCP_LISTEN and entry.port in ports)
-    sockets = sorted(found, key=lambda entry: (entry.port, entry.address))
+    listening = (entry for entry in _readable_connections(root) if entry.state == TCP_LISTEN and entry.port in ports)
+    sockets = sorted(listening, key=lambda entry: (entry.port, entry.address))
     owners = holders({entry.inode for entry in sockets}, root)
     return [_listener(entry, min(owners.get(entry.inode, ()), default=None), root) for entry in sockets]
 

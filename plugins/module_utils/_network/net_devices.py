@@ -155,9 +155,9 @@ def interface_of(address: str, sysfs_root: str = "/sys", proc_root: str = "/proc
     ``interface`` is empty when none has the address. An interface without a carrier is not up, whatever its addresses.
     """
     wanted = str(ipaddress.ip_address(address))
-    found = next((entry["interface"] for entry in ipv4_addresses() + ipv6_addresses(proc_root) if entry["address"] == wanted), "")
-    state = link(found, sysfs_root) if found else {"operstate": "", "carrier": None}
-    return {"interface": found, "operstate": state["operstate"] or "", "up": bool(state["carrier"])}
+    interface = next((entry["interface"] for entry in ipv4_addresses() + ipv6_addresses(proc_root) if entry["address"] == wanted), "")
+    state = link(interface, sysfs_root) if interface else {"operstate": "", "carrier": None}
+    return {"interface": interface, "operstate": state["operstate"] or "", "up": bool(state["carrier"])}
 
 
 def _state_word(text: str | None) -> str | None:

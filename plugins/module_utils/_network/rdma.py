@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fabric in depth: RDMA devices and ConnectX interfaces with their twins, PCIe links, GIDs and counters. This module util is PRIVATE to the collection.
+"""The fabric in detail: RDMA devices and ConnectX interfaces with their twins, PCIe links, GIDs and counters. This module util is PRIVATE to the collection.
 
 One ConnectX-7 serves both cages of a GB10 over two halves of the PCIe bus, each of four lanes: every cage shows up as two interfaces, the
 twins, that have the same slot in two PCI domains (``0000:01:00.0`` and ``0002:01:00.0``) and share the port's name (``p0``), as the
@@ -55,7 +55,7 @@ def parse_link_speed(text: str) -> float | None:
 def parse_gid(index: int, text: str, kind: str | None, ndev: str | None) -> dict[str, t.Any]:
     """Return one entry of a GID table.
 
-    ``family`` is ``ipv4`` for an IPv4-mapped address, else ``ipv6``; ``type`` is the kernel's word, ``RoCE v2`` or
+    ``family`` is ``ipv4`` for an IPv4-mapped address, else ``ipv6``; ``type`` is the kernel's name, ``RoCE v2`` or
     ``IB/RoCE v1``. Raises :class:`UnknownState` for another shape.
     """
     if not _GID.fullmatch(text):
@@ -83,14 +83,14 @@ def read_counters(base: str, port: str) -> dict[str, int]:
 
     ``port_xmit_data`` and ``port_rcv_data`` count four bytes at a time.
     """
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     for directory in (os.path.join(port, "counters"), os.path.join(port, "hw_counters"), os.path.join(base, "hw_counters")):
         for name in names(directory):
             path = os.path.join(directory, name)
             text = optional_text(path) if name not in _NO_COUNTERS else None
             if text is not None and text != _NO_COUNTER:
-                found[name] = number(text, path)
-    return dict(sorted(found.items()))
+                counters[name] = number(text, path)
+    return dict(sorted(counters.items()))
 
 
 def pci_address(base: str) -> str | None:
@@ -146,25 +146,25 @@ def _cage(name: str, port_name: str | None, address: str | None) -> str | None:
 def twin_of(netdev: dict[str, t.Any], others: t.Iterable[dict[str, t.Any]]) -> str | None:
     """Return the name of the interface that is the other PCIe half of the same cage, None when there is not exactly one.
 
-    ``netdev`` and each of ``others`` hold ``name``, ``address`` (PCI), ``port_name``, ``switch_id`` and ``image_guid`` (of the chip), each
-    None where not known. Twins have the same slot in two PCI domains; where an address is not known the names show the same
-    (``enp1s0f0np0``, ``enP2p1s0f0np0``). What is known of port and chip must agree.
+    ``netdev`` and each of ``others`` have ``name``, ``address`` (PCI), ``port_name``, ``switch_id`` and ``image_guid`` (of the chip), each
+    None where unknown. Twins have the same slot in two PCI domains; where an address is unknown the names show the same
+    (``enp1s0f0np0``, ``enP2p1s0f0np0``). Known values of port and chip must agree.
     """
-    found = [other["name"] for other in others if other["name"] != netdev["name"] and _are_twins(netdev, other)]
-    return found[0] if len(found) == 1 else None
+    twins = [other["name"] for other in others if other["name"] != netdev["name"] and _are_twins(netdev, other)]
+    return twins[0] if len(twins) == 1 else None
 
 
-def _are_twins(one: dict[str, t.Any], two: dict[str, t.Any]) -> bool:
-    if one["port_name"] and two["port_name"] and one["port_name"] != two["port_name"]:
+def _are_twins(netdev: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
+    if netdev["port_name"] and other["port_name"] and netdev["port_name"] != other["port_name"]:
         return False
     # The chip by its image GUID; by its switch id only where the GUID is not known.
-    chip = "image_guid" if one["image_guid"] and two["image_guid"] else "switch_id"
-    if one[chip] and two[chip] and one[chip] != two[chip]:
+    chip = "image_guid" if netdev["image_guid"] and other["image_guid"] else "switch_id"
+    if netdev[chip] and other[chip] and netdev[chip] != other[chip]:
         return False
-    first, second = _ADDRESS.match(one["address"] or ""), _ADDRESS.match(two["address"] or "")
+    first, second = _ADDRESS.match(netdev["address"] or ""), _ADDRESS.match(other["address"] or "")
     if first and second:
         return first["slot"] == second["slot"] and first["domain"] != second["domain"]
-    mine, theirs = _NAME.match(one["name"]), _NAME.match(two["name"])
+    mine, theirs = _NAME.match(netdev["name"]), _NAME.match(other["name"])
     return bool(mine and theirs and mine["rest"] == theirs["rest"] and mine["domain"] != theirs["domain"])
 
 
@@ -184,14 +184,14 @@ def _facts(name: str, sysfs_root: str, section: Section) -> dict[str, t.Any]:
 
 
 def _main_netdev(device: dict[str, t.Any], sysfs_root: str) -> str | None:
-    """Return the interface of an RDMA device's own PCI function; one that only its GIDs name where the function has none."""
+    """Return the interface of an RDMA device's own PCI function; where the function has none, one that is named only by its GIDs."""
     base = os.path.join(sysfs_root, "class", "infiniband", device["name"], "device", "net")
     own = [name for name in device["netdevs"] if os.path.exists(os.path.join(base, name))]
     return next(iter(own or device["netdevs"]), None)
 
 
-def _interface(found: dict[str, dict[str, t.Any]], name: str | None) -> dict[str, t.Any]:
-    known = found.get(name or "", {})
+def _interface(interfaces: dict[str, dict[str, t.Any]], name: str | None) -> dict[str, t.Any]:
+    known = interfaces.get(name or "", {})
     networks = known.get("networks", [])
     return {
         "carrier": known.get("carrier"),
@@ -205,7 +205,7 @@ def _interface(found: dict[str, dict[str, t.Any]], name: str | None) -> dict[str
 
 
 def _rdma_facts(device: dict[str, t.Any], sysfs_root: str, section: Section) -> dict[str, t.Any]:
-    """Return the facts about the RDMA device itself; of its ports the first, since every ConnectX-7 device has one."""
+    """Return the facts about the RDMA device itself, and about its first port, since every ConnectX-7 device has one."""
     base = os.path.join(sysfs_root, "class", "infiniband", device["name"])
     port = device["ports"][0] if device["ports"] else {}
     path = os.path.join(base, "ports", str(port.get("port", 1)))
@@ -243,13 +243,13 @@ def fabric(
     rows += [(None, name) for name, entry in sorted(known.items()) if entry.get("driver") == DRIVER and name not in covered]
 
     facts = {name: _facts(name, sysfs_root, section) for _device, name in rows if name}
-    found = []
+    entries = []
     for device, name in rows:
         # The PCI function is the RDMA device's own: a device may lack an interface.
         where = os.path.join(sysfs_root, "class", *(("infiniband", device["name"]) if device else ("net", name or "")))
         mine = facts.get(name or "")
         base = os.path.join(sysfs_root, "class", "net", name or "")
-        found.append(
+        entries.append(
             {
                 "device": device["name"] if device else None,
                 "netdev": name,
@@ -261,4 +261,4 @@ def fabric(
                 "pcie": pcie(where, section),
             }
         )
-    return found
+    return entries

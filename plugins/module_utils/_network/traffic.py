@@ -4,8 +4,8 @@
 
 """How many bytes a node has sent, over which device and interface. This module util is PRIVATE to the collection.
 
-The kernel counts RDMA and the rest apart: what RDMA sends bypasses the interface, and what TCP sends over the same interface bypasses the counters
-of the RDMA device (mlx5 counts ``transmitted_ib_unicast`` there alone).
+The kernel counts RDMA separately: RDMA traffic is not in the counters of the interface, and TCP traffic over the same interface is not in the counters
+of the RDMA device (mlx5 counts ``transmitted_ib_unicast`` only there).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _FIGURES = 16
 
 def parse_net_dev(text: str) -> dict[str, int]:
     """Return the bytes that each interface has sent, by name, of a ``/proc/net/dev`` text. Raises :class:`UnknownState` for another shape."""
-    found = {}
+    sent = {}
     for line in text.splitlines()[2:]:
         name, _colon, figures = line.partition(":")
         numbers = figures.split()
         if len(numbers) != _FIGURES or not numbers[_SENT].isdecimal():
             raise UnknownState(f"the kernel counts the bytes of an interface in a shape that cannot be read: {line[:200]!r}", raw=text[:4000])
-        found[name.strip()] = int(numbers[_SENT])
-    return found
+        sent[name.strip()] = int(numbers[_SENT])
+    return sent
 
 
 def rdma_sent(sysfs_root: str, device: dict[str, t.Any]) -> int | None:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From a wanted node container to the running one: looks, refusals, acting, waiting. This module util is PRIVATE to the collection.
+"""Brings a node's container to its wanted state: checks, refusals, actions and waits. This module util is PRIVATE to the collection.
 
-What differs between a container with Ray and one with the engine's own executor is in ``ray.py`` and ``native.py``.
+The differences between a container with Ray and one with the engine's own executor are in ``ray.py`` and ``native.py``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ BY_EXECUTOR = {ray.EXECUTOR: ray, native.EXECUTOR: native}
 class Work(t.NamedTuple):
     """Live work in a container.
 
-    ``how`` says what was seen of the engine or its ranks, empty without one; ``run_id`` is the engine's, empty for ranks of one that runs
-    elsewhere. ``others`` is what was started in the container by other means. ``whole``: no sign that the engine lacks a rank.
+    ``how`` describes the detected engine or its ranks, empty without one; ``run_id`` is the engine's, empty for ranks of one that runs
+    elsewhere. ``others`` are programs that were started in the container by other means. ``whole``: there is no sign that the engine lacks a rank.
     """
 
     how: str
@@ -78,10 +78,10 @@ NO_WORK = Work("", "", Requests(None, "no engine lives"), False, [])
 def find_own(docker: Docker, cluster: str, role: str) -> ExistingContainer | None:
     """Return our container of one cluster and role, None when there is none.
 
-    It is found by its labels, or by its name when that container's labels say that it is ours and nothing that contradicts.
+    It is found by its labels, or by its name when that container's labels show that it is ours and do not contradict.
     """
-    found = find_node_container(docker, cluster, role) or obstacles.container_by_name(docker, node_container_name(cluster, role))
-    return container.existing(found) if found and obstacles.is_ours(found, cluster, role) else None
+    inspected = find_node_container(docker, cluster, role) or obstacles.container_by_name(docker, node_container_name(cluster, role))
+    return container.existing(inspected) if inspected and obstacles.is_ours(inspected, cluster, role) else None
 
 
 def wanted_image_id(docker: Docker, params: Params, current: ExistingContainer | None) -> str:
@@ -142,7 +142,7 @@ def guard(params: Params, node: str, current: ExistingContainer | None, changed:
 
 
 class Actor(removal.Remover):
-    """Carries a plan out with the Docker SDK."""
+    """Carries out a plan with the Docker SDK."""
 
     def __init__(self, docker: Docker, params: Params, wanted: WantedContainer | None, work: Work) -> None:
         super().__init__(docker, os.path.join(params["log_dir"], params["cluster_name"]), params["docker_timeout"], params["wait_sleep"])
@@ -186,7 +186,7 @@ class Actor(removal.Remover):
                 )
 
     def carry_out(self, steps: list[Action], current: ExistingContainer | None, stale: list[StaleHead]) -> None:
-        """Carry out the plan, stale containers first. Nothing is stopped or removed before the devices of a new container are there."""
+        """Carry out the plan, stale containers first. Nothing is stopped or removed before the devices of a new container exist."""
         devices: list[str] = []
         if self.wanted and any(step.verb == "create" for step in steps):
             devices = gpu_access.await_cdi_devices(self.docker, self.wanted.fields["gpus"], current is not None and current.by_cdi)
@@ -215,7 +215,7 @@ class Actor(removal.Remover):
 
 @contextlib.contextmanager
 def refusals(doing: str, wanted: WantedContainer) -> t.Iterator[None]:
-    """Turn Docker's refusal of the container into words with a remedy."""
+    """Turn Docker's refusal of the container into an error with a remedy."""
     try:
         yield
     except ClusterError as error:

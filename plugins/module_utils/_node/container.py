@@ -4,9 +4,9 @@
 
 """One node's container: the wanted one, the current one, and the steps from one to the other. This module util is PRIVATE to the collection.
 
-A wanted container knows two things: its ``fields``, which are what a user sees and sets, and what its executor derives from them (command,
-environment). Only fields are compared, so that a new version of the collection, which may derive other things from the same fields, never
-restarts a container.
+A wanted container has its ``fields``, which a user sees and sets, and the command and environment that its executor derives from them.
+Only fields are compared: a new version of the collection may derive other values from the same fields, and must not restart a container
+for that.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class WantedContainer:
 
 @dataclasses.dataclass(frozen=True)
 class ExistingContainer:
-    """A container that is there. ``status`` is Docker's word: created, running, paused, restarting, removing, exited, dead.
+    """An existing container. ``status`` is its state according to Docker: created, running, paused, restarting, removing, exited, dead.
 
-    ``readable`` is false when its labels say that it is ours and not how it was created: ``fields`` is empty then.
+    ``readable`` is false when its labels show that it is ours but not how it was created: ``fields`` is empty then.
     ``pid`` is the host's pid of its first process, 0 when none runs. ``by_cdi`` is whether it was created with its GPU by CDI.
     """
 
@@ -194,7 +194,7 @@ def existing(inspected: dict[str, t.Any]) -> ExistingContainer:
 def changes(current: ExistingContainer, wanted: WantedContainer, protect: bool = False) -> Changes:
     """Return the fields in which the container differs from the wanted one.
 
-    Protections that did not exist when it was created count when ``protect`` says so, and when it differs anyway.
+    Protections that did not exist when it was created count with ``protect``, and when it differs anyway.
     """
     if current.digest == wanted.digest:
         return {}
@@ -204,7 +204,7 @@ def changes(current: ExistingContainer, wanted: WantedContainer, protect: bool =
 
 
 def waiting_protections(current: ExistingContainer, wanted: WantedContainer) -> list[str]:
-    """Return the effect of each protection that the container lacks since it did not exist when it was created."""
+    """Return the effect of each protection that the container lacks because it did not exist when the container was created."""
     return [field.protection.what for field in missing_protections(current.fields, wanted.fields) if field.protection]
 
 
@@ -225,7 +225,7 @@ def plan(state: str, name: str, current: ExistingContainer | None, changed: t.Co
     """Return the steps from ``current`` to ``state`` (started, stopped or absent); none when it has that state already.
 
     ``changed`` names the fields in which a running container differs from the wanted one. A container is never started a second
-    time: what ran in it (a Ray session, an engine) cannot be continued.
+    time: its earlier programs (a Ray session, an engine) cannot be continued.
     """
     if state == "started":
         reason = replacement_reason(current, changed) if current else "no container"
@@ -247,7 +247,7 @@ def session(container_id: str, started_at: str) -> str:
 
 
 def snapshot(status: str, fields: Fields) -> dict[str, t.Any]:
-    """Return one side of a diff: what Docker calls the container's state (absent when there is none) and its fields."""
+    """Return one side of a diff: Docker's state of the container (absent when there is none) and its fields."""
     return {"state": status, "fields": flat(fields)}
 
 
@@ -256,10 +256,10 @@ def creation_payload(
 ) -> dict[str, t.Any]:
     """Return the keyword arguments of the Docker SDK's ``containers.create``.
 
-    ``cache`` is the node's directory for what this image's engine compiles. It follows from the image, so it is not compared: another image recreates a
-    container anyway. ``wrapper`` is the image's own entrypoint, empty where it does not stay; ``cdi_devices`` are those that the engine can give.
+    ``cache`` is the node's directory for code that this image's engine compiles. It follows from the image, so it is not compared: another image recreates a
+    container anyway. ``wrapper`` is the image's own entrypoint, empty where it does not stay; ``cdi_devices`` are those that the engine provides.
     Never privileged; no restart policy, since blind retries of an engine that dies are reported to leak memory; never removed by
-    itself, since its log is wanted then.
+    itself, since its log is needed then.
     """
     argv = [*wrapper, *wanted.command]
     # The memory of an engine that crashes would fill the disk, and contains its secrets.
@@ -332,7 +332,7 @@ _REFUSALS: list[tuple[str, str, str]] = [
 
 
 def refusal(doing: str, image: str, error: ClusterError) -> ClusterError:
-    """Return the error for an engine that refused to create or start the container; Docker's own words stay in ``detail``."""
+    """Return the error for an engine that refused to create or start the container; Docker's own message stays in ``detail``."""
     detail = str(error.details.get("detail") or error)
     program = missing_program(detail)
     if program:
@@ -348,7 +348,7 @@ def under_removal(error: ClusterError) -> bool:
 
 
 def missing_program(text: str) -> str:
-    """Return the program that is missing in the image by the text of Docker or of its init program, empty without one."""
+    """Return the program that the image lacks according to the text of Docker or of its init program, empty without one."""
     match = re.search(r'exec: "([^"]+)": (?:executable file not found|stat .*no such file)', text)
     match = match or re.search(r"exec (\S+) failed: No such file or directory", text)
     return match[1] if match else ""
@@ -399,7 +399,7 @@ def died(current: ExistingContainer, node: str, image: str, log: str) -> Cluster
 
 def end_of_log(log: str, lines: int = 8, length: int = 400) -> str:
     """Return the last lines of a log that are not empty: without the frames of Python's tracebacks, cut to ``length`` characters."""
-    # Outside of frames indented lines matter: Ray sets the versions that differ below its complaint.
+    # Indented lines outside of frames matter: Ray prints the versions that differ below its error message.
     without_frames = re.sub(r"^Traceback .*(?:\n[^\S\n].*)*", "", "\n".join(log.splitlines()), flags=re.MULTILINE)
     return "\n".join([line[:length] for line in without_frames.splitlines() if line.strip()][-lines:])
 

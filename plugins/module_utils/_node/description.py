@@ -29,7 +29,7 @@ NOTHING: dict[str, t.Any] = {
 
 
 def described(role: str, inspected: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the keys of a result for a container, without Ray's: it was not asked yet."""
+    """Return the keys of a result that describe a container, without Ray's, which was not asked yet."""
     current = container.existing(inspected)
     executor = current.fields.get("executor", ray.EXECUTOR)
     return {

@@ -5,7 +5,7 @@
 """The fields of a node's container and the options of its modules, in one table. This module util is PRIVATE to the collection.
 
 The modules' argument specifications, the digest that decides whether a container stays, the diff and what Docker gets to create
-the container all follow from :data:`FIELDS`. The documentation of the options is static text; a test holds it equal to the table.
+the container all follow from :data:`FIELDS`. The documentation of the options is static text; a test compares it with the table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECRETS_TARGET = "/run/secrets/gb10"
 #: Where the hub cache appears inside a container.
 HF_HOME_TARGET = "/root/.cache/huggingface"
 
-#: Capabilities by which root of a container is root of the node, whatever else it lacks: the first is all of them.
+#: Capabilities that make root of a container root of the node, even without any other one: the first stands for all capabilities.
 UNCONFINED = ("ALL", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
 
 #: For ``absent``: every container has had this field since the first version.
@@ -45,12 +45,12 @@ Changes = dict[str, tuple[t.Any, t.Any]]
 
 
 def environment(env: dict[str, t.Any]) -> dict[str, str]:
-    """Return the variables as text, sorted. Raises :class:`ClusterError` for values that can be spelled in more than one way."""
+    """Return the variables as text, sorted. Raises :class:`ClusterError` for values that can be written in more than one way."""
     return {name: env_text(name, value) for name, value in sorted(env.items())}
 
 
 def checked_gpus(gpus: t.Any) -> t.Any:
-    """Return the value as it is. Raises :class:`ClusterError` when it has none of the three forms."""
+    """Return the value unchanged. Raises :class:`ClusterError` when it has none of the three forms."""
     if gpus not in ("all", "none") and not (isinstance(gpus, list) and all(isinstance(gpu, (str, int)) for gpu in gpus)):
         raise ClusterError(f"gpus is {gpus!r}", remedy="Give all, none, or a list of GPU indexes or UUIDs.", reason="input")
     return gpus
@@ -62,15 +62,15 @@ def is_confined(capability: str) -> bool:
 
 
 def checked_capabilities(capabilities: list[str]) -> list[str]:
-    """Return the capabilities as they are. Raises :class:`ClusterError` for one by which a container is not confined."""
-    for one in capabilities:
-        if not is_confined(one):
-            raise ClusterError(f"capabilities has {one}, by which root of the container is root of the node", remedy="Leave it out.", reason="input")
+    """Return the capabilities unchanged. Raises :class:`ClusterError` for one by which a container is not confined."""
+    for capability in capabilities:
+        if not is_confined(capability):
+            raise ClusterError(f"capabilities has {capability}, by which root of the container is root of the node", remedy="Leave it out.", reason="input")
     return capabilities
 
 
 def checked_limits(limits: dict[str, t.Any]) -> dict[str, int]:
-    """Return the limits as they are. Raises :class:`ClusterError` when one is not a number."""
+    """Return the limits unchanged. Raises :class:`ClusterError` when one is not a number."""
     for name, limit in limits.items():
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise ClusterError(f"ulimits.{name} is {limit!r}, which is not a number", remedy="Give a number; -1 means unlimited.", reason="input")
@@ -78,7 +78,7 @@ def checked_limits(limits: dict[str, t.Any]) -> dict[str, int]:
 
 
 def bind(source: str, target: str, read_only: bool) -> dict[str, t.Any]:
-    """Return a mount of the node's file or directory as Docker takes it."""
+    """Return a mount of the node's file or directory in Docker's form."""
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
 
 
@@ -86,9 +86,9 @@ def bind(source: str, target: str, read_only: bool) -> dict[str, t.Any]:
 
 
 class Protection(t.NamedTuple):
-    """The protection by a field. Its absence alone recreates no container without consent, and a warning shows it.
+    """The protection by a field. Its absence alone recreates no container without consent, but causes a warning.
 
-    ``what`` is its name in that warning; ``instead`` returns the fields that a container had in its place before it existed.
+    ``what`` is its name in that warning; ``instead`` returns the fields that a container had in its place before the protection existed.
     """
 
     what: str
@@ -98,11 +98,11 @@ class Protection(t.NamedTuple):
 class Field(t.NamedTuple):
     """One row.
 
-    ``option`` is its entry in an argument specification, None for what no user sets. A field that counts (``counts``) is part of the
-    digest and of the diff; the other options only say how the module works. ``absent`` is the value of a container that was created
-    before the field existed: the upgrade would recreate every container without it. ``protection`` says what a field protects, None for one
-    that protects nothing. ``convert`` returns the field's value for the
-    option's, or raises for a wrong form; ``payload`` returns what the value adds to Docker's payload.
+    ``option`` is its entry in an argument specification, None for a field that no user sets. A field that counts (``counts``) is part of the
+    digest and of the diff; the other options only control how the module works. ``absent`` is the value for a container that was created
+    before the field existed: without it, the upgrade would recreate every container. ``protection`` describes what a field protects, None for one
+    that protects nothing. ``convert`` returns the field's value for the option's, or raises for a wrong form; ``payload`` returns the value's part
+    of Docker's payload.
     """
 
     name: str
@@ -246,7 +246,7 @@ def absent_means(executor: str) -> Fields:
 
 
 def payload(fields: Fields, own: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the fields add to ``own`` payload: lists are appended, dictionaries and other values win."""
+    """Return the ``own`` payload with the fields': their lists are appended, their other values replace earlier ones, in dictionaries key by key."""
     result = dict(own)
     for field in FIELDS:
         for name, value in field.payload(fields[field.name]).items() if field.name in fields else ():
@@ -292,7 +292,7 @@ def without(protections: t.Iterable[Field], desired: Fields) -> Fields:
 def compare(current: Fields, desired: Fields, absent: Fields) -> Changes:
     """Return the fields that differ as ``{name: (before, after)}``; entries of dictionaries are named one by one.
 
-    A field that one side lacks has its value of ``absent`` there. A field that this version of the collection does not know (a newer
+    A field that one side lacks has its value of ``absent`` there. A field that this version of the collection does not support (a newer
     one created the container) is left alone.
     """
     known = {name: value for name, value in current.items() if name in desired or name in absent}

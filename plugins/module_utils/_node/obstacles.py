@@ -56,7 +56,7 @@ def check_node_address(address: str, node: str) -> None:
 
 
 def check_secrets(secret_files: dict[str, str], check_mode: bool) -> None:
-    """Check every secret file; in check mode one that does not exist yet is expected to come."""
+    """Check every secret file; in check mode a missing one may still be created."""
     for name, path in secret_files.items():
         if not check_mode or os.path.exists(path):
             check_secret_file(name, path)
@@ -139,11 +139,11 @@ def check_devices(devices: list[str], sysfs_root: str = "/sys") -> None:
     """Raise :class:`ClusterError` unless every device path exists on this node, and none is a disk or the memory, or a directory with one."""
     for device in devices:
         path = pathlib.Path(device.partition(":")[0])
-        for one in (path, *path.rglob("*")):
+        for entry in (path, *path.rglob("*")):
             with contextlib.suppress(OSError):
-                if what := _danger(one.stat(), sysfs_root):
+                if what := _danger(entry.stat(), sysfs_root):
                     raise ClusterError(
-                        f"{one} is {what} of this node: root of a container that has it reads and writes all of it",
+                        f"{entry} is {what} of this node: root of a container that has it reads and writes all of it",
                         remedy="Leave it out of gb10_container_devices.",
                         reason=f"device is {what}",
                         device=device,
@@ -203,20 +203,20 @@ def check_node(docker: Docker, params: Params, node: str, check_mode: bool) -> N
 # -- ports --------------------------------------------------------------------------------------------------------------
 
 
-def foreign_listeners(found: list[dict[str, t.Any]], names: dict[str, str], own_id: str) -> list[dict[str, t.Any]]:
+def foreign_listeners(entries: list[dict[str, t.Any]], names: dict[str, str], own_id: str) -> list[dict[str, t.Any]]:
     """Return the listeners that are not of our own container; ``names`` maps this engine's container ids to names.
 
-    A container that this engine does not know is the one that the whole node runs in: its processes count as the host's.
+    A container that this engine does not list contains the whole node: its processes count as the host's.
     """
-    known = [{**entry, "container": entry["container"] if entry["container"] in names else ""} for entry in found]
+    known = [{**entry, "container": entry["container"] if entry["container"] in names else ""} for entry in entries]
     return [{**entry, "container_name": names.get(entry["container"], "")} for entry in known if not own_id or entry["container"] != own_id]
 
 
 def foreign_on(docker: EngineApi, ports: list[int], current: ExistingContainer | None) -> list[dict[str, t.Any]]:
     """Return the listeners on these ports of the node, without those of the node's own container."""
-    found = listeners.listeners(ports) if ports else []
-    names = {entry["Id"]: entry["Names"][0].lstrip("/") for entry in docker.containers({})} if found else {}
-    return foreign_listeners(found, names, current.id if current else "")
+    entries = listeners.listeners(ports) if ports else []
+    names = {entry["Id"]: entry["Names"][0].lstrip("/") for entry in docker.containers({})} if entries else {}
+    return foreign_listeners(entries, names, current.id if current else "")
 
 
 def listener_text(listener: dict[str, t.Any]) -> str:
@@ -228,7 +228,7 @@ def listener_text(listener: dict[str, t.Any]) -> str:
 
 
 def ports_taken(whose: str, node: str, taken: list[dict[str, t.Any]], variables: str) -> ClusterError:
-    """Return the refusal to share ports; ``whose`` names their user, ``variables`` the settings that choose others."""
+    """Return the error for ports in use; ``whose`` names the program that needs them, ``variables`` the settings that choose other ports."""
     return ClusterError(
         f"ports that {whose} needs are taken on {node}: {'; '.join(map(listener_text, taken))}",
         remedy=f"Stop the listener, or choose another {variables}.",

@@ -38,7 +38,7 @@ EXECUTOR = "ray"
 #: The secret of this name is Ray's token.
 TOKEN_SECRET = "ray_token"
 
-#: The first version that asks for the token. Those before ignore the setting, and run programs for every client that reaches them.
+#: The first version that requires the token. Earlier ones ignore the setting, and run programs for every client that reaches them.
 TOKEN_SINCE = (2, 52)
 
 #: Ray's services on one node, in the order in which they take the first ports of the range. The last two have no option of
@@ -58,11 +58,11 @@ SERVICE_VARIABLES = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
 SERVICE_PORTS = 10
 FEWEST_WORKER_PORTS = 40
 
-#: Seconds after which a head lists no node any more that it cannot reach: its first look comes after 5 s, five in a row that
-#: each take up to 3 and 10 s must fail.
+#: Seconds after which a head no longer lists a node that it cannot reach: its first check comes after 5 s, and then five in a row must fail, which
+#: each take up to 3 and 10 s.
 FORGET_SECONDS = 90.0
 
-#: Signals a program in a container was ended by: the shell's convention.
+#: An exit code above this number means that a signal ended the program (the shell's convention).
 _SIGNALLED = 128
 
 
@@ -87,9 +87,9 @@ def parse_port_range(text: str, port: int) -> PortRange:
     match = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", text)
     if not match:
         raise ClusterError(f"is {text!r}", where="port_range", remedy="Write it as FIRST-LAST, for example 20100-20299.", reason="input")
-    found = PortRange(int(match[1]), int(match[2]))
-    size, needed = found.last - found.first + 1, SERVICE_PORTS + FEWEST_WORKER_PORTS
-    if found.first < 1024 or found.last > 65535 or size < needed:
+    ports = PortRange(int(match[1]), int(match[2]))
+    size, needed = ports.last - ports.first + 1, SERVICE_PORTS + FEWEST_WORKER_PORTS
+    if ports.first < 1024 or ports.last > 65535 or size < needed:
         raise ClusterError(
             f"{text} has {max(size, 0)} ports",
             where="port_range",
@@ -97,13 +97,13 @@ def parse_port_range(text: str, port: int) -> PortRange:
             remedy="Give a longer range, for example 20100-20299.",
             reason="input",
         )
-    if found.first <= port <= found.last:
+    if ports.first <= port <= ports.last:
         raise ClusterError(f"port {port} is inside port_range {text}", remedy="Choose a port outside the range.", reason="input")
-    return found
+    return ports
 
 
 def knows_token(version: str | None) -> bool:
-    """Return whether a version of Ray asks for the token; one that cannot be read does not."""
+    """Return whether a version of Ray requires the token; an unreadable version does not."""
     numbers = re.match(r"(\d+)\.(\d+)\b", version or "")
     return bool(numbers) and (int(numbers[1]), int(numbers[2])) >= TOKEN_SINCE
 
@@ -143,7 +143,7 @@ def ray_environment(fields: Fields) -> dict[str, str]:
 def wanted(params: Params, image_id: str, current: ExistingContainer | None) -> WantedContainer:
     """Return the wanted container. Raises :class:`ClusterError` for options that do not fit together.
 
-    What was not asked of a worker (the head's session) stays as it is.
+    A value that was not requested for a worker (the head's session) stays as it is.
     """
     head = params["node_role"] == "head"
     if not head and not params["head_address"]:
@@ -173,7 +173,7 @@ def needed_ports(fields: Fields) -> list[int]:
 class RayTable(t.NamedTuple):
     """The head's answer: ``error`` is empty when it answered; ``kind`` is then empty too, else import, token, head or time.
 
-    ``without_token``: what came of the same question without the token, ``refused``, ``answered``, or why that is unknown.
+    ``without_token`` is the result of the same question without the token: ``refused``, ``answered``, or the reason why it is unknown.
     """
 
     ray_version: str
@@ -232,7 +232,7 @@ def answer(table: RayTable) -> dict[str, t.Any]:
 
 
 def node_of(entry: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return one node of the probe's answer in its form. Raises TypeError, ValueError or KeyError for another: the container's own python3 made it."""
+    """Return a node of the probe's answer. Raises TypeError, ValueError or KeyError for another form: the container's own python3 wrote it."""
     return {
         "node_id": str(entry["node_id"]),
         "address": str(entry["address"]),
@@ -254,10 +254,10 @@ def newest(nodes: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
 def registered(nodes: list[dict[str, t.Any]], address: str, since_ms: int, uptime: float = 0.0) -> bool:
     """Return whether the node at ``address`` is alive, once, in an incarnation that began at ``since_ms`` (its own clock) or later.
 
-    The head lists a container that was killed for some seconds more. Such an entry must not count for its successor, and
-    while it is there, the engine's ranks could still be placed on it. ``uptime`` are the seconds that the container has been
-    running by a clock that cannot be set: after :data:`FORGET_SECONDS` of them no entry is that of a predecessor, whatever
-    a wall clock says that was set back meanwhile.
+    The head lists a killed container for some more seconds. Such an entry must not count for its successor, and
+    while it exists, the engine's ranks could still be placed on it. ``uptime`` are the seconds that the container has been
+    running by a clock that cannot be set: after :data:`FORGET_SECONDS` no entry can belong to a predecessor, even if
+    a wall clock was set back meanwhile.
     """
     alive = [node for node in nodes if node["alive"] and node["address"] == address]
     return len(alive) == 1 and (alive[0]["started_ms"] >= since_ms or uptime >= FORGET_SECONDS)
@@ -311,8 +311,11 @@ def stale_heads(docker: Docker, foreign: list[dict[str, t.Any]]) -> list[StaleHe
     """Return the containers among the foreign listeners that run a Ray head."""
     pairs = [(listener, docker.inspect(listener["container"])) for listener in foreign if listener["container"]]
     heads = [(listener, inspected) for listener, inspected in pairs if is_ray_head(inspected, listener)]
-    found = {one["container"]: StaleHead(one["container"], one["container_name"], obstacles.container_text(inspected)) for one, inspected in heads}
-    return list(found.values())
+    by_container = {
+        listener["container"]: StaleHead(listener["container"], listener["container_name"], obstacles.container_text(inspected))
+        for listener, inspected in heads
+    }
+    return list(by_container.values())
 
 
 def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
@@ -322,10 +325,10 @@ def check_unused(params: Params, node: str, stale: list[StaleHead]) -> None:
     """
     if params["interrupt_requests"]:
         return
-    found = at_work.within({entry.id for entry in stale})
-    if found:
+    working = at_work.within({entry.id for entry in stale})
+    if working:
         raise ClusterError(
-            f"the Ray head of another run on {node} would be removed, but it is at work: {'; '.join(found)}",
+            f"the Ray head of another run on {node} would be removed, but it is at work: {'; '.join(working)}",
             remedy="End that work first, or have it cut off with -e gb10_allow=interrupt.",
             reason="stale head in use",
             node=node,

@@ -6,8 +6,8 @@
 
 The collection runs this file's text as ``python3 -c TEXT ADDRESS SECONDS``; it prints one JSON document. It asks the head's GCS
 for its table of nodes and, unlike ``ray.init``, registers no driver and starts no process: the engine's cluster stays untouched.
-The environment of the container carries the token. The same question is asked a second time without it, by a child at the same moment: a client that gets an
-answer to that needs no token for anything.
+The environment of the container has the token. At the same moment a child asks the same question without it: where that is answered, a client needs no
+token for anything.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import typing as t
 
 
 def table(address: str, seconds: float) -> list[dict[str, t.Any]]:
-    """Return the nodes known to the head at ``address`` (HOST:PORT), dead ones included, in the order they came."""
+    """Return the nodes that the head at ``address`` (HOST:PORT) lists, dead ones included, in the order of their starts."""
     from ray._raylet import GcsClient
 
     host, _colon, port = address.rpartition(":")
     # Refused at once without a listener; Ray's own client would retry for half a minute.
     socket.create_connection((host.strip("[]"), int(port)), seconds).close()
-    found = GcsClient(address=address).get_all_node_info(timeout=seconds)
+    nodes_by_id = GcsClient(address=address).get_all_node_info(timeout=seconds)
     nodes = [
         {
             "node_id": node_id.hex(),
@@ -39,23 +39,23 @@ def table(address: str, seconds: float) -> list[dict[str, t.Any]]:
             "gpus": node.resources_total.get("GPU", 0.0),
             "resources": dict(node.resources_total),
         }
-        for node_id, node in found.items()
+        for node_id, node in nodes_by_id.items()
     ]
     return sorted(nodes, key=lambda node: (node["started_ms"], node["node_id"]))
 
 
 def ask_without_token(address: str, seconds: float) -> str:
-    """Return ``refused`` or ``answered``, else why neither is known. For a process of its own: it forgets the token."""
+    """Return ``refused`` or ``answered``, else why neither is known. It removes the token, so it needs a process of its own."""
     import ray
     from ray._raylet import Config
 
     refusal = getattr(ray.exceptions, "AuthenticationError", None)
-    # Ray below 2.52 knows no token, and would end this process over the name of the setting.
+    # Ray below 2.52 has no tokens, and would end this process because of the name of the setting.
     if refusal:
         Config.initialize(json.dumps({"AUTH_MODE": "disabled"}))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         os.environ.pop(name, None)
-    # Without a token of the container's Ray looks for the user's.
+    # Without the container's token, Ray looks for the user's.
     os.environ["HOME"] = os.devnull
     try:
         table(address, seconds)
@@ -80,15 +80,15 @@ def start_without_token(address: str, seconds: float) -> int:
 
 
 def read_answer(reader: int) -> str:
-    """Return what the child wrote. One that was ended by its alarm wrote nothing."""
+    """Return the child's answer. A child that its alarm ended wrote nothing."""
     with open(reader, encoding="utf-8", errors="replace") as stream:
         return stream.read() or "no answer"
 
 
 def answer(address: str, seconds: float) -> dict[str, t.Any]:
-    """Return the document to print. ``kind`` says what was wrong: import, token or head; it is empty when the head answered.
+    """Return the document to print. ``kind`` is the cause of a failure: import, token or head; it is empty when the head answered.
 
-    ``without_token`` is then what came of the question without the token: ``refused``, ``answered``, or why that is unknown.
+    ``without_token`` is then the result of the question without the token: ``refused``, ``answered``, or why that is unknown.
     """
     # Ray's client waits for a hung head much longer than its timeout, in code that ignores Python exceptions.
     signal.alarm(int(seconds) + 1)

@@ -30,7 +30,7 @@ KEPT = "containers"
 
 @contextlib.contextmanager
 def local_files() -> t.Iterator[None]:
-    """Turn trouble with files and directories of the node into the collection's error."""
+    """Turn errors of files and directories on the node into the collection's error."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,7 @@ class Remover:
 
     def __init__(self, docker: Docker, top: str, timeout: float, sleep: float) -> None:
         self.docker, self.top, self.timeout, self.sleep = docker, top, timeout, sleep
-        #: What was done in addition to the plan, or could not be done and does not fail the task.
+        #: Actions in addition to the plan, and failures that do not fail the task.
         self.notes: list[str] = []
 
     def remove(self, container_id: str) -> None:
@@ -71,7 +71,7 @@ class Remover:
     def keep_log(self, current: ExistingContainer) -> None:
         """Write the log of a container that is about to go below the log directory, and delete the oldest such logs.
 
-        A log that Docker cannot read any more, or a full disk, keeps no container: the log is left out, and a note says so.
+        A log that Docker can no longer read, or a full disk, does not prevent the removal: the log is left out, and a note is added.
         """
         name = f"{current.name}-{current.id[:12]}.log"
         folder, new = os.path.join(self.top, KEPT), f".{name}.{os.getpid()}-{time.monotonic_ns()}.new"
@@ -93,7 +93,7 @@ class Remover:
                 self.notes.append(f"left the log of {current.name} out: {folder}: {error.strerror}")
 
     def write_log(self, current: ExistingContainer, kept: int, new: str, name: str) -> None:
-        """Write a container's log as ``name`` into an open directory, whole or not at all."""
+        """Write a container's log as ``name`` into an open directory, completely or not at all."""
         try:
             with open(untrusted.create(kept, new), "wb") as handle:
                 for part in self.docker.whole_log(current.id):

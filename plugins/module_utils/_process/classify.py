@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a process is: part of an engine, part of Ray, or another user of the GPU. This module util is PRIVATE to the collection.
+"""The kind of a process: part of an engine, part of Ray, or another user of the GPU. This module util is PRIVATE to the collection.
 
-One table answers for preflight, doctor, zombie check and every guard; no other file knows a title or a program of an engine. The titles and
+Preflight, doctor, zombie check and every guard use this one table; no other file has a title or a program of an engine. The titles and
 command lines of vLLM and Ray were recorded with vLLM 0.32 and Ray 2.60. The others were not recorded: what SGLang,
 TensorRT-LLM, Triton, llama.cpp, Ollama and TensorFold run is taken from their public sources and reports.
 """
@@ -24,16 +24,16 @@ FRONT_END, HEADLESS, ENGINE_CORE, RANK, HELPER = "api_server", "headless", "engi
 RAY_START, RAYLET, GCS_SERVER, RAY_DASHBOARD, RAY_CLIENT, RAY_AGENT = "ray_start", "raylet", "gcs_server", "ray_dashboard", "ray_client", "ray_agent"
 #: Ray's workers: one with work (or one that does not report that it has none), and one that reports no work or is not ready for any.
 RAY_WORKER, RAY_IDLE = "ray_worker", "ray_idle"
-#: Any other program that is known to use the GPU; its ``engine`` says what it is for.
+#: Any other program that is known to use the GPU; its ``engine`` is its purpose.
 TENANT = "tenant"
 
 SERVERS = (FRONT_END, HEADLESS)
-#: Parts that a server starts, and that are of no use without it.
+#: Parts that a server starts, and that are useless without it.
 CHILDREN = (ENGINE_CORE, RANK, HELPER)
 ENGINE_PARTS = (*SERVERS, *CHILDREN)
 KINDS = (*ENGINE_PARTS, RAY_START, RAYLET, GCS_SERVER, RAY_DASHBOARD, RAY_CLIENT, RAY_AGENT, RAY_WORKER, RAY_IDLE, TENANT)
 
-#: How a row of the table is met: by the beginning of the title that a process gave itself; by the program, script or module that it runs (the end of
+#: How a row of the table matches: by the beginning of the title that a process gave itself; by the program, script or module that it runs (the end of
 #: its path) and the words that follow; by a text in its command line, but only below a part of an engine, whose engine it then belongs to.
 TITLE, RUNS, BELOW = "title", "runs", "below"
 
@@ -101,7 +101,7 @@ TABLE = (
     (RUNS, "plasmashell", TENANT, "desktop"),
 )
 
-#: What is in the path of an interpreter or script, in the name of a module, or in the directory where a process runs → what a tenant is for.
+#: A text in the path of an interpreter or script, in the name of a module, or in the directory where a process runs → the purpose of a tenant.
 TENANT_NAMES = (
     ("ray", re.compile(r"(?:site|dist)-packages/ray/|^ray(?:\.|$)")),
     ("vllm", re.compile(r"(?:site|dist)-packages/vllm/|^vllm(?:\.|$)")),
@@ -147,7 +147,7 @@ class Part(t.NamedTuple):
 def judge(argv: t.Sequence[str], directory: str = "") -> tuple[str, str] | None:
     """Return (kind, engine) of a command line or title alone, None when it is not in the table.
 
-    One that only mentions an engine (``grep vllm``, ``docker exec … vllm serve``, ``bash -c 'vllm serve'``) is none: the engine is the process that it
+    One that only mentions an engine (``grep vllm``, ``docker exec … vllm serve``, ``bash -c 'vllm serve'``) is not in it: the engine is the process that it
     starts. ``directory`` is where it runs, which counts last.
     """
     before, words = split(argv)
@@ -161,7 +161,7 @@ def judge(argv: t.Sequence[str], directory: str = "") -> tuple[str, str] | None:
 
 
 def runs(words: t.Sequence[str], what: str) -> bool:
-    """Return whether a command line, without its interpreter, is that of a row of the table. A title may follow a program's name and a colon."""
+    """Return whether a command line, without its interpreter, matches a row of the table. A title may follow a program's name and a colon."""
     program, *following = what.split()
     return bool(words) and f"/{words[0].rstrip(':')}".endswith(f"/{program}") and list(words[1:1 + len(following)]) == following
 
@@ -174,25 +174,25 @@ def _is_headless(engine: str, words: t.Sequence[str]) -> bool:
 def parts(processes: t.Mapping[int, Process]) -> dict[int, Part]:
     """Return the kind of each process by its pid, without ended ones and those that are not in the table."""
     judged = {pid: judge(process.argv or (process.name,)) for pid, process in processes.items() if not process.ended}
-    found = {pid: Part(processes[pid], *known, words=tuple(run_words(processes[pid].argv))) for pid, known in judged.items() if known}
+    by_pid = {pid: Part(processes[pid], *known, words=tuple(run_words(processes[pid].argv))) for pid, known in judged.items() if known}
     for pid, process in processes.items():
         row = next(((kind, what) for how, what, kind, _engine in TABLE if how == BELOW and what in process.command), None)
-        if row and pid not in found and not process.ended:
-            above = next((found[one] for one in ancestors(pid, processes) if one in found and found[one].kind in ENGINE_PARTS), None)
+        if row and pid not in by_pid and not process.ended:
+            above = next((by_pid[ancestor] for ancestor in ancestors(pid, processes) if ancestor in by_pid and by_pid[ancestor].kind in ENGINE_PARTS), None)
             if above:
-                found[pid] = Part(process, row[0], above.engine)
-    return found
+                by_pid[pid] = Part(process, row[0], above.engine)
+    return by_pid
 
 
-def engines(found: t.Iterable[Part]) -> list[Part]:
+def engines(candidates: t.Iterable[Part]) -> list[Part]:
     """Return the parts by which an engine serves, or will once it has loaded."""
-    return [part for part in found if part.kind in ENGINE_PARTS and not (part.kind == FRONT_END and part.engine in LOADS_ON_DEMAND)]
+    return [part for part in candidates if part.kind in ENGINE_PARTS and not (part.kind == FRONT_END and part.engine in LOADS_ON_DEMAND)]
 
 
-def at_work(found: t.Iterable[Part]) -> list[Part]:
+def at_work(candidates: t.Iterable[Part]) -> list[Part]:
     """Return the processes that a restart would cut off: the parts of engines, and Ray's workers that are not known to be idle."""
-    found = list(found)
-    return engines(found) + [part for part in found if part.kind == RAY_WORKER]
+    candidates = list(candidates)
+    return engines(candidates) + [part for part in candidates if part.kind == RAY_WORKER]
 
 
 def is_ray_rank(part: Part) -> bool:
@@ -206,7 +206,7 @@ def is_gcs(program: str) -> bool:
 
 
 def starts_ray_head(command: t.Iterable[str]) -> bool:
-    """Return whether a container's command starts a Ray head, also where a shell or an init program is asked to."""
+    """Return whether a container's command starts a Ray head, also through a shell or an init program."""
     words = " ".join(command).split()
     return "--head" in words and any(judge(words[at:at + 2]) == (RAY_START, "ray") for at in range(len(words)))
 

@@ -48,17 +48,17 @@ def options(words: t.Sequence[str]) -> dict[str, str]:
     The words before the first option are under ``""``. A word after an option counts as its value, since which options take none is the
     engine's own knowledge.
     """
-    found: dict[str, list[str]] = {"": []}
+    by_name: dict[str, list[str]] = {"": []}
     name = ""
     for word in words:
         match = _OPTION.match(word)
         if match or word in _SHORT:
             name = match["name"].replace("_", "-") if match else _SHORT[word]
             name = _ALIASES.get(name, name)
-            found[name] = [match["value"]] if match and match["value"] is not None else []
+            by_name[name] = [match["value"]] if match and match["value"] is not None else []
         else:
-            found[name].append(word)
-    return {name: " ".join(values) for name, values in found.items()}
+            by_name[name].append(word)
+    return {name: " ".join(values) for name, values in by_name.items()}
 
 
 def ranks(argv: t.Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which versions of what matters to an engine are installed where it runs. This module util is PRIVATE to the collection."""
+"""The installed versions of packages that matter to an engine. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files.files import n
 _DISTRIBUTION = re.compile(
     r"^(?P<name>vllm|ray|torch|sglang|transformers|flashinfer_python|nvidia_nccl_cu\d+|tensorrt_llm)-(?P<version>[^-]+)\.(?:dist|egg)-info$", re.IGNORECASE
 )
-#: Where Python's packages are below a prefix, and prefixes that images of the field use.
+#: Where Python's packages are below a prefix, and the prefixes that common images use.
 _LIBRARIES = ("site-packages", "dist-packages")
 _PREFIXES = ("/opt/venv", "/usr/local", "/usr")
 _IN_LIBRARY = re.compile(r"^(?P<library>/.*?/(?:site|dist)-packages)/")
@@ -25,14 +25,14 @@ _IN_BIN = re.compile(r"^(?P<prefix>/.+)/bin/[^/]+$")
 
 def library_places(argvs: t.Iterable[t.Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return (directories of packages, prefixes) that command lines name, with the usual ones last."""
-    found = [(_IN_LIBRARY.match(word), _IN_BIN.match(word)) for argv in argvs for word in argv[:3]]
-    libraries = dict.fromkeys(library["library"] for library, _prefix in found if library)
-    prefixes = dict.fromkeys(prefix["prefix"] for library, prefix in found if prefix and not library)
+    matches = [(_IN_LIBRARY.match(word), _IN_BIN.match(word)) for argv in argvs for word in argv[:3]]
+    libraries = dict.fromkeys(library["library"] for library, _prefix in matches if library)
+    prefixes = dict.fromkeys(prefix["prefix"] for library, prefix in matches if prefix and not library)
     return list(libraries), list({**prefixes, **dict.fromkeys(_PREFIXES)})
 
 
 def versions(root: str, argvs: t.Iterable[t.Sequence[str]]) -> dict[str, str]:
-    """Return version by package of what matters to an engine, as installed below ``root``, the file system that its processes see.
+    """Return the versions of packages that matter to an engine, by package, as installed below ``root``, the file system of its processes.
 
     The first place that has a package counts, those that the command lines name before the usual ones. Raises OSError when ``root`` may
     not be read.
@@ -43,7 +43,7 @@ def versions(root: str, argvs: t.Iterable[t.Sequence[str]]) -> dict[str, str]:
         pythons = [name for name in reversed(names(root + base)) if name.startswith("python3")]
         libraries += [f"{base}/{python}/{library}" for python in pythons for library in _LIBRARIES]
     matches = (_DISTRIBUTION.match(name) for library in dict.fromkeys(libraries) for name in names(root + library))
-    found: dict[str, str] = {}
+    by_package: dict[str, str] = {}
     for match in filter(None, matches):
-        found.setdefault(match["name"].lower().replace("_", "-"), match["version"])
-    return found
+        by_package.setdefault(match["name"].lower().replace("_", "-"), match["version"])
+    return by_package

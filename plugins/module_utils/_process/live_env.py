@@ -2,19 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Another process's environment as it is now, read out of its memory. This module util is PRIVATE to the collection.
+"""Another process's current environment, read from its memory. This module util is PRIVATE to the collection.
 
 Why ``/proc/PID/environ`` is not enough: it is the environment of the moment a program was started. Ray starts its workers first and gives them the
-engine's variables later, with ``os.environ``; vLLM's ranks give themselves a title, which overwrites what stood there. The C library's variable
-``environ`` is what counts: ``getenv`` reads it, and so do NCCL and the other libraries of an engine. So: find that variable's symbol in the files that
-the process has mapped, and follow the pointer.
+engine's variables later, with ``os.environ``; vLLM's ranks give themselves a title, which overwrites that memory. The C library's variable
+``environ`` is what counts: ``getenv`` reads it, and so do NCCL and the other libraries of an engine. So this file finds that variable's symbol in the
+files that the process has mapped, and follows the pointer.
 
-What it costs: a look at the symbols of the program and of its C library, mapped and not copied, then a few reads of memory, all of them limited (see
+The cost: a look at the symbols of the program and of its C library, mapped and not copied, then a few reads of memory, all of them limited (see
 the constants). Nothing is stopped and nothing is written; a process that changes its environment meanwhile is read again.
 
-What may refuse: reading another process's memory takes root, or CAP_SYS_PTRACE in the process's user namespace; a process may be gone; a program
-without symbols, of another word size or with a C library of its own has no variable that can be found. Then the environment of the start is the answer,
-and the answer says so: who compares environments must not take the one for the other.
+The obstacles: reading another process's memory needs root, or CAP_SYS_PTRACE in the process's user namespace; a process may be gone; a program
+without symbols, of another word size or with its own C library has no variable that can be found. Then the result is the environment of the start, and
+is marked as such, since a comparison must not confuse the two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SYMBOLS = (b"environ", b"__environ", b"_environ")
 #: Files that may define the variable when the program itself does not: glibc and musl.
 _LIBC = re.compile(r"/(libc\.so\.6|libc-[0-9.]+\.so|ld-musl-[^/]+|libc\.musl-[^/]+)$")
 
-#: The kernel takes no longer string than this at exec (MAX_ARG_STRLEN), so a longer one is not an environment.
+#: The kernel accepts no longer string than this at exec (MAX_ARG_STRLEN), so a longer one is not an environment.
 STRING_LIMIT = 128 * 1024
 VARIABLES_LIMIT = 16384
 TOTAL_LIMIT = 8 * 1024 * 1024
@@ -76,15 +76,15 @@ class Segment:
 
 
 def parse_maps(text: str) -> list[Mapping]:
-    """Return the mappings of a ``/proc/PID/maps`` text that have a file behind them."""
-    found = []
+    """Return the mappings of a ``/proc/PID/maps`` text that belong to a file."""
+    mappings = []
     for line in text.splitlines():
         match = _MAP.match(line)
         if not match:
             raise UnknownState(f"the kernel describes a mapping in a shape that cannot be read: {line!r}", raw=line)
         if match["path"].startswith("/"):
-            found.append(Mapping(int(match["start"], 16), int(match["end"], 16), int(match["offset"], 16), match["path"]))
-    return found
+            mappings.append(Mapping(int(match["start"], 16), int(match["end"], 16), int(match["offset"], 16), match["path"]))
+    return mappings
 
 
 def _read_at(stream: t.BinaryIO, offset: int, size: int) -> bytes:
@@ -190,15 +190,15 @@ def walk(memory: Memory, variable: int) -> dict[str, str]:
 
     Raises OSError when it leads nowhere, which happens when the process moves its environment at that moment.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     total = 0
     array = memory.pointer(variable)
     if array == 0:
-        return found
+        return variables
     for index in range(VARIABLES_LIMIT):
         at = memory.pointer(array + index * POINTER)
         if at == 0:
-            return found
+            return variables
         entry = memory.string(at)
         total += len(entry)
         if total > TOTAL_LIMIT:
@@ -206,7 +206,7 @@ def walk(memory: Memory, variable: int) -> dict[str, str]:
         name, equals, value = entry.partition(b"=")
         if equals:
             # The first of two entries with one name is the one that getenv finds.
-            found.setdefault(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"))
+            variables.setdefault(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"))
     raise OSError("an environment without an end")
 
 

@@ -4,8 +4,8 @@
 
 """All processes of a node in one pass over ``/proc``. This module util is PRIVATE to the collection.
 
-A process may end between any two reads: it is left out then. One pass opens three small files a process, none of which takes
-rights, so thousands of processes take a fraction of a second.
+A process that ends between two reads is left out. One pass opens three small files a process, none of which needs
+privileges, so thousands of processes take a fraction of a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._network.listeners im
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import shown_argv
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: How it shows that a process has ended meanwhile.
+#: The errors for a process that has ended meanwhile.
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 #: Bytes of one file of ``/proc`` that are read; a longer command line is cut.
@@ -41,10 +41,10 @@ _DEPTH = 64
 
 
 class Process(t.NamedTuple):
-    """One process: ``name`` is the kernel's short one, ``argv`` is empty for kernel threads, ``container`` the full id or empty.
+    """One process: ``name`` is the kernel's short name, ``argv`` is empty for kernel threads, ``container`` is the full id or empty.
 
-    ``rss_kib`` is what it has in memory, in KiB; ``uid`` whose it is. ``session`` is the pid of its session's leader, 0 for one outside of the pid
-    namespace that we see; processor time of all threads, and start since boot, are in clock ticks.
+    ``rss_kib`` is its resident memory in KiB; ``uid`` is its owner. ``session`` is the pid of its session's leader, 0 for one outside of the visible pid
+    namespace; processor time of all threads, and start since boot, are in clock ticks.
     """
 
     pid: int
@@ -113,10 +113,10 @@ def parse_stat(text: str) -> dict[str, t.Any]:
         ppid, pages, session, utime, stime, start = (int(fields[at]) for at in (_PPID, _RSS, _SESSION, _UTIME, _STIME, _START))
         if min(utime, stime, start) < 0:
             raise ValueError("a time before the boot")
-        found = {"ppid": ppid, "state": fields[_STATE], "name": head.split("(", 1)[1], "rss_kib": pages * mmap.PAGESIZE // 1024}
+        values = {"ppid": ppid, "state": fields[_STATE], "name": head.split("(", 1)[1], "rss_kib": pages * mmap.PAGESIZE // 1024}
     except (IndexError, ValueError):
         raise UnknownState(f"the kernel describes a process in a shape that cannot be read: {text[:200]!r}", raw=text[:2000]) from None
-    return {**found, "session": session, "cpu_ticks": utime + stime, "start_ticks": start}
+    return {**values, "session": session, "cpu_ticks": utime + stime, "start_ticks": start}
 
 
 def read_bytes(path: str, limit: int = READ_LIMIT) -> bytes:
@@ -128,16 +128,16 @@ def read_bytes(path: str, limit: int = READ_LIMIT) -> bytes:
 def open_files(pid: int, root: str) -> list[str]:
     """Return the open files of a process, as the links in ``/proc/PID/fd`` name them.
 
-    Raises PermissionError when it may not be asked, FileNotFoundError or ProcessLookupError when it is gone.
+    Raises PermissionError when they may not be read, FileNotFoundError or ProcessLookupError when the process is gone.
     """
     path = f"{root}/{pid}/fd"
-    found = []
+    links = []
     for name in os.listdir(path):
         try:
-            found.append(os.readlink(f"{path}/{name}"))
+            links.append(os.readlink(f"{path}/{name}"))
         except (FileNotFoundError, ProcessLookupError):
             continue  # closed meanwhile
-    return found
+    return links
 
 
 def read_stat(pid: int, root: str = "/proc") -> Stat | None:
@@ -171,7 +171,7 @@ def read_process(pid: int, root: str) -> Process:
 
 
 def own_container(root: str) -> str:
-    """Return the id of the container that this very process runs in, empty outside of any: seen from there it is the node itself."""
+    """Return the id of the container that this process itself runs in, empty outside of any: inside a container, that container is the node."""
     try:
         return container_id(read_bytes(f"{root}/self/cgroup").decode("utf-8", "replace"))
     except OSError:
@@ -179,25 +179,25 @@ def own_container(root: str) -> str:
 
 
 def scan(root: str = "/proc", pids: t.Iterable[int] | None = None) -> Scan:
-    """Return all processes that can be seen, or those of ``pids`` alone.
+    """Return all processes that can be seen, or only those of ``pids``.
 
     Raises OSError when ``root`` cannot be listed, :class:`UnknownState` when it lists none.
     """
-    found: dict[int, Process] = {}
+    processes: dict[int, Process] = {}
     hidden = 0
     own = own_container(root)
     for pid in sorted((int(name) for name in os.listdir(root) if name.isdigit()) if pids is None else pids):
         try:
             process = read_process(pid, root)
-            found[pid] = process._replace(container="") if process.container == own else process
+            processes[pid] = process._replace(container="") if process.container == own else process
         except GONE:
             continue  # it ended meanwhile
         except PermissionError:
             hidden += 1
-    if not found and pids is None:
+    if not processes and pids is None:
         raise UnknownState(f"{root} shows no process", remedy="Say where the proc file system is mounted (roots.proc_root).")
     # Where others' processes are missing altogether, their number is unknown.
-    return Scan(found, None if hides_others(root) else hidden)
+    return Scan(processes, None if hides_others(root) else hidden)
 
 
 def require_all_seen(seen: Scan, missed: str = "an engine") -> Scan:
@@ -228,7 +228,7 @@ def hides_others(root: str) -> bool:
 
 
 def ancestors(pid: int, processes: t.Mapping[int, Process]) -> t.Iterator[int]:
-    """Give a process's ancestors that can be seen, its parent first."""
+    """Yield a process's ancestors that can be seen, its parent first."""
     for _step in range(_DEPTH):
         process = processes.get(pid)
         if process is None or process.ppid in (0, pid) or process.ppid not in processes:
@@ -238,7 +238,7 @@ def ancestors(pid: int, processes: t.Mapping[int, Process]) -> t.Iterator[int]:
 
 
 def cpu_percent(before: Process, after: Process, seconds: float) -> float | None:
-    """Return how much of one core a process used between two looks; None when its number has another process by now."""
+    """Return the share of one core that a process used between two looks; None when its number has another process by now."""
     if before.start_ticks != after.start_ticks or after.cpu_ticks < before.cpu_ticks or seconds <= 0:
         return None
     return round(100 * (after.cpu_ticks - before.cpu_ticks) / os.sysconf("SC_CLK_TCK") / seconds, 1)
@@ -254,8 +254,8 @@ def user_name(uid: int) -> str:
 
 def by_container(processes: t.Iterable[Process]) -> dict[str, list[int]]:
     """Return the pids of each container by its full id."""
-    found: dict[str, list[int]] = {}
+    pids: dict[str, list[int]] = {}
     for process in processes:
         if process.container:
-            found.setdefault(process.container, []).append(process.pid)
-    return found
+            pids.setdefault(process.container, []).append(process.pid)
+    return pids

@@ -60,7 +60,7 @@ class Stacks:
         self.parts = {pid: part for pid, part in classify.parts(processes).items() if part.kind != classify.TENANT}
         self._is_first = is_first
         self._ray: dict[str, str] = {}
-        # The raylet knows best: it has joined that head.
+        # The raylet is the best source: it has joined that head.
         for kind in (classify.RAYLET, classify.GCS_SERVER, classify.RAY_START, classify.RAY_AGENT, classify.RAY_DASHBOARD, classify.RAY_CLIENT):
             for part in self.parts.values():
                 address = ray_address(part) if part.kind == kind else None
@@ -70,12 +70,12 @@ class Stacks:
 
     def above(self, pid: int) -> list[Part]:
         """Return the parts that a process descends from, its parent first."""
-        return [self.parts[one] for one in ancestors(pid, self.processes) if one in self.parts]
+        return [self.parts[ancestor] for ancestor in ancestors(pid, self.processes) if ancestor in self.parts]
 
     def main(self, pid: int) -> int | None:
         """Return the topmost server (with or without an API) that a part descends from, itself included; None when there is none."""
         part = self.parts[pid]
-        servers = [one.process.pid for one in (part, *self.above(pid)) if one.kind in classify.SERVERS and one.engine == part.engine]
+        servers = [candidate.process.pid for candidate in (part, *self.above(pid)) if candidate.kind in classify.SERVERS and candidate.engine == part.engine]
         return servers[-1] if servers else None
 
     def of(self, pid: int) -> str | None:
@@ -93,7 +93,7 @@ class Stacks:
     def _of_ray(self, part: Part) -> str | None:
         address = ray_address(part)
         if part.kind != classify.RAYLET or not address:
-            raylet = next((one for one in self.above(part.process.pid) if one.kind == classify.RAYLET), None)
+            raylet = next((ancestor for ancestor in self.above(part.process.pid) if ancestor.kind == classify.RAYLET), None)
             address = (ray_address(raylet) if raylet else None) or self._ray.get(part.process.container) or address
         return f"ray {address}" if address else None
 
@@ -115,7 +115,7 @@ class Stacks:
     # -- whose child a process is ----------------------------------------------------------------------------------------------------------
 
     def is_child(self, process: Process) -> bool:
-        """Return whether a process is an engine's core, rank or helper by its own title or command, and so belongs to a server."""
+        """Return whether a process is an engine's core, rank or helper by its own title or command, which means that it has a server."""
         part = self.parts.get(process.pid)
         return part is not None and part.kind in classify.CHILDREN and not classify.is_python_helper(process)
 

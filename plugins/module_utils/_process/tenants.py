@@ -4,9 +4,9 @@
 
 """Other users of the memory that CPU and GPU share. This module util is PRIVATE to the collection.
 
-Every process of a GB10 draws on one pool. Reported by seeds 001 and 003: Ollama, speech recognition and speech synthesis next to an engine took
-about 16 GB, and their latency spikes were followed by crashes. A tenant is a process outside our containers that holds CUDA memory (the driver
-lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context) or that is known to take some as soon as it is asked.
+Every process of a GB10 uses one pool of memory. Reported by seeds 001 and 003: Ollama, speech recognition and speech synthesis next to an engine took
+about 16 GB, and their latency spikes were followed by crashes. A tenant is a process outside our containers that uses CUDA memory (the driver
+lists it, or it has ``/dev/nvidia-uvm`` open, which CUDA needs for every context) or that is known to take some with its first request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._process.process_tabl
 )
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import BECOME
 
-#: CUDA opens it as soon as it is initialized, before there is a context (seen on an H100 with driver 580); programs that only ask or draw do not.
+#: CUDA opens it as soon as it is initialized, before there is a context (seen on an H100 with driver 580); programs that only query or draw do not.
 CUDA_DEVICE = "/dev/nvidia-uvm"
 
 #: Maps are read this far when a process's open files cannot be listed.
@@ -44,7 +44,7 @@ NAMED = 5
 
 
 def holds_cuda(pid: int, root: str) -> bool | None:
-    """Return whether a process has CUDA's device open, or mapped where its open files do not show; None when it may not be asked.
+    """Return whether a process has CUDA's device open, or mapped where its open files do not show; None when that may not be read.
 
     Raises FileNotFoundError or ProcessLookupError when it is gone.
     """
@@ -73,11 +73,11 @@ def gpu_memory(processes: t.Iterable[t.Mapping[str, t.Any]]) -> dict[int, int | 
         key = (process["pid"], process.get("gpu"))
         known = [figure for figure in (by_gpu.get(key), process["used_mib"]) if figure is not None]
         by_gpu[key] = max(known) if known else None
-    found: dict[int, int | None] = {}
+    by_pid: dict[int, int | None] = {}
     for (pid, _gpu), figure in by_gpu.items():
-        earlier = found.get(pid)
-        found[pid] = figure if earlier is None else earlier + (figure or 0)
-    return found
+        earlier = by_pid.get(pid)
+        by_pid[pid] = figure if earlier is None else earlier + (figure or 0)
+    return by_pid
 
 
 def tenants(
@@ -91,13 +91,13 @@ def tenants(
     """Return the section ``tenants`` of ``node_info``: ``{pid, name, cmdline, user, kind, container, cuda, gpu_mib, rss_mb}``, those with most memory first.
 
     ``gpu_processes`` is what the driver lists; ``own`` the ids of our containers, whose processes are left out; ``names`` the container names by
-    id. ``cuda`` is None, which ``section`` notes, when a process may not be asked. A process that ended is none: what it still holds is another check's
-    business.
+    id. ``cuda`` is None, which ``section`` notes, when a process may not be examined. An ended process is not a tenant: another check reports the memory that
+    it still uses.
     """
     listing = list(gpu_processes)
     listed, known = gpu_memory(listing), classify.parts(seen.processes)
     computing = {entry["pid"] for entry in listing if entry.get("type") != DRAWS}
-    found: list[dict[str, t.Any]] = []
+    entries: list[dict[str, t.Any]] = []
     unasked: list[str] = []
     for process in seen.processes.values():
         if process.container in own or process.ended or not (process.argv or process.rss_kib):
@@ -114,9 +114,9 @@ def tenants(
         if cuda is None:
             unasked.append(f"{process.name} ({process.pid})")
         if kind is not None:
-            found.append(_tenant(process, kind, cuda, listed.get(process.pid), names))
+            entries.append(_tenant(process, kind, cuda, listed.get(process.pid), names))
     section(lambda: require_all_asked(seen.hidden, unasked))
-    return sorted(found, key=lambda tenant: (-(tenant["gpu_mib"] or 0), -tenant["rss_mb"], tenant["pid"]))
+    return sorted(entries, key=lambda tenant: (-(tenant["gpu_mib"] or 0), -tenant["rss_mb"], tenant["pid"]))
 
 
 def _tenant(process: Process, kind: str, cuda: bool | None, gpu_mib: int | None, names: t.Mapping[str, str]) -> dict[str, t.Any]:
@@ -141,11 +141,11 @@ def anonymous_kib(pid: int, root: str) -> int:
         return 0
     except OSError as error:
         raise UnknownState(f"{root}/{pid}/status cannot be read: {error.strerror}", remedy=BECOME) from error
-    found = re.search(r"^RssAnon:\s+(\d{1,15}) kB$", text, re.MULTILINE)
+    match = re.search(r"^RssAnon:\s+(\d{1,15}) kB$", text, re.MULTILINE)
     # A process that has ended and waits for its parent has none of these lines any more.
-    if found is None and re.search(r"^VmRSS:", text, re.MULTILINE):
+    if match is None and re.search(r"^VmRSS:", text, re.MULTILINE):
         raise UnknownState(f"the kernel does not report how much anonymous memory process {pid} has", raw=text[:2000])
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0
 
 
 def held(
@@ -165,17 +165,17 @@ def held_by(
 ) -> dict[str, dict[str, int | None]]:
     """Return the memory as :func:`held` does, by the owner that ``whose`` returns for each process, None for one that is left out."""
     listed = gpu_memory(gpu_processes or [])
-    found: dict[str, dict[str, int | None]] = {}
+    by_owner: dict[str, dict[str, int | None]] = {}
     for process in seen.processes.values():
         owner = None if process.ended else whose(process)
         if owner is None:
             continue
-        one = found.setdefault(owner, {"gpu_mib": None if gpu_processes is None else 0, "anon_kib": 0})
-        one["anon_kib"] = (one["anon_kib"] or 0) + anonymous_kib(process.pid, root)
-        if process.pid in listed and one["gpu_mib"] is not None:
+        memory = by_owner.setdefault(owner, {"gpu_mib": None if gpu_processes is None else 0, "anon_kib": 0})
+        memory["anon_kib"] = (memory["anon_kib"] or 0) + anonymous_kib(process.pid, root)
+        if process.pid in listed and memory["gpu_mib"] is not None:
             figure = listed[process.pid]
-            one["gpu_mib"] = None if figure is None else one["gpu_mib"] + figure
-    return {owner: {"gpu_mib": one["gpu_mib"], "anon_mb": (one["anon_kib"] or 0) // 1024} for owner, one in found.items()}
+            memory["gpu_mib"] = None if figure is None else memory["gpu_mib"] + figure
+    return {owner: {"gpu_mib": memory["gpu_mib"], "anon_mb": (memory["anon_kib"] or 0) // 1024} for owner, memory in by_owner.items()}
 
 
 def require_all_asked(hidden: int | None, unasked: t.Sequence[str]) -> None:

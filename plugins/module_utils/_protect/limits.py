@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Limits that decide over RDMA and over which process is killed first when memory runs out. This module util is PRIVATE to the collection.
+"""Limits that affect RDMA and which process is killed first when memory runs out. This module util is PRIVATE to the collection.
 
 Memory that an RDMA card writes to must be locked. A container without a limit of its own inherits that of the daemon that starts it, and
 the host's ``limits.conf`` does not apply to daemons (reported by an owner of two Sparks and in NVIDIA's NIM guide). When memory runs out, a
@@ -37,7 +37,7 @@ _MEMLOCK = re.compile(r"^Max locked memory +(?P<soft>unlimited|\d+) +(?P<hard>un
 
 KIB_PER_MIB = 1024
 
-#: Where systemd notes who lingers, and the numbers of ordinary users (login.defs(5)): logind leaves what is a system account's.
+#: Where systemd records lingering users, and the ids of ordinary users (login.defs(5)): logind does not remove the objects of a system account.
 LINGER = "/var/lib/systemd/linger"
 ORDINARY = (1000, 60000)
 _REMOVE_IPC = re.compile(r"^[ \t]*RemoveIPC[ \t]*=[ \t]*(\S+)", re.MULTILINE)
@@ -48,7 +48,7 @@ EARLYOOM_PERCENT = 10.0
 _EARLYOOM_SHORT = "m:s:M:S:kinN:P:gdvr:pw:h"
 _EARLYOOM_LONG = ["prefer=", "avoid=", "ignore=", "dryrun", "sort-by-rss", "syslog", "debug", "ignore-root-user", "help"]
 
-#: The first version that counts in percent of what processes hold and what is available (earlyoom(1), ``user mem total``), and seconds to say which it is.
+#: The first version that counts in percent of used and available memory together (earlyoom(1), ``user mem total``), and seconds to print the version.
 OF_USER_FROM, VERSION_SECONDS = (1, 8), 5
 _VERSION = re.compile(r"(?:^|[ v:])(\d+)\.(\d+)")
 
@@ -89,8 +89,8 @@ def parse_oom_score_adj(text: str) -> int:
 
 def daemon(processes: t.Iterable[Process], name: str) -> Process | None:
     """Return the host's process with this short name whose parent is the first process, else the oldest; None when there is none."""
-    found = [process for process in processes if process.name == name and not process.container and not process.ended]
-    return min(found, key=lambda process: (process.ppid > 1, process.pid), default=None)
+    candidates = [process for process in processes if process.name == name and not process.container and not process.ended]
+    return min(candidates, key=lambda process: (process.ppid > 1, process.pid), default=None)
 
 
 def memlock(processes: t.Iterable[Process], name: str, proc_root: str) -> int | None:
@@ -121,7 +121,7 @@ def parse_earlyoom(argv: t.Sequence[str], mem_total_kib: int, swap_total_kib: in
     """Return the thresholds of an earlyoom that was started as ``argv``; of ``PERCENT,KILL_PERCENT`` the first, at which it begins to act.
 
     ``-M`` and ``-S`` are KiB, turned into percent of all memory and of all swap; of two options the lower counts, and ``-S`` is ignored without
-    swap (earlyoom(1)). Raises :class:`UnknownState` for arguments that this version of the collection does not know.
+    swap (earlyoom(1)). Raises :class:`UnknownState` for arguments that this version of the collection does not support.
     """
     given: dict[str, list[float]] = {"m": [], "s": []}
     try:
@@ -160,7 +160,7 @@ def judge_earlyoom(thresholds: Thresholds, meminfo: t.Mapping[str, int], swappin
 
     None when that is not known in advance. ``meminfo`` is in KiB, ``swappiness`` is vm.swappiness, None when unknown.
 
-    * True: there is no swap, or the threshold holds with all swap free, or what lies in ordinary memory now would do to reach it.
+    * True: there is no swap, or the threshold is met with all swap free, or the pages in ordinary memory now are enough to reach it.
     * False: it runs with --dryrun; or the kernel does not swap before memory runs out (vm.swappiness 0, the kernel's admin-guide
       sysctl/vm.rst); or more would have to be in swap than there is ordinary memory to put there (anonymous and shared pages, and what is
       swapped already), and less than half of the swap would be free then.
@@ -224,7 +224,7 @@ def counts_of_user(version: str) -> bool:
 def earlyoom(
     processes: t.Iterable[Process], meminfo: t.Mapping[str, int], swappiness: int | None, version: t.Callable[[], str] = earlyoom_version
 ) -> dict[str, t.Any]:
-    """Return what is known of earlyoom on this node: ``{running, version, args, mem_percent, swap_percent, acts_below_mb, effective, why}``.
+    """Return the known facts about earlyoom on this node: ``{running, version, args, mem_percent, swap_percent, acts_below_mb, effective, why}``.
 
     One in a container sees only that container's processes and does not count. Raises :class:`UnknownState` for arguments that cannot be read.
     """
@@ -260,8 +260,8 @@ def ipc_removed_of(etc_root: str, linger: str = LINGER) -> list[str]:
     Those of a user who lingers stay. Raises OSError when files may not be read.
     """
     places = [os.path.join(etc_root, "systemd", "logind.conf"), *sorted(glob.glob(os.path.join(glob.escape(etc_root), "systemd/logind.conf.d/*.conf")))]
-    said = [value for place in places for value in _REMOVE_IPC.findall(optional_text(place) or "")]
-    if said and said[-1].lower() in ("no", "false", "0", "off"):
+    values = [value for place in places for value in _REMOVE_IPC.findall(optional_text(place) or "")]
+    if values and values[-1].lower() in ("no", "false", "0", "off"):
         return []
     lingering = set(names(linger))
     accounts = [line.split(":") for line in (optional_text(os.path.join(etc_root, "passwd")) or "").splitlines()]

@@ -85,14 +85,14 @@ def with_climb(climbs: t.Sequence[Climb], new: Climb) -> list[Climb]:
 def differences(climb: Climb, now: Now) -> list[str]:
     """Return, in words, what changed since this climb."""
     pairs = [("image", now.image_id[:19], climb["image_id"][:19]), ("driver", now.driver, climb["driver"]), ("kernel", now.kernel, climb["kernel"])]
-    found = [f"the {name} is {value or 'none'}, and was {before or 'none'}" for name, value, before in pairs if value != before]
+    changes = [f"the {name} is {value or 'none'}, and was {before or 'none'}" for name, value, before in pairs if value != before]
     if abs(climb["total_mb"] - now.total_mb) > SAME_TOTAL_MB:
-        found.append(f"MemTotal is {now.total_mb} MiB, and was {climb['total_mb']}")
+        changes.append(f"MemTotal is {now.total_mb} MiB, and was {climb['total_mb']}")
     if now.tenants_mb is None:
-        found.append("the memory of other processes is unknown")
+        changes.append("the memory of other processes is unknown")
     elif now.tenants_mb > climb["tenants_mb"] + MORE_TENANTS_MB:
-        found.append(f"other processes hold {now.tenants_mb} MiB of the GPU, and held {climb['tenants_mb']}")
-    return found
+        changes.append(f"other processes hold {now.tenants_mb} MiB of the GPU, and held {climb['tenants_mb']}")
+    return changes
 
 
 class Rung(t.NamedTuple):

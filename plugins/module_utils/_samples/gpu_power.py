@@ -31,5 +31,5 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
     repeating.check(params)
     require_least(params, {"tool_timeout": 1})
     samples, errors = repeating.take(params, lambda: sample(driver_xml.gpus(params["roots"]["nvidia_smi"], params["tool_timeout"]), time.time()))
-    known = [one for one in samples if one]
+    known = [entry for entry in samples if entry]
     return {"msg": f"{len(known)} sample(s)", "samples": known, "errors": errors}

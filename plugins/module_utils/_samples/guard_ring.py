@@ -43,7 +43,7 @@ def about(params: Params) -> dict[str, t.Any]:
 
 @contextlib.contextmanager
 def read(params: Params) -> t.Iterator[list[ring.Boot]]:
-    """Give the boots in the ring. Raises :class:`ClusterError` when they or their records may not be read."""
+    """Yield the boots in the ring. Raises :class:`ClusterError` when they or their records may not be read."""
     folder = os.path.join(params["state_dir"], guard_files.FOLDER, guard_files.RING)
     try:
         yield ring.boots(folder)
@@ -70,11 +70,11 @@ def records(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"seconds": 1})
     require_most(params, {"seconds": LONGEST})
-    found = about(params)
+    facts = about(params)
     with read(params) as there:
-        boots = [view(boot, found["boot_id"], params["seconds"], boot.last if params["end"] is None else params["end"]) for boot in there]
+        boots = [view(boot, facts["boot_id"], params["seconds"], boot.last if params["end"] is None else params["end"]) for boot in there]
     what = f"{len(boots)} boot(s) in the ring" if boots else "there is no ring on this node"
-    return {**found, "msg": what, "clock": clock(), "boots": boots}
+    return {**facts, "msg": what, "clock": clock(), "boots": boots}
 
 
 def summary(module: AnsibleModule) -> dict[str, t.Any]:
@@ -82,11 +82,11 @@ def summary(module: AnsibleModule) -> dict[str, t.Any]:
     params = module.params
     require_least(params, {"points": 10})
     require_most(params, {"points": MOST_POINTS})
-    found, since = about(params), params["since"]
+    facts, since = about(params), params["since"]
     if since is None:
-        return {**found, "msg": "the clock, the boot and the guard", "seen": None}
-    now = found["now"]
+        return {**facts, "msg": "the clock, the boot and the guard", "seen": None}
+    now = facts["now"]
     with read(params) as there:
-        taken = [record for boot in there if boot.boot_id == found["boot_id"] for record in ring.window(boot, since, now)[0]]
+        taken = [record for boot in there if boot.boot_id == facts["boot_id"] for record in ring.window(boot, since, now)[0]]
     seen = span.summary(taken, since, now, params["points"])
-    return {**found, "msg": f"{seen['samples']} sample(s) in {now - since:.0f} s", "seen": seen}
+    return {**facts, "msg": f"{seen['samples']} sample(s) in {now - since:.0f} s", "seen": seen}

@@ -31,24 +31,24 @@ def available_mb(roots: dict[str, t.Any]) -> int:
     return accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots["meminfo"]))
 
 
-def noted_mb(found: dict[str, t.Any] | None, boot: str) -> int | None:
+def noted_mb(record: dict[str, t.Any] | None, boot: str) -> int | None:
     """Return the MiB in a note of this boot, None without one."""
-    return int(found["available_mb"]) if found and found.get("boot_id") == boot else None
+    return int(record["available_mb"]) if record and record.get("boot_id") == boot else None
 
 
 def level(params: dict[str, t.Any], available: int) -> note.Level:
     """Return the level that the start stays above. An unknown level does not prevent a start: the guard does less then."""
-    asked = params["expected"]
-    if not asked:
+    expected = params["expected"]
+    if not expected:
         return note.Level(None, "it is unknown what is started")
     try:
         known = starts.FILE.read(starts.FILE.path_of(params["state_dir"], params["cluster_name"]))
         image = EngineApi(params["docker_socket"], params["docker_timeout"]).image(params["image"]) if known and params["image"] else None
-        found = ending.of_starts(known, image["Id"] if image else "", asked["start_digest"], available)
-        if found:
-            return found
+        by_starts = ending.of_starts(known, image["Id"] if image else "", expected["start_digest"], available)
+        if by_starts:
+            return by_starts
         total = node_memory.read_meminfo(params["roots"]["proc_root"], params["roots"]["meminfo"])["MemTotal"] // node_memory.KIB_PER_MIB
-        return ending.of_plan(asked, total, available)
+        return ending.of_plan(expected, total, available)
     except ClusterError as error:
         return note.Level(None, str(error))
 
@@ -123,14 +123,14 @@ def work(module: AnsibleModule) -> dict[str, t.Any]:
         return {"msg": f"{now} MiB available; {stays}: {above.why}", "available_mb": now, "noted_mb": now, "samples_mb": [now], "seconds": 0.0, **levels}
     noted = noted_mb(read_note(path), boot)
     samples, seconds = watched(params, noted, module.check_mode)
-    found = judged(socket.gethostname(), samples, noted, params["tolerance_mb"])
+    finding = judged(socket.gethostname(), samples, noted, params["tolerance_mb"])
     return {
-        "msg": found["message"],
-        "verdict": found["verdict"],
-        "remedy": found["remedy"],
+        "msg": finding["message"],
+        "verdict": finding["verdict"],
+        "remedy": finding["remedy"],
         "available_mb": samples[-1],
         "noted_mb": noted,
         "samples_mb": samples,
         "seconds": seconds,
-        "findings": [found],
+        "findings": [finding],
     }

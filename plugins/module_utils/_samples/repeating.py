@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Samples that are taken again and again for a while. This module util is PRIVATE to the collection."""
+"""Samples that are taken repeatedly for some time. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(params: Params) -> None:
 
 
 def take(params: Params, sample: t.Callable[[], t.Any]) -> tuple[list[t.Any], list[str]]:
-    """Take samples for ``seconds``, as long as the file ``until`` is there. Return them, None for a missing one, and why some are missing, each reason once."""
+    """Take samples for ``seconds``, as long as the file ``until`` exists. Return them, None for a missing one, and why some are missing, each reason once."""
     samples: list[t.Any] = []
     errors: dict[str, None] = {}
     for _elapsed in clock(params["seconds"], params["interval"]):

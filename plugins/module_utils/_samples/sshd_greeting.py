@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How long a node's sshd takes to greet. This module util is PRIVATE to the collection."""
+"""The time until a node's sshd sends its greeting. This module util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ansible_collections.gb10.cluster.plugins.module_utils._samples import repea
 
 
 def open_address(addresses: t.Sequence[str], port: int, timeout: float) -> tuple[str, str]:
-    """Return the first address whose port takes a connection, and why none does."""
-    said = []
+    """Return the first address whose port accepts a connection, and why none does."""
+    errors = []
     for address in addresses:
         try:
             with socket.create_connection((address, port), timeout):
                 return address, ""
         except TimeoutError:
-            # It listens, and answers late: that is measured.
+            # It listens, and answers late: that delay is measured.
             return address, ""
         except OSError as error:
-            said.append(f"{address}:{port}: {error.strerror or error}")
-    return "", "; ".join(said)
+            errors.append(f"{address}:{port}: {error.strerror or error}")
+    return "", "; ".join(errors)
 
 
 def work(module: AnsibleModule) -> dict[str, t.Any]:

@@ -60,8 +60,8 @@ def await_sample(params: Params, folder: str, since: float) -> None:
 def owned(path: str) -> bool:
     """Return whether only root and its group may read a ring, and new files inherit the group."""
     with contextlib.suppress(FileNotFoundError):
-        found = os.stat(path)
-        return (stat.S_IMODE(found.st_mode), found.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, guard_files.ring_group())
+        status = os.stat(path)
+        return (stat.S_IMODE(status.st_mode), status.st_gid) == (stat.S_ISGID | ring.DIRECTORY_MODE, guard_files.ring_group())
     return False
 
 
@@ -91,8 +91,8 @@ def serving(module: AnsibleModule, folder: str) -> dict[str, t.Any]:
     if not os.path.exists(os.path.join(folder, guard_files.CONFIG)):
         return {"msg": "there is no guard on this node", "serving": []}
     try:
-        found = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
-        ranks = [[pid, part.process.start_ticks] for pid, part in sorted(found.items()) if part.kind in classify.ENGINE_PARTS]
+        parts = classify.parts(process_table.scan(params["roots"]["proc_root"]).processes)
+        ranks = [[pid, part.process.start_ticks] for pid, part in sorted(parts.items()) if part.kind in classify.ENGINE_PARTS]
         if not module.check_mode:
             write_json(os.path.join(folder, guard_files.SERVED), {"ranks": ranks})
     except (OSError, ClusterError) as error:

@@ -135,5 +135,5 @@ SERVICES = (
 def folders() -> list[str]:
     """Return the directories of units below the state directory whose names a cluster could have."""
     where = Where("/")
-    names = [one.unit(where).folder.split("/")[1] for one in SERVICES]
+    names = [service.unit(where).folder.split("/")[1] for service in SERVICES]
     return [name for name in names if name != where.cluster and not name.startswith("_")]

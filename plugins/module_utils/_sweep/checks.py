@@ -53,7 +53,7 @@ def text_of(error: Exception) -> str:
 def locks(state_dir: str) -> list[Entry]:
     """Return the locks on this node, of its clusters and of its mode."""
     paths = [os.path.join(state_dir, "mode.lock.json"), *(cluster_locks.path_of(state_dir, name) for name in files.names(state_dir))]
-    return [found for path in paths if (found := _lock(path, state_dir))]
+    return [lock for path in paths if (lock := _lock(path, state_dir))]
 
 
 def _lock(path: str, state_dir: str) -> Entry | None:
@@ -81,7 +81,7 @@ def memory(roots: t.Mapping[str, t.Any]) -> Entry:
 
 def on_node(config: Config, containers: t.Iterable[Entry]) -> dict[str, str]:
     """Return this node's role in each cluster with a container or a unit here, for a node without a declared mode."""
-    return {one["cluster"]: one["role"] for one in (*glance.on_node(config["state_dir"]), *containers)}
+    return {entry["cluster"]: entry["role"] for entry in (*glance.on_node(config["state_dir"]), *containers)}
 
 
 def engine(config: Config, cluster: str, role: str, of_mode: bool, container: Entry | None, api: EngineApi) -> Entry:
@@ -94,40 +94,40 @@ def engine(config: Config, cluster: str, role: str, of_mode: bool, container: En
     }  # fmt: skip
     try:
         paths = engine_state.EnginePaths.of(config["state_dir"], config["log_dir"], cluster)
-        found = engine_state.engine_state(paths, config["roots"]["proc_root"])
-        seen["engine"] = {"seconds": found["seconds"], "stopped_by": found["stopped_by"], "last_end": engine_state.last_end(found)}
+        state = engine_state.engine_state(paths, config["roots"]["proc_root"])
+        seen["engine"] = {"seconds": state["seconds"], "stopped_by": state["stopped_by"], "last_end": engine_state.last_end(state)}
         if container and container["state"] == "running":
-            _running(config, seen, found, at_work.members(api.top(container["id"])))
+            _running(config, seen, state, at_work.members(api.top(container["id"])))
     except (ClusterError, OSError) as error:
         seen["error"] = f"its state is unknown: {text_of(error)}"
     return seen
 
 
-def _running(config: Config, seen: Entry, found: Entry, processes: list[Entry]) -> None:
+def _running(config: Config, seen: Entry, state: Entry, processes: list[Entry]) -> None:
     """Add the state of an engine in a running container. With Ray a worker has no launched process, and only the head has an API."""
     is_head = seen["role"] == "head"
-    seen["runs"] = found["live"] if is_head or found["run_id"] else True
+    seen["runs"] = state["live"] if is_head or state["run_id"] else True
     if not seen["runs"]:
         return
     probe = health.Probe(health.ANSWERS, True)
-    if is_head and found["api_address"]:
-        asked = ask(config, seen["cluster"], found)
-        probe = health.Probe(asked.api, bool(asked.completion), **(asked.progress or {}))
+    if is_head and state["api_address"]:
+        answer = ask(config, seen["cluster"], state)
+        probe = health.Probe(answer.api, bool(answer.completion), **(answer.progress or {}))
     judged = health.verdict(probe, {config["node"]: processes})
     seen["health"] = {"state": judged.state, "text": judged.text, "limit_s": probe.limit_s}
 
 
-def ask(config: Config, cluster: str, found: Entry) -> token_probe.Asked:
+def ask(config: Config, cluster: str, state: Entry) -> token_probe.Asked:
     """Request a token from a live engine, as the playbook status does. Raises :class:`ClusterError` when the engine refuses."""
-    url, stage = engine_state.base_url(found["api_address"], found["api_port"]), engine_log.log_stage(found["log_path"])
+    url, stage = engine_state.base_url(state["api_address"], state["api_port"]), engine_log.log_stage(state["log_path"])
     api = token_probe.api_of(url, ANSWER_SECONDS, stage.name if stage else "")
     if api != health.ANSWERS:
         return token_probe.Asked(api, None, None)
     key_file = os.path.join(config["secrets_dir"], cluster, "api_key")
-    key = api_key.of(found, key_file if os.path.exists(key_file) else None, config["roots"]["proc_root"])
+    key = api_key.of(state, key_file if os.path.exists(key_file) else None, config["roots"]["proc_root"])
     note = os.path.join(config["state_dir"], cluster, "no-progress.json")
-    fabric = token_probe.fabric_root(found["argv"], config["roots"]["sysfs_root"])
-    return token_probe.ask(url, None, key, ANSWER_SECONDS, config["token_s"], fabric, found["run_id"], note)
+    fabric = token_probe.fabric_root(state["argv"], config["roots"]["sysfs_root"])
+    return token_probe.ask(url, None, key, ANSWER_SECONDS, config["token_s"], fabric, state["run_id"], note)
 
 
 def engines(config: Config, mode: modes.Record | None) -> list[Entry]:
@@ -136,9 +136,9 @@ def engines(config: Config, mode: modes.Record | None) -> list[Entry]:
     if wanted == {}:
         return []
     api = EngineApi(config["docker_socket"], DOCKER_SECONDS)
-    there = [one for one in survey.ours(survey.entries_of(api.containers({}))) if one["cluster"] and one["role"] in ROLES]
+    there = [container for container in survey.ours(survey.entries_of(api.containers({}))) if container["cluster"] and container["role"] in ROLES]
     roles = on_node(config, there) if wanted is None else wanted
-    by_role = {(one["cluster"], one["role"]): one for one in there}
+    by_role = {(container["cluster"], container["role"]): container for container in there}
     return [engine(config, cluster, role, wanted is not None, by_role.get((cluster, role)), api) for cluster, role in roles.items()]
 
 
@@ -149,34 +149,34 @@ def _entry(id: str, well: bool, text: str, silent: bool = False) -> Entry:
     return {"id": id, "well": well, "text": text, "silent": silent}
 
 
-def companion(one: Entry) -> Entry:
+def companion(settings: Entry) -> Entry:
     """Return whether a companion answers."""
-    well, said = companion_look.health(one["port"], one["health_path"], ANSWER_SECONDS)
-    return _entry(f"companion {one['name']}", well, f"{companion_look.url(one['port'], one['health_path'])}: {said}")
+    well, answer = companion_look.health(settings["port"], settings["health_path"], ANSWER_SECONDS)
+    return _entry(f"companion {settings['name']}", well, f"{companion_look.url(settings['port'], settings['health_path'])}: {answer}")
 
 
-def endpoint(one: Entry, tls: ssl.SSLContext) -> Entry:
+def endpoint(settings: Entry, tls: ssl.SSLContext) -> Entry:
     """Return whether an endpoint answers as declared."""
-    answer = _http.ask(one["url"], ANSWER_SECONDS, limit=ENDPOINT_LIMIT, tls=tls)
-    said = answer.error if answer.status is None else f"status {answer.status}, expected {declared.status_text(one.get('status'))}"
-    well = answer.status is not None and declared.is_wanted(answer.status, one.get("status"))
-    return _entry(f"endpoint {one['name']}", well, f"{declared.shown_url(one['url'])}: {said}")
+    answer = _http.ask(settings["url"], ANSWER_SECONDS, limit=ENDPOINT_LIMIT, tls=tls)
+    result = answer.error if answer.status is None else f"status {answer.status}, expected {declared.status_text(settings.get('status'))}"
+    well = answer.status is not None and declared.is_wanted(answer.status, settings.get("status"))
+    return _entry(f"endpoint {settings['name']}", well, f"{declared.shown_url(settings['url'])}: {result}")
 
 
-def peer(one: Entry) -> Entry:
+def peer(node: Entry) -> Entry:
     """Return whether another node answers: its sshd greets at one of its addresses. A node that accepts connections without a greeting may be busy."""
-    said, silent = [], False
-    for address in one["addresses"]:
-        where = f"{address} port {one['port']}"
+    failures, silent = [], False
+    for address in node["addresses"]:
+        where = f"{address} port {node['port']}"
         try:
-            greet(address, one["port"], ANSWER_SECONDS)
-            return _entry(f"node {one['name']}", True, f"its sshd greets at {where}")
+            greet(address, node["port"], ANSWER_SECONDS)
+            return _entry(f"node {node['name']}", True, f"its sshd greets at {where}")
         except Mute as error:
-            said.append(f"{where} accepts connections, but sshd does not greet: {error}")
+            failures.append(f"{where} accepts connections, but sshd does not greet: {error}")
             silent = True
         except OSError as error:
-            said.append(f"{where}: {error.strerror or error}")
-    return _entry(f"node {one['name']}", False, f"it does not answer: {'; '.join(said)}", silent)
+            failures.append(f"{where}: {error.strerror or error}")
+    return _entry(f"node {node['name']}", False, f"it does not answer: {'; '.join(failures)}", silent)
 
 
 # -- all of it -------------------------------------------------------------------------------------------------------
@@ -195,11 +195,11 @@ def see(config: Config) -> judging.Seen:
         seen["engines"] = [] if seen["mode_error"] else engines(config, seen["mode"])
     except (ClusterError, OSError) as error:
         errors.append(f"the engines of this node are unknown: {text_of(error)}")
-    seen["asked"] = [companion(one) for one in companions.up_in(config["companions"], judging.mode_of(seen["mode"]))]
+    seen["asked"] = [companion(settings) for settings in companions.up_in(config["companions"], judging.mode_of(seen["mode"]))]
     try:
         tls = _http.trusting(config["ca_file"])
-        seen["asked"] += [endpoint(one, tls) for one in config["endpoints"]]
+        seen["asked"] += [endpoint(settings, tls) for settings in config["endpoints"]]
     except OSError as error:
         errors.append(f"no endpoint was checked: {config['ca_file']}: {error.strerror or error}")
-    seen["asked"] += [peer(one) for one in config["peers"]]
+    seen["asked"] += [peer(node) for node in config["peers"]]
     return seen

@@ -92,7 +92,7 @@ def _matches(pattern: re.Pattern[str], value: t.Any) -> bool:
 
 
 def _statuses(value: t.Any) -> list[t.Any]:
-    """Return the declared status codes of an endpoint: one, or a list of some."""
+    """Return the declared status codes of an endpoint, which are one or a list."""
     return value if isinstance(value, list) else [value]
 
 
@@ -178,8 +178,8 @@ def channel_faults(channels: t.Sequence[t.Any]) -> list[Fault]:
 def endpoint_faults(endpoints: t.Sequence[t.Any]) -> list[Fault]:
     """Return the faults of the endpoints."""
     valid = _ENDPOINT["name"][0]
-    named = [(index, one["name"]) for index, one in enumerate(endpoints) if isinstance(one, dict) and valid(one.get("name"))]
-    return [*(fault for index, one in enumerate(endpoints) for fault in _endpoint(f"{ENDPOINTS}[{index}]", one)), *_twice(ENDPOINTS, named)]
+    named = [(index, endpoint["name"]) for index, endpoint in enumerate(endpoints) if isinstance(endpoint, dict) and valid(endpoint.get("name"))]
+    return [*(fault for index, endpoint in enumerate(endpoints) for fault in _endpoint(f"{ENDPOINTS}[{index}]", endpoint)), *_twice(ENDPOINTS, named)]
 
 
 def status_text(wanted: t.Any) -> str:

@@ -44,7 +44,7 @@ class Trouble(t.NamedTuple):
 
 
 class Message(t.NamedTuple):
-    """A message for a channel. ``problems`` are the problems, by id, that the channel knows once it confirmed the message."""
+    """A message for a channel. ``problems`` are the problems, by id, that the channel was notified of once it confirms it."""
 
     kind: str
     subject: str
@@ -80,7 +80,7 @@ def clusters_of(mode: modes.Record | None, node: str) -> dict[str, str] | None:
     if mode is None:
         return None
     clusters = mode["clusters"].items() if mode_of(mode) else ()
-    return {name: "head" if one["nodes"][0] == node else "worker" for name, one in clusters if node in one["nodes"]}
+    return {name: "head" if cluster["nodes"][0] == node else "worker" for name, cluster in clusters if node in cluster["nodes"]}
 
 
 def mode_of(mode: modes.Record | None) -> str:
@@ -109,24 +109,24 @@ def of_lock(lock: Seen, quiet_s: float) -> Trouble:
     return Trouble(f"lock {lock['name']} {lock['id']}", f"the lock {lock['name']} is held by {lock['who']}", quiet_s, lock["age_s"], quiets=True)
 
 
-def of_engine(one: Seen, starting_s: float) -> Trouble | None:
+def of_engine(entry: Seen, starting_s: float) -> Trouble | None:
     """Return the trouble of an engine, or of this node's part of one; None without one."""
-    name, unit, engine = f"engine {one['cluster']}", one["unit"], one["engine"]
-    if one["error"]:
-        return Trouble(name, one["error"])
-    if found := one["health"]:
-        if found["state"] in (health.SERVING, health.BUSY):
+    name, unit, engine = f"engine {entry['cluster']}", entry["unit"], entry["engine"]
+    if entry["error"]:
+        return Trouble(name, entry["error"])
+    if verdict := entry["health"]:
+        if verdict["state"] in (health.SERVING, health.BUSY):
             return None
         # A start may take long, and one check without progress does not prove a stall.
-        grace = {health.STARTING: starting_s, health.UNKNOWN: found["limit_s"]}.get(found["state"], 0.0)
-        return Trouble(name, found["text"], grace, engine["seconds"] or 0.0 if found["state"] == health.STARTING else 0.0)
+        grace = {health.STARTING: starting_s, health.UNKNOWN: verdict["limit_s"]}.get(verdict["state"], 0.0)
+        return Trouble(name, verdict["text"], grace, engine["seconds"] or 0.0 if verdict["state"] == health.STARTING else 0.0)
     if unit["installed"] and unit["state"] == record.STARTING:
         return Trouble(name, f"{unit['name']} has been starting it since {unit['at']}", starting_s)
     on_request = unit["state"] == record.STOPPED if unit["installed"] else bool(engine["stopped_by"])
-    if one["runs"] or (on_request and not one["of_mode"]):
+    if entry["runs"] or (on_request and not entry["of_mode"]):
         return None
     by_unit = f"{unit['name']} {unit['state']} {unit['at']}: {unit['reason']}" if unit["installed"] and unit["reason"] else ""
-    return Trouble(name, f"it does not run; {by_unit or engine['last_end'] or one['container'] or 'nothing of it is on this node'}")
+    return Trouble(name, f"it does not run; {by_unit or engine['last_end'] or entry['container'] or 'nothing of it is on this node'}")
 
 
 def of_memory(memory: Seen, floor_gib: float) -> list[Trouble]:
@@ -139,15 +139,15 @@ def of_memory(memory: Seen, floor_gib: float) -> list[Trouble]:
 def troubles(seen: Seen, declared: Declared, now: float) -> list[Trouble]:
     """Return all differences from the declared state."""
     quiet_s = declared["quiet_minutes"] * 60
-    found = [
+    all_troubles = [
         *of_mode(seen["mode"], seen["mode_error"], quiet_s, now),
         *(of_lock(lock, quiet_s) for lock in seen["locks"]),
         *filter(None, (of_engine(engine, declared["starting_s"]) for engine in seen["engines"])),
-        *(Trouble(one["id"], one["text"], declared["silent_s"] if one["silent"] else 0) for one in seen["asked"] if not one["well"]),
+        *(Trouble(answer["id"], answer["text"], declared["silent_s"] if answer["silent"] else 0) for answer in seen["asked"] if not answer["well"]),
         *of_memory(seen["memory"], declared["floor_gib"]),
         *([Trouble("sweep", "; ".join(seen["errors"]))] if seen["errors"] else []),
     ]
-    return [one._replace(text=" ".join(one.text.split())) for one in found]
+    return [trouble._replace(text=" ".join(trouble.text.split())) for trouble in all_troubles]
 
 
 # -- messages --------------------------------------------------------------------------------------------------------
@@ -159,22 +159,22 @@ def sound(before: State | None, channels: t.Collection[str], now: float) -> Stat
     Otherwise a clock that was set back would delay messages until it reaches these times again.
     """
     known = before or {}
-    told = {name: {**one, "at": min(one["at"], now)} for name, one in known.get("told", {}).items() if name in channels}
-    return {"since": {id: min(at, now) for id, at in known.get("since", {}).items()}, "told": told, "last": known.get("last", {})}
+    confirmed = {name: {**entry, "at": min(entry["at"], now)} for name, entry in known.get("told", {}).items() if name in channels}
+    return {"since": {id: min(at, now) for id, at in known.get("since", {}).items()}, "told": confirmed, "last": known.get("last", {})}
 
 
 def many(count: int) -> str:
     return f"{count} problem{'' if count == 1 else 's'}"
 
 
-def message_for(told: State, current: t.Mapping[str, str], since: t.Mapping[str, float], where: str, repeat_s: float, now: float) -> Message | None:
-    """Return the message for a channel, None when it knows everything. ``told`` is what it confirmed before, ``current`` the problems that count, by id."""
-    before = told.get("problems", {})
+def message_for(confirmed: State, current: t.Mapping[str, str], since: t.Mapping[str, float], where: str, repeat_s: float, now: float) -> Message | None:
+    """Return the message for a channel, None without news. ``confirmed`` has the problems that it confirmed, and when; ``current`` those that count, by id."""
+    before = confirmed.get("problems", {})
     new = [id for id in current if id not in before]
     if not current:
         ended = [f"over: {id}: {text}"[:SHOWN] for id, text in before.items()]
         return Message(WELL, f"{where}: well again", ended, {}) if before else None
-    if not new and not (repeat_s and now - told["at"] >= repeat_s):
+    if not new and not (repeat_s and now - confirmed["at"] >= repeat_s):
         return None
     lines = [f"{id}: {text}"[:SHOWN] + f" (since {utc_text(since.get(id, now))}{', new' if before and id in new else ''})" for id, text in current.items()]
     return Message(ALERT if new else STILL, f"{where}: {'' if new else 'still '}{many(len(current))}", lines, dict(current))
@@ -187,17 +187,17 @@ def judge(seen: Seen, declared: Declared, before: State | None, now: float) -> J
     ``silent_s`` for another node that is too busy to answer, ``floor_gib`` of memory, and ``repeat_hours`` (0: never).
     """
     state = sound(before, declared["channels"], now)
-    found = troubles(seen, declared, now)
-    since = {one.id: state["since"].get(one.id, now) for one in found}
-    firing = [one for one in found if max(one.age_s, now - since[one.id]) >= one.grace_s]
-    pending = [one for one in found if one not in firing]
-    quiet = next((one.text for one in pending if one.quiets), "")
-    kept = {id: at for id, at in state["since"].items() if any(id in one["problems"] for one in state["told"].values())}
+    all_troubles = troubles(seen, declared, now)
+    since = {trouble.id: state["since"].get(trouble.id, now) for trouble in all_troubles}
+    firing = [trouble for trouble in all_troubles if max(trouble.age_s, now - since[trouble.id]) >= trouble.grace_s]
+    pending = [trouble for trouble in all_troubles if trouble not in firing]
+    quiet = next((trouble.text for trouble in pending if trouble.quiets), "")
+    kept = {id: at for id, at in state["since"].items() if any(id in entry["problems"] for entry in state["told"].values())}
     after: State = {
         "at": now,
         "quiet": quiet,
         "since": {**kept, **since},
-        "problems": [] if quiet else [{"id": one.id, "text": one.text} for one in firing],
+        "problems": [] if quiet else [{"id": trouble.id, "text": trouble.text} for trouble in firing],
         "told": state["told"],
         "last": state["last"],
     }
@@ -205,21 +205,21 @@ def judge(seen: Seen, declared: Declared, before: State | None, now: float) -> J
         return Judged(firing, pending, quiet, {}, after)
     where, messages = f"{declared['cluster']} on {declared['node']}", {}
     for name in declared["channels"]:
-        told = state["told"].get(name, {})
+        confirmed = state["told"].get(name, {})
         # A known problem that does not count yet again is not over.
-        waits = {one.id: told["problems"][one.id] for one in pending if one.id in told.get("problems", {})}
-        current = {**waits, **{one.id: one.text for one in firing}}
-        message = message_for(told, current, after["since"], where, declared["repeat_hours"] * 3600, now)
+        waits = {trouble.id: confirmed["problems"][trouble.id] for trouble in pending if trouble.id in confirmed.get("problems", {})}
+        current = {**waits, **{trouble.id: trouble.text for trouble in firing}}
+        message = message_for(confirmed, current, after["since"], where, declared["repeat_hours"] * 3600, now)
         if message:
             messages[name] = message
-        elif told:
+        elif confirmed:
             # A problem that is over while others last is new when it returns.
-            after["told"][name] = {**told, "problems": {id: text for id, text in told["problems"].items() if id in current}}
+            after["told"][name] = {**confirmed, "problems": {id: text for id, text in confirmed["problems"].items() if id in current}}
     return Judged(firing, pending, quiet, messages, after)
 
 
 def delivered(state: State, channel: str, message: Message, now: float) -> State:
     """Return the state after a channel confirmed a message."""
-    others = {name: one for name, one in state["told"].items() if name != channel}
-    told = {channel: {"at": now, "problems": message.problems}} if message.problems else {}
-    return {**state, "told": {**others, **told}, "last": {"at": now, "subject": message.subject}}
+    others = {name: entry for name, entry in state["told"].items() if name != channel}
+    confirmed = {channel: {"at": now, "problems": message.problems}} if message.problems else {}
+    return {**state, "told": {**others, **confirmed}, "last": {"at": now, "subject": message.subject}}

@@ -101,15 +101,15 @@ class Sweep:
 
     def run(self) -> int:
         """Check, judge and send; return the exit code, which is 1 where a message was not delivered."""
-        declared = {**self.config, "channels": [one["name"] for one in self.config["channels"]]}
+        declared = {**self.config, "channels": [channel["name"] for channel in self.config["channels"]]}
         now = time.time()
         before, faults = self.before()
         seen = self.seen()
         judged = judging.judge({**seen, "errors": [*seen["errors"], *faults]}, declared, before, now)
-        for one in judged.firing:
-            self.say(f"{one.id}: {one.text}")
-        for one in judged.pending:
-            self.say(f"{one.id}: {one.text}; alerts after {one.grace_s:.0f} s")
+        for trouble in judged.firing:
+            self.say(f"{trouble.id}: {trouble.text}")
+        for trouble in judged.pending:
+            self.say(f"{trouble.id}: {trouble.text}; alerts after {trouble.grace_s:.0f} s")
         state, undelivered = judged.after, {}
         for channel in self.config["channels"]:
             name = channel["name"]
@@ -119,9 +119,9 @@ class Sweep:
                 else:
                     state = judging.delivered(state, name, message, now)
         # Each line of a trouble may contain the output of a program.
-        told = {name: {**one, "problems": self.clean(one["problems"])} for name, one in state["told"].items()}
-        problems = [{"id": one["id"], "text": redacted(one["text"], self.secrets)} for one in state["problems"]]
-        self.keep({**state, "told": told, "problems": problems, "quiet": redacted(state["quiet"], self.secrets), "undelivered": undelivered})
+        confirmed = {name: {**entry, "problems": self.clean(entry["problems"])} for name, entry in state["told"].items()}
+        problems = [{"id": problem["id"], "text": redacted(problem["text"], self.secrets)} for problem in state["problems"]]
+        self.keep({**state, "told": confirmed, "problems": problems, "quiet": redacted(state["quiet"], self.secrets), "undelivered": undelivered})
         self.say(f"silent: {judged.quiet}" if judged.quiet else judging.many(len(judged.firing)) if judged.firing else "all is well")
         return 1 if undelivered else 0
 

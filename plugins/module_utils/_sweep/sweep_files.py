@@ -49,8 +49,8 @@ def _wrong(state: t.Any) -> str:
     """Return why a state is invalid, empty when it is valid."""
     if problem := lacking(state, KEYS):
         return problem
-    told = all(isinstance(one, dict) and isinstance(one.get("at"), float) and isinstance(one.get("problems"), dict) for one in state["told"].values())
-    return "" if told and all(isinstance(at, float) for at in state["since"].values()) else "told or since: has another form"
+    valid = all(isinstance(entry, dict) and isinstance(entry.get("at"), float) and isinstance(entry.get("problems"), dict) for entry in state["told"].values())
+    return "" if valid and all(isinstance(at, float) for at in state["since"].values()) else "told or since: has another form"
 
 
 DOCUMENT = Document("state", "the state of a sweep", 1, _wrong, "rm {path}: the next sweep writes it again.")
@@ -94,20 +94,20 @@ def left(state_dir: str, secrets_dir: str) -> list[str]:
     return [path for path in (folder_of(state_dir), os.path.join(secrets_dir, FOLDER)) if os.path.isdir(path)]
 
 
-def found_text(found: t.Mapping[str, t.Any]) -> str:
+def found_text(status: t.Mapping[str, t.Any]) -> str:
     """Return the results of the last sweep as text."""
-    if found.get("error"):
-        return str(found["error"])
-    problems = f"silent, {found['quiet']}" if found["quiet"] else "; ".join(f"{one['id']}: {one['text']}" for one in found["problems"])
-    return f"last {found['last_sweep']}: {problems or 'all is well'}" if found["last_sweep"] else "no sweep yet"
+    if status.get("error"):
+        return str(status["error"])
+    problems = f"silent, {status['quiet']}" if status["quiet"] else "; ".join(f"{problem['id']}: {problem['text']}" for problem in status["problems"])
+    return f"last {status['last_sweep']}: {problems or 'all is well'}" if status["last_sweep"] else "no sweep yet"
 
 
-def text(found: t.Mapping[str, t.Any]) -> str:
+def text(status: t.Mapping[str, t.Any]) -> str:
     """Return the sweep's state as a line, empty where there is no sweep."""
-    if not found.get("installed"):
+    if not status.get("installed"):
         return ""
-    state = {True: "active", False: "not active", None: "state unknown"}[found["active"]]
-    undelivered = "; ".join(f"the last message to {name} was not delivered: {why}" for name, why in found["undelivered"].items())
-    ended = "" if undelivered or not found["failed"] else "the last one failed, see journalctl -u gb10-sweep"
-    last = f"last alert {found['last_alert']}" if found["last_alert"] else "no alert yet"
-    return f"sweep: {'; '.join(filter(None, (state, found_text(found), ended, undelivered, last)))}"
+    state = {True: "active", False: "not active", None: "state unknown"}[status["active"]]
+    undelivered = "; ".join(f"the last message to {name} was not delivered: {why}" for name, why in status["undelivered"].items())
+    ended = "" if undelivered or not status["failed"] else "the last one failed, see journalctl -u gb10-sweep"
+    last = f"last alert {status['last_alert']}" if status["last_alert"] else "no alert yet"
+    return f"sweep: {'; '.join(filter(None, (state, found_text(status), ended, undelivered, last)))}"

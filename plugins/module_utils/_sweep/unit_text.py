@@ -31,9 +31,9 @@ _WITH_MAIL = """ProtectSystem=full
 """
 
 
-def given(one: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def given(suboptions: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the suboptions that were set."""
-    return {word: value for word, value in one.items() if value is not None}
+    return {word: value for word, value in suboptions.items() if value is not None}
 
 
 def config(params: t.Mapping[str, t.Any]) -> str:
@@ -49,9 +49,9 @@ def config(params: t.Mapping[str, t.Any]) -> str:
         "token_s": params["token_timeout"],
         "silent_s": params["silent_timeout"],
         "ca_file": params["ca_file"],
-        "companions": [given(one) for one in params["companions"]],
-        "endpoints": [given(one) for one in params["endpoints"]],
-        "channels": [{**given(one), "name": declared.name_of(one)} for one in params["channels"]],
+        "companions": [given(companion) for companion in params["companions"]],
+        "endpoints": [given(endpoint) for endpoint in params["endpoints"]],
+        "channels": [{**given(channel), "name": declared.name_of(channel)} for channel in params["channels"]],
         "peers": [{"name": name, "addresses": addresses, "port": ports[name]} for name, addresses in params["peers"].items() if ports[name]],
         "roots": {name: params["roots"][name] for name in ("proc_root", "sysfs_root", "etc_root", "meminfo")},
     }
@@ -61,7 +61,7 @@ def config(params: t.Mapping[str, t.Any]) -> str:
 def service(folder: str, python: str, params: t.Mapping[str, t.Any]) -> str:
     """Return the service, which is one sweep."""
     run, settings = os.path.join(folder, sweep_files.PROGRAM), os.path.join(folder, sweep_files.CONFIG)
-    mails = any(one["type"] == declared.MAIL for one in params["channels"])
+    mails = any(channel["type"] == declared.MAIL for channel in params["channels"])
     limits = _WITH_MAIL if mails else _STRICT.format(state_dir=params["state_dir"])
     return marked(
         f"""[Unit]

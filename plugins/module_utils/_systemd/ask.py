@@ -29,11 +29,11 @@ def properties(names: t.Sequence[str], units: t.Sequence[str], timeout: float) -
     """Return these properties of each unit, in order. Raises :class:`UnknownState` when systemd does not answer."""
     answer = run_tool(["systemctl", "show", f"--property={','.join(names)}", *units], timeout)
     # One block a unit, with an empty line between them.
-    found = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in answer.stdout.strip().split("\n\n")]
-    if answer.rc or len(found) != len(units) or not all("ActiveState" in block for block in found):
+    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in answer.stdout.strip().split("\n\n")]
+    if answer.rc or len(blocks) != len(units) or not all("ActiveState" in block for block in blocks):
         remedy = f"Run on the node: systemctl status {' '.join(units)}"
         raise UnknownState(f"systemd does not report the state of {', '.join(units)}", remedy=remedy, raw=answer.raw[:2000])
-    return found
+    return blocks
 
 
 def states(timeout: float, *units: str) -> list[State]:
@@ -41,10 +41,10 @@ def states(timeout: float, *units: str) -> list[State]:
     if shutil.which("systemctl") is None:
         return [State()] * len(units)
     try:
-        found = properties(("ActiveState", "UnitFileState"), units, timeout)
+        blocks = properties(("ActiveState", "UnitFileState"), units, timeout)
     except ClusterError:
         return [State(None, None, None, None)] * len(units)
     return [
         State(block.get("UnitFileState") == "enabled", block["ActiveState"] == "activating", block["ActiveState"] in RUNS, block["ActiveState"] == "failed")
-        for block in found
+        for block in blocks
     ]

@@ -21,14 +21,14 @@ def look(unit: Unit, timeout: float = 20) -> dict[str, t.Any]:
     return {"name": unit.name, "installed": os.path.lexists(unit.path), "files": os.path.lexists(unit.folder), **unit.state(timeout)._asdict()}
 
 
-def text(found: t.Mapping[str, t.Any]) -> str:
+def text(unit: t.Mapping[str, t.Any]) -> str:
     """Return a unit's state as a line, empty where there is no unit."""
-    if found.get("error"):
-        return f"unit: {found['error']}"
-    if not found.get("installed"):
-        return f"unit: none, but its files remain ({found['name']})" if found.get("files") else ""
-    state = "starting" if found["starting"] else _STATE[found["active"]]
-    state_at = "" if found["active"] else f"{found['state']} {found['at']}" if found["state"] else "it never ran"
-    why = "; ".join(filter(None, (state_at, found["reason"])))
-    again = f"; systemctl start {found['name']} starts it" if found["active"] is False and not found["starting"] else ""
-    return f"unit {found['name']}: {state}, {_BOOT[found['enabled']]}{f' ({why})' if why else ''}{again}"
+    if unit.get("error"):
+        return f"unit: {unit['error']}"
+    if not unit.get("installed"):
+        return f"unit: none, but its files remain ({unit['name']})" if unit.get("files") else ""
+    state = "starting" if unit["starting"] else _STATE[unit["active"]]
+    state_at = "" if unit["active"] else f"{unit['state']} {unit['at']}" if unit["state"] else "it never ran"
+    why = "; ".join(filter(None, (state_at, unit["reason"])))
+    again = f"; systemctl start {unit['name']} starts it" if unit["active"] is False and not unit["starting"] else ""
+    return f"unit {unit['name']}: {state}, {_BOOT[unit['enabled']]}{f' ({why})' if why else ''}{again}"

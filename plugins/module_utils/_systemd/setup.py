@@ -24,9 +24,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._tool import run_tool
 PROGRAMS = "the programs of root's units"
 
 
-def shown(found: bytes | None) -> str:
+def shown(content: bytes | None) -> str:
     """Return a file's content for a diff."""
-    return (found or b"").decode("utf-8", "replace")
+    return (content or b"").decode("utf-8", "replace")
 
 
 class Files:
@@ -45,7 +45,7 @@ class Files:
 
     @property
     def diff(self) -> dict[str, dict[str, str]]:
-        before, after = ({path: shown(found[path]) for path in self.differing} for found in (self._before, self._wanted))
+        before, after = ({path: shown(contents[path]) for path in self.differing} for contents in (self._before, self._wanted))
         return {"before": before, "after": after}
 
     def write(self, timeout: float) -> None:
@@ -59,7 +59,7 @@ class Files:
 class Start:
     """Enables or disables a unit, and starts it. A running unit is restarted when ``stale``, and ``leaves`` names what keeps running meanwhile.
 
-    ``again`` says that it has to stop first. A starting unit has to when it ``waits``, since it may wait for a lock of the calling run.
+    With ``again`` it has to stop first. A starting unit has to when it ``waits``, since it may wait for a lock of the calling run.
     """
 
     def __init__(self, unit: Unit, timeout: float, stale: bool, enabled: bool = True, leaves: str = "", waits: bool = False) -> None:

@@ -81,16 +81,16 @@ class Unit(t.NamedTuple):
 
     def require_ours(self) -> dict[str, bytes]:
         """Return its existing unit files. Raises :class:`ClusterError` for a foreign or an edited file."""
-        found = {path: require_ours(path, self.mark) for path in self.paths}
-        return {path: text for path, text in found.items() if text is not None}
+        texts = {path: require_ours(path, self.mark) for path in self.paths}
+        return {path: text for path, text in texts.items() if text is not None}
 
     def state(self, timeout: float) -> ask.State:
         """Return its state; it failed where one of its unit files did. systemd is not asked about a missing unit."""
         if not os.path.lexists(self.path):
             return ask.State()
-        found = ask.states(timeout, self.name, *(name for name in map(os.path.basename, self.paths) if name != self.name))
-        failed = [state.failed for state in found]
-        return found[0]._replace(failed=None if None in failed else any(failed))
+        states = ask.states(timeout, self.name, *(name for name in map(os.path.basename, self.paths) if name != self.name))
+        failed = [state.failed for state in states]
+        return states[0]._replace(failed=None if None in failed else any(failed))
 
     def systemctl(self, timeout: float, *words: str) -> None:
         """Run a systemctl command. Raises :class:`ClusterError` when it fails."""

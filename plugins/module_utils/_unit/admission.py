@@ -16,16 +16,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._records import start
 def taken(known: t.Sequence[starts.Start], image_id: str, profile_digest: str, context: int) -> tuple[float, float] | None:
     """Return the most GiB that recorded starts of this image, profile and context took: after they had answered, and at their peak. None without one.
 
-    The driver may have changed with a reboot: no report says that this changes an engine's memory enough to refuse a start.
+    The driver may have changed with a reboot: no report shows that this changes an engine's memory enough to refuse a start.
     """
     return starts.taken_gib([start for start in known if starts.same(start, image_id, profile_digest, start["driver"])], context)
 
 
-def judge(found: tuple[float, float] | None, available_gib: float) -> str:
+def judge(peaks: tuple[float, float] | None, available_gib: float) -> str:
     """Return the log line for a start that fits. Raises :class:`ClusterError` for one that does not."""
-    if found is None:
+    if peaks is None:
         return f"no start of this image and profile is recorded; {available_gib:.1f} GiB are available"
-    peak = max(found)
+    peak = max(peaks)
     if available_gib - peak <= components.CONSTANTS["floor"].value:
         raise ClusterError(
             f"the engine took {peak:.1f} GiB at its peak in recorded starts, and {available_gib:.1f} GiB are available",

@@ -138,11 +138,11 @@ class Start(Service):
     def serves(self) -> bool:
         """Return whether container and engine already run as requested. Changes nothing."""
         for name in ("container", "engine"):
-            found = self.query(name, predict=True)
-            if found and (found.get("failed") or found["actions"] or (name == "engine" and not found["engine_live"])):
-                say(f"{name}: {found['msg']}{f' ({why})' if (why := found.get('reason')) else ''}")
+            result = self.query(name, predict=True)
+            if result and (result.get("failed") or result["actions"] or (name == "engine" and not result["engine_live"])):
+                say(f"{name}: {result['msg']}{f' ({why})' if (why := result.get('reason')) else ''}")
                 return False
-            self.run_id = found["run_id"] if found and name == "engine" else self.run_id
+            self.run_id = result["run_id"] if result and name == "engine" else self.run_id
         self.members = incarnations(self.ray_nodes())
         if not self.is_complete():
             return False
@@ -208,15 +208,15 @@ class Start(Service):
 
         The memory of an earlier start in this activation may take some time to become available again.
         """
-        asked, roots, container = self.given["memory"], self.given["roots"], self.arguments("container")
+        memory, roots, container = self.given["memory"], self.given["roots"], self.arguments("container")
         known = starts.FILE.read(starts.FILE.path_of(self.given["state_dir"], self.given["cluster"]))
         image_id = EngineApi(self.docker_socket, ANSWER_SECONDS).image(container["image"])["Id"] if container else ""
-        found = admission.taken(known, image_id, asked["profile_digest"], asked["context"])
+        peaks = admission.taken(known, image_id, memory["profile_digest"], memory["context"])
         for elapsed in clock(MEMORY_SECONDS, ASK_SECONDS):
             self.check_asked()
             available = accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))) / 1024
             try:
-                say(f"memory: {admission.judge(found, available)}")
+                say(f"memory: {admission.judge(peaks, available)}")
                 return
             except ClusterError:
                 if not self.tries or elapsed >= MEMORY_SECONDS:
@@ -293,8 +293,8 @@ class Start(Service):
 
     def ray_nodes(self) -> list[dict[str, t.Any]]:
         """Return the nodes that Ray's head lists; none when it does not answer."""
-        found = self.query("ray", seconds=RAY_SECONDS)
-        return [] if found.get("failed") else found.get("nodes") or []
+        result = self.query("ray", seconds=RAY_SECONDS)
+        return [] if result.get("failed") else result.get("nodes") or []
 
     def await_nodes(self) -> bool:
         """Wait until all nodes are in Ray with their GPUs. Raises :class:`WaitTimeout` when they are not in time. Returns as :meth:`started_meanwhile`."""
@@ -319,13 +319,13 @@ class Start(Service):
             return
         for _elapsed in clock(self.given["start_seconds"], LOOK_SECONDS):
             self.check_asked()
-            found = steps.require("token", self.query("token"))
-            if found["completion"]:
-                say(f"token: after {found['completion']['seconds']} s, vLLM {found['engine_version']}")
-                self.token = {"seconds": found["completion"]["seconds"], "at": utc_text()}
+            result = steps.require("token", self.query("token"))
+            if result["completion"]:
+                say(f"token: after {result['completion']['seconds']} s, vLLM {result['engine_version']}")
+                self.token = {"seconds": result["completion"]["seconds"], "at": utc_text()}
                 return
-            if not found["engine"]["live"]:
-                raise failed_to_start(found["last_end"], found["engine"])
+            if not result["engine"]["live"]:
+                raise failed_to_start(result["last_end"], result["engine"])
             if left := self.ranks.left():
                 self.step("stop", "engine")
                 raise ClusterError(

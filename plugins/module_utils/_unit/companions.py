@@ -87,9 +87,9 @@ def stop(api: EngineApi, companion: Companion) -> str:
     """Send the stop signal to a companion's container, wait for its end, and return a log line. Raises :class:`ClusterError` when it does not end."""
     name = companion["name"]
     try:
-        found = container.find(api, name)
-        if existing(found).holds_processes:
-            docker("kill", "--signal", found["Config"].get("StopSignal") or "SIGTERM", found["Id"])
+        inspected = container.find(api, name)
+        if existing(inspected).holds_processes:
+            docker("kill", "--signal", inspected["Config"].get("StopSignal") or "SIGTERM", inspected["Id"])
         for _elapsed in clock(companion["stop_timeout"], LOOK_SECONDS):
             if not existing(container.find(api, name)).holds_processes:
                 return f"companion {name} is stopped"

@@ -40,12 +40,12 @@ class Lock:
         """Take the lock unless the unit holds it. Raises :class:`ClusterError` when a run works on the cluster."""
         if self.id:
             return
-        found = self._set("acquired")
-        before = (found.get("lock") or {}).get("holder") or {}
-        if found.get("failed") and all(before.get(word) == self._holder[word] != "" for word in ("service", "machine")):
+        result = self._set("acquired")
+        before = (result.get("lock") or {}).get("holder") or {}
+        if result.get("failed") and all(before.get(word) == self._holder[word] != "" for word in ("service", "machine")):
             # systemd runs one instance of this unit at a time, so the holder was an instance of an earlier boot.
-            found = self._set("acquired", break_lock=found["lock"]["id"])
-        self.id = steps.require("lock", found)["lock"]["id"]
+            result = self._set("acquired", break_lock=result["lock"]["id"])
+        self.id = steps.require("lock", result)["lock"]["id"]
 
     def refused(self) -> ClusterError | None:
         """Take the lock; return the error that names the run which holds it, None when the unit holds it. Raises any other :class:`ClusterError`."""

@@ -57,7 +57,7 @@ class Ranks:
         """Return the nodes whose ranks are not connected to this node's rank. Raises OSError and :class:`UnknownState`."""
         end, port = "port" if self.given["role"] == "head" else "peer_port", self.given["meeting"].get("port")
         listed = listeners.connections() if self.others else []
-        connected = {one.peer_address for one in listed if one.state == listeners.TCP_ESTABLISHED and getattr(one, end) == port}
+        connected = {connection.peer_address for connection in listed if connection.state == listeners.TCP_ESTABLISHED and getattr(connection, end) == port}
         return [name for name, address in self.others.items() if address not in connected]
 
     def met(self) -> None:

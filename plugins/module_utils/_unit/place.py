@@ -17,14 +17,14 @@ GID_INDEX = "NCCL_IB_GID_INDEX"
 
 def seen(address: str, env: t.Mapping[str, str], sysfs_root: str, proc_root: str) -> dict[str, str]:
     """Return the interface that has an address, and the GID table entries that ``env`` selects. Raises OSError or :class:`UnknownState`."""
-    found = {f"the interface of {address}": net_devices.interface_of(address, sysfs_root, proc_root)["interface"]} if address else {}
+    entries = {f"the interface of {address}": net_devices.interface_of(address, sysfs_root, proc_root)["interface"]} if address else {}
     index = str(env.get(GID_INDEX, ""))
     for device in net_devices.rdma_devices(sysfs_root) if index.isdecimal() else ():
         for port in device["ports"]:
             where = os.path.join(sysfs_root, "class", "infiniband", device["name"], "ports", str(port["port"]))
-            entry = next((one for one in rdma.read_gids(where) if one["index"] == int(index)), None)
-            found[f"GID {index} of {device['name']} port {port['port']}"] = f"{entry['address']} ({entry['type']})" if entry else ""
-    return found
+            entry = next((gid for gid in rdma.read_gids(where) if gid["index"] == int(index)), None)
+            entries[f"GID {index} of {device['name']} port {port['port']}"] = f"{entry['address']} ({entry['type']})" if entry else ""
+    return entries
 
 
 def differences(recorded: t.Mapping[str, str], now: t.Mapping[str, str]) -> list[str]:

@@ -81,12 +81,12 @@ class Supervisor(Start):
     def seen_container(self) -> Seen:
         """Return the state of the worker's container. A container of unknown state counts as running."""
         try:
-            found = find_node_container(EngineApi(self.docker_socket, ANSWER_SECONDS), self.given["cluster"], self.given["role"])
+            container = find_node_container(EngineApi(self.docker_socket, ANSWER_SECONDS), self.given["cluster"], self.given["role"])
         except (ClusterError, OSError):
             return Seen()
-        if found is None:
+        if container is None:
             return Seen("", "its container is gone")
-        return Seen() if found["State"]["Running"] else Seen("", f"its container ended with code {found['State']['ExitCode']}")
+        return Seen() if container["State"]["Running"] else Seen("", f"its container ended with code {container['State']['ExitCode']}")
 
     def other_holder(self) -> str:
         """Return the holder of the cluster's lock on this node, empty when it is free or cannot be read."""

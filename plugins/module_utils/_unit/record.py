@@ -4,7 +4,7 @@
 
 """The state record of a unit, and what follows from it at a boot. This module util is PRIVATE to the collection.
 
-A unit records its stop. A record of an earlier boot that still says ``running`` means a power cut, a reset or a kernel crash: a person has to check memory
+A unit records its stop. A record of an earlier boot that is still ``running`` means a power cut, a reset or a kernel crash: a person has to check memory
 and disk first.
 """
 

@@ -37,9 +37,9 @@ def parse(name: str, answer: ToolResult) -> Result:
     """Return the result that a module printed. Raises :class:`UnknownState` for anything else."""
     for line in reversed(answer.stdout.splitlines()):
         with contextlib.suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict) and {"changed", "failed"} & set(found):
-                return found
+            result = json.loads(line)
+            if isinstance(result, dict) and {"changed", "failed"} & set(result):
+                return result
             break
     raise UnknownState(
         f"{name} ended with code {answer.rc} and no result: {answer.raw[-300:]}", remedy="Run the bring-up again: it installs the program.", raw=answer.raw

@@ -48,7 +48,7 @@ def unit_name(cluster: str) -> str:
 def unit(place: Unit, timeout: float = 20) -> dict[str, t.Any]:
     """Return the state of a unit (see ``installed.look``).
 
-    ``state``, ``reason`` and ``at`` are the last that the unit recorded, empty where it never ran; ``error`` says why the record cannot be read.
+    ``state``, ``reason`` and ``at`` are the last that the unit recorded, empty where it never ran; ``error`` is the reason why the record cannot be read.
     """
     noted, unread = None, ""
     try:

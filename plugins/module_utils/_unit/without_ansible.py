@@ -51,7 +51,7 @@ def _option(name: str, option: t.Mapping[str, t.Any], value: t.Any) -> t.Any:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"argument '{name}' is {value!r}, which cannot be converted to {kind}") from error
     if kind == "list":
-        return [_option(name, {**option, "type": option.get("elements", "raw"), "default": None}, one) for one in value]
+        return [_option(name, {**option, "type": option.get("elements", "raw"), "default": None}, element) for element in value]
     if option.get("choices") and value not in option["choices"]:
         raise ValueError(f"value of {name} must be one of: {', '.join(map(str, option['choices']))}, got: {value}")
     return converted(option["options"], value) if "options" in option else value

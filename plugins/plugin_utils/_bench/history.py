@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of all benches in a directory of the controller: as JSON and as CSV. This plugin util is PRIVATE to the collection."""
+"""Stores the rows of all benches in a directory of the controller, as JSON and as CSV. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._bench import rows
 Row = rows.Row
 Finding = rows.Finding
 
-#: The rows, what tables read of them, and what keeps two runs apart.
+#: The rows, their CSV for spreadsheets, and the lock between two runs.
 JSON, CSV, LOCK = "bench.json", "bench.csv", ".bench.lock"
 MODE = 0o600
 
 
 class Kept(t.NamedTuple):
-    """What was made of a run's rows: the rows, what is found, and the files that were written."""
+    """The result for a run's rows: the rows, the findings, and the files that were written."""
 
     rows: list[Row]
     findings: list[Finding]
@@ -36,39 +36,39 @@ class Kept(t.NamedTuple):
 
 
 def as_csv(kept: t.Iterable[Row]) -> str:
-    """Return rows as CSV. What is not known is empty."""
+    """Return rows as CSV. Unknown values are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, rows.COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: "" if one.get(name) is None else one[name] for name in rows.COLUMNS} for one in kept)
+    writer.writerows({name: "" if row.get(name) is None else row[name] for name in rows.COLUMNS} for row in kept)
     return text.getvalue()
 
 
 def load(directory: str) -> list[Row]:
-    """Return the rows of earlier runs. Raises :class:`ClusterError` for a file that a bench did not write, or that was changed: it is not overwritten."""
+    """Return the rows of earlier runs. Raises :class:`ClusterError` for a file that no bench wrote, or that was changed: it is not overwritten."""
     path = Path(directory) / JSON
     remedy = f"Give gb10_to another directory, or move {path} away."
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        kept = json.loads(path.read_text(encoding="utf-8"))["rows"]
         numbers = (*(name for name, _words, _slower in rows.COMPARED), "concurrency")
-        whole = all(isinstance(one, dict) and all(isinstance(one[name], (int, float)) for name in numbers) for one in found)
-        if not whole or not all({"image", "run", "client", "workload", "profile"} <= one.keys() for one in found):
+        whole = all(isinstance(row, dict) and all(isinstance(row[name], (int, float)) for name in numbers) for row in kept)
+        if not whole or not all({"image", "run", "client", "workload", "profile"} <= row.keys() for row in kept):
             raise ValueError("a row is not one of a bench")
-        said = (Path(directory) / CSV).read_text(encoding="utf-8")
+        text = (Path(directory) / CSV).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if error.filename == str(path) and not (Path(directory) / CSV).exists():
             return []
         raise ClusterError(f"{directory} holds one of {JSON} and {CSV} alone", remedy=remedy, reason="history") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ClusterError(f"{path} cannot be read as the rows of earlier benches: {error}", remedy=remedy, reason="history") from None
-    if said != as_csv(found):
+    if text != as_csv(kept):
         raise ClusterError(f"{Path(directory) / CSV} was changed, and differs from {JSON} next to it", remedy=remedy, reason="history")
-    return found
+    return kept
 
 
 @contextlib.contextmanager
 def alone(directory: str) -> t.Iterator[None]:
-    """Keep other runs out of a directory, which is made where it is missing. Raises :class:`ClusterError` when one is at work there."""
+    """Keep other runs out of a directory, and create it if it is missing. Raises :class:`ClusterError` while another run uses it."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     with open(os.open(Path(directory) / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE), "rb") as stream:
         try:
@@ -81,7 +81,7 @@ def alone(directory: str) -> t.Iterator[None]:
 def write(directory: str, kept: list[Row], new: list[Row]) -> list[str]:
     """Append rows to those that are kept, and return the files. Raises OSError."""
     place, everything = Path(directory), [*kept, *new]
-    # The CSV comes last: what stopped in between is found by the next run, which loses nothing.
+    # The CSV is last: the next run detects a write that stopped in between, and no row is lost.
     files.write_text(str(place / JSON), json.dumps({"schema": rows.SCHEMA, "rows": everything}, indent=1) + "\n", MODE)
     files.write_text(str(place / CSV), as_csv(everything), MODE)
     return [str(place / name) for name in (JSON, CSV)]
@@ -96,7 +96,7 @@ def record(directory: str, new: list[Row], check_mode: bool = False) -> Kept:
     try:
         with alone(directory):
             kept = load(directory)
-            marked, found = rows.judged(new, kept)
-            return Kept(marked, found, write(directory, kept, marked))
+            marked, findings = rows.judged(new, kept)
+            return Kept(marked, findings, write(directory, kept, marked))
     except OSError as error:
         raise ClusterError(f"{directory} cannot be written: {error.strerror}", remedy="Give gb10_to another directory.", reason="history") from error

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a bench asks, the rows it makes, and which of them are slower than they were. This plugin util is PRIVATE to the collection."""
+"""Defines the cases of a bench, makes its rows, and finds those that are slower than before. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ ABOUT = (
 )  # fmt: skip
 AROUND = ("acceptance_length", "power_w", "temperature_c", "foreign_requests", "regressed")
 COLUMNS = (*ABOUT, *bench.FIGURES, *AROUND)
-#: Rows that agree in these are compared. A client on the head takes part of what it measures, so where it ran counts.
+#: Rows with the same values of these are compared. A client on the head uses part of the resources that it measures, so its place counts.
 KEY = ("image", "profile", "place", "client", "workload", "concurrency", "prompts", "input_len", "output_len")
 
-#: What is compared: the figure, its name in words, and whether more of it is slower.
+#: The figures that are compared: name, name in words, and whether a higher value is slower.
 COMPARED = (("output_tok_s", "tokens/s", False), ("ttft_p50_ms", "ms to the first token", True))
-#: How much slower fails (0.1 is 10 %), together with how many times the noise; from how many earlier runs on noise is known; how many of them count.
+#: How much slower fails (0.1 is 10 %), the factor on the noise, the fewest earlier runs that show the noise, and the most that count.
 SLOWER, NOISES, LEAST_RUNS, MOST_RUNS = 0.1, 3.0, 3, 20
 
 SWEEP = (1, 2, 4, 8, 16, 32)
 #: Prompts of the long cases, as far as the context allows, and their concurrency.
 LONG, LONG_AT = 32768, (1, 4)
-#: Workloads that an owner of two Sparks tabled his speed by: tokens of each answer, three at once.
+#: Workloads by which an owner of two Sparks published his speed: tokens of each answer, three at once.
 WORKLOADS = {"medium": 300, "long": 600, "code": 300, "reasoning": 300}
 WORKLOADS_AT, WORKLOAD_PROMPTS = 3, 6
 TEXTS = {
@@ -75,35 +75,37 @@ def _random(concurrency: int, wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]
 
 
 def cases(wanted: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
-    """Return what is asked. ``wanted`` has ``suite``, ``concurrency``, ``input``, ``output`` and ``context`` (0: unknown)."""
-    suite, found = wanted["suite"], []
+    """Return the cases. ``wanted`` has ``suite``, ``concurrency``, ``input``, ``output`` and ``context`` (0: unknown)."""
+    suite, result = wanted["suite"], []
     if suite == "short":
-        found += [_random(concurrency, wanted) for concurrency in wanted["concurrency"]]
+        result += [_random(concurrency, wanted) for concurrency in wanted["concurrency"]]
     if suite in ("sweep", "all"):
-        found += [_random(concurrency, wanted) for concurrency in SWEEP]
+        result += [_random(concurrency, wanted) for concurrency in SWEEP]
         long = min(LONG, wanted["context"] * 3 // 4 - wanted["output"]) if wanted["context"] else LONG
         if long > wanted["input"]:
-            found += [{**_random(one, {**wanted, "input": long}), "workload": "random-long", "prompts": 2 * one + 2} for one in LONG_AT]
+            result += [
+                {**_random(concurrency, {**wanted, "input": long}), "workload": "random-long", "prompts": 2 * concurrency + 2} for concurrency in LONG_AT
+            ]
     if suite in ("workloads", "all"):
-        found += [
+        result += [
             {"workload": name, "concurrency": WORKLOADS_AT, "prompts": WORKLOAD_PROMPTS, "input_len": 0, "output_len": tokens, "texts": list(TEXTS[name])}
             for name, tokens in WORKLOADS.items()
         ]
-    return found
+    return result
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------------------
 
 
 def around(samples: t.Mapping[str, t.Any], began: float, ended: float) -> dict[str, t.Any]:
-    """Return power (mean, of all nodes together) and temperature (the highest) from ``began`` to ``ended``. What one node does not say is unknown."""
+    """Return power (the sum of the nodes' means) and temperature (the highest) from ``began`` to ``ended``. A value that one node lacks is unknown."""
     nodes = {}
     for node, answer in samples.items():
-        taken = [one for one in answer["samples"] if began <= one["t"] <= ended] if answer else []
-        power = [one["power_w"] for one in taken if one["power_w"] is not None]
-        heat = [one["temperature_c"] for one in taken if one["temperature_c"] is not None]
+        taken = [sample for sample in answer["samples"] if began <= sample["t"] <= ended] if answer else []
+        power = [sample["power_w"] for sample in taken if sample["power_w"] is not None]
+        heat = [sample["temperature_c"] for sample in taken if sample["temperature_c"] is not None]
         nodes[node] = {"power_w": round(statistics.fmean(power), 2) if power else None, "temperature_c": max(heat, default=None)}
-    powers, heats = ([one[word] for one in nodes.values()] for word in ("power_w", "temperature_c"))
+    powers, heats = ([reading[word] for reading in nodes.values()] for word in ("power_w", "temperature_c"))
     return {
         "power_w": round(sum(powers), 2) if powers and None not in powers else None,
         "temperature_c": max(heats) if heats and None not in heats else None,
@@ -112,7 +114,7 @@ def around(samples: t.Mapping[str, t.Any], began: float, ended: float) -> dict[s
 
 
 def row(result: t.Mapping[str, t.Any], about: t.Mapping[str, t.Any], samples: t.Mapping[str, t.Any]) -> Row:
-    """Return the row of a case that was measured; ``result`` is what engine_bench returned, ``about`` what holds for all rows of the run."""
+    """Return the row of a measured case; ``result`` is the result of engine_bench, ``about`` has the fields of all rows of the run."""
     return {
         "schema": SCHEMA,
         **about,
@@ -125,21 +127,21 @@ def row(result: t.Mapping[str, t.Any], about: t.Mapping[str, t.Any], samples: t.
     }
 
 
-def key_of(one: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
-    """Return what a row is compared by."""
-    return tuple(one.get(name) for name in KEY)
+def key_of(record: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
+    """Return the key by which a row is compared."""
+    return tuple(record.get(name) for name in KEY)
 
 
-def name_of(one: t.Mapping[str, t.Any]) -> str:
+def name_of(record: t.Mapping[str, t.Any]) -> str:
     """Return a row's case in words."""
-    return f"{one['workload']} at {one['concurrency']}"
+    return f"{record['workload']} at {record['concurrency']}"
 
 
 def table(rows: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
     """Return rows as lines of a table."""
     titles = ("case", "tokens/s", "TTFT p50", "p99", "TPOT p50", "p99", "ITL p99", "accepted", "W", "C")
     names = ("output_tok_s", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "itl_p99_ms", "acceptance_length", "power_w", "temperature_c")
-    cells = [titles, *((name_of(one), *("-" if one.get(name) is None else f"{one[name]:.1f}" for name in names)) for one in rows)]
+    cells = [titles, *((name_of(record), *("-" if record.get(name) is None else f"{record[name]:.1f}" for name in names)) for record in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]
     return ["  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]) for line in cells]
 
@@ -148,8 +150,8 @@ def table(rows: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
 
 
 def comparable(earlier: t.Iterable[Row], key: tuple[t.Any, ...]) -> list[Row]:
-    """Return the earlier rows of a key that count: neither slowed down by others' requests nor found slower themselves."""
-    return [one for one in earlier if key_of(one) == key and not one.get("foreign_requests") and not one.get("regressed")][-MOST_RUNS:]
+    """Return the earlier rows of a key that count: not slowed down by others' requests, and not slower than before themselves."""
+    return [record for record in earlier if key_of(record) == key and not record.get("foreign_requests") and not record.get("regressed")][-MOST_RUNS:]
 
 
 def slower_by(now: float, expected: float, more_is_slower: bool) -> float:
@@ -158,55 +160,55 @@ def slower_by(now: float, expected: float, more_is_slower: bool) -> float:
 
 
 def limit_of(values: t.Sequence[float]) -> float:
-    """Return by how much slower fails, by earlier values: the threshold, or three times their noise where that is more."""
+    """Return by how much slower fails, from earlier values: the threshold, or three times their noise if that is more."""
     return max(SLOWER, NOISES * statistics.stdev(values) / statistics.fmean(values)) if len(values) > 1 else SLOWER
 
 
-def compare(one: Row, earlier: t.Iterable[Row]) -> list[Finding]:
+def compare(record: Row, earlier: t.Iterable[Row]) -> list[Finding]:
     """Return the findings about a row compared with earlier rows of its key, empty without any."""
-    known, found = comparable(earlier, key_of(one)), []
+    known, findings = comparable(earlier, key_of(record)), []
     if not known:
         return []
-    changed = any(past.get("engine_digest") != one.get("engine_digest") for past in known)
+    changed = any(past.get("engine_digest") != record.get("engine_digest") for past in known)
     hint = "the engine's arguments or variables changed since: compare them; " if changed else ""
     for name, words, more_is_slower in COMPARED:
         values = [past[name] for past in known]
         expected, limit = statistics.median(values), limit_of(values)
-        slower = slower_by(one[name], expected, more_is_slower)
+        slower = slower_by(record[name], expected, more_is_slower)
         if slower <= limit:
             continue
         enough = len(known) >= LEAST_RUNS
         runs = f"{len(known)} earlier run(s) of this image and profile"
         why = f"fails beyond {100 * limit:.0f} %" if enough else f"noise is known from {LEAST_RUNS} runs on"
-        found.append(
+        findings.append(
             finding(
-                "bench.regression", one["client"], "block" if enough else "warn",
-                f"{name_of(one)}: {one[name]:.1f} {words}, {100 * slower:.0f} % slower than {expected:.1f}, the median of {runs} ({why}).",
-                measured=one[name], needed=round(expected, 3),
+                "bench.regression", record["client"], "block" if enough else "warn",
+                f"{name_of(record)}: {record[name]:.1f} {words}, {100 * slower:.0f} % slower than {expected:.1f}, the median of {runs} ({why}).",
+                measured=record[name], needed=round(expected, 3),
                 remedy=f"{hint}run the doctor (clocks, temperature, tenants, links), then the bench again",
             )
         )  # fmt: skip
-    return found
+    return findings
 
 
-def compare_images(one: Row, earlier: t.Sequence[Row]) -> list[Finding]:
+def compare_images(record: Row, earlier: t.Sequence[Row]) -> list[Finding]:
     """Return a warning where the first row on an image is slower than the last image's rows of the same case."""
     others = [name for name in KEY if name != "image"]
-    same = [past for past in earlier if all(past.get(name) == one.get(name) for name in others)]
+    same = [past for past in earlier if all(past.get(name) == record.get(name) for name in others)]
     known = comparable(same, key_of(same[-1])) if same else []
-    if not known or any(past["image"] == one["image"] for past in same):
+    if not known or any(past["image"] == record["image"] for past in same):
         return []
     expected = statistics.median(past["output_tok_s"] for past in known)
-    slower = slower_by(one["output_tok_s"], expected, False)
+    slower = slower_by(record["output_tok_s"], expected, False)
     if slower <= SLOWER:
         return []
     return [
         finding(
             "bench.image",
-            one["client"],
+            record["client"],
             "warn",
-            f"{name_of(one)}: {one['output_tok_s']:.1f} tokens/s on this image, {100 * slower:.0f} % slower than {expected:.1f} on the one before.",
-            measured=one["output_tok_s"],
+            f"{name_of(record)}: {record['output_tok_s']:.1f} tokens/s on this image, {100 * slower:.0f} % slower than {expected:.1f} on the one before.",
+            measured=record["output_tok_s"],
             needed=round(expected, 3),
             remedy="compare the engine's flags and kernels of the two images (docs/flags.md), or go back to the one before",
         )
@@ -214,23 +216,23 @@ def compare_images(one: Row, earlier: t.Sequence[Row]) -> list[Finding]:
 
 
 def judged(rows: t.Sequence[Row], earlier: t.Sequence[Row]) -> tuple[list[Row], list[Finding]]:
-    """Return the rows with what was found out of each, and the findings."""
-    marked, found = [], []
-    for one in rows:
-        said = [*compare(one, earlier), *compare_images(one, earlier)]
-        if one["foreign_requests"]:
-            found.append(
+    """Return the rows, each with its result of the comparison, and the findings."""
+    marked, findings = [], []
+    for record in rows:
+        own_findings = [*compare(record, earlier), *compare_images(record, earlier)]
+        if record["foreign_requests"]:
+            findings.append(
                 finding(
                     "bench.foreign",
-                    one["client"],
+                    record["client"],
                     "warn",
-                    f"{name_of(one)}: {one['foreign_requests']} request(s) of others were answered meanwhile; the row is kept, and never compared.",
-                    measured=one["foreign_requests"],
+                    f"{name_of(record)}: {record['foreign_requests']} request(s) of others were answered meanwhile; the row is kept, and never compared.",
+                    measured=record["foreign_requests"],
                     needed=0,
                     remedy="run it again",
                 )
             )
-            said = []
-        marked.append({**one, "regressed": any(entry["verdict"] == "block" for entry in said)})
-        found += said
-    return marked, found
+            own_findings = []
+        marked.append({**record, "regressed": any(entry["verdict"] == "block" for entry in own_findings)})
+        findings += own_findings
+    return marked, findings

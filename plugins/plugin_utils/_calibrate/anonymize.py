@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Replaces what names a person, a machine or a network by pseudonyms. This plugin util is PRIVATE to the collection.
+"""Replaces names of persons, machines and networks by pseudonyms. This plugin util is PRIVATE to the collection.
 
-The same value gets the same pseudonym in every text of one archive, and relations that rules judge by stay: two addresses of one network (/24, /64) are
-in one network afterwards, an address in a GID is that of the interface, twins have the GUID of one chip.
+The same value gets the same pseudonym in every text of one archive, and relations that rules use are kept: two addresses of one network (/24, /64) stay
+in one network, an address in a GID is that of the interface, twins have the GUID of one chip.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _KINDS = {
     "serial": r"(?i:\b(?P<serialname>serial(?:[ _-]?(?:number|no\.?))?\s{0,4}[:=]\s{0,4}\"?))[A-Za-z0-9._-]{4,64}",
     "ssid": r"(?i:\b(?P<ssidname>ssid\s{0,4}[:=]\s{0,4}))(?:\"[^\"\n]{0,64}\"|'[^'\n]{0,64}'|\S{1,64})",
 }
-#: Files of sysfs that hold a name of the chip without anything that would show it.
+#: Files of sysfs that contain only a name of the chip, without other text by which it could be recognized.
 _CHIP_FILES = ("phys_switch_id", "node_guid", "sys_image_guid")
 
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """What is known to name something: each node's names by its place in the inventory, other hosts, users, domains, addresses, and secrets by name."""
+    """The known names: each node's names by its place in the inventory, other hosts, users, domains, addresses, and secrets by name."""
 
     nodes: tuple[tuple[str, ...], ...] = ()
     hosts: tuple[str, ...] = ()
@@ -85,12 +85,12 @@ class Pseudonyms:
         return name if name.lower() in PUBLIC else f"user-{self.number('user', name.lower())}"
 
     def hexadecimal(self, kind: str, text: str) -> str:
-        """Return a number written in hexadecimal digits, in the form of ``text``; one that is all zeros or all ones names nothing."""
+        """Return a pseudonym for a hexadecimal number in the form of ``text``; a number of only zeros or only ones identifies nothing, and is kept."""
         digits = re.sub(r"[^0-9A-Fa-f]", "", text).lower()
         if len(set(digits)) == 1 and digits[0] in "0f":
             return text
         number = self.number("hexadecimal", digits)
-        # The second digit of 02 says that an address was made up.
+        # The second digit of 02 marks an address as locally administered, here as made up.
         made = iter(f"02{number:0{len(digits) - 2}x}" if kind == "mac" else f"{number:0{len(digits)}x}")
         return re.sub(r"[0-9A-Fa-f]", lambda _digit: next(made), text)
 
@@ -125,7 +125,7 @@ class Pseudonyms:
 
 
 class _Anonymizer:
-    """One run over all texts: what they show first, then the replacement of all of it at once."""
+    """One run over all texts: it first collects names from them, then replaces all of them at once."""
 
     def __init__(self, names: Names) -> None:
         self.made = Pseudonyms()
@@ -149,22 +149,22 @@ class _Anonymizer:
                     self._words.setdefault(spelling.lower(), pseudonym)
 
     def _address(self, text: str) -> None:
-        """Note an address of a node in the forms that logs, file names and the kernel's tables give it."""
+        """Add an address of a node in the forms that logs, file names and the kernel's tables use."""
         made = self.made.ipv6(text) if ":" in text else self.made.ipv4(text)
         if made == text:
             return
         self._addresses[text.lower()] = made
         if ":" not in text:
-            raw, new = (ipaddress.IPv4Address(one).packed for one in (text, made))
+            raw, new = (ipaddress.IPv4Address(address).packed for address in (text, made))
             self._addresses.update({text.replace(".", sign): made.replace(".", sign) for sign in "-_"})
             self._chips.update({raw.hex(): new.hex(), raw[::-1].hex(): new[::-1].hex()})
 
     def learn(self, name: str, text: str) -> None:
-        """Note what a text shows, for those places of all texts where nothing shows it."""
-        for found in re.finditer(_KINDS["home"], text):
-            self._word([found[0]], self.made.user(found[0]))
-        for found in re.finditer(_KINDS["mac"], text):
-            digits, made = (re.sub("[^0-9A-Fa-f]", "", one).lower() for one in (found[0], self.made.hexadecimal("mac", found[0])))
+        """Add the names that a text shows, for the places in all texts where their form alone does not show them."""
+        for match in re.finditer(_KINDS["home"], text):
+            self._word([match[0]], self.made.user(match[0]))
+        for match in re.finditer(_KINDS["mac"], text):
+            digits, made = (re.sub("[^0-9A-Fa-f]", "", value).lower() for value in (match[0], self.made.hexadecimal("mac", match[0])))
             if digits != made:
                 self._chips.update({digits: made, bytes.fromhex(digits)[::-1].hex(): bytes.fromhex(made)[::-1].hex()})
         digits = text.strip().replace(":", "").lower()
@@ -172,10 +172,10 @@ class _Anonymizer:
             self._chips[digits] = self.made.hexadecimal("guid", digits)
 
     def pattern(self) -> re.Pattern[str]:
-        """Return one pattern for everything: what was replaced once is not looked at again."""
+        """Return one pattern for everything, so that a replacement is not replaced again."""
 
         def one_of(known: t.Iterable[str]) -> str:
-            return "|".join(map(re.escape, sorted(known, key=lambda one: (-len(one), one)))) or r"(?!)"
+            return "|".join(map(re.escape, sorted(known, key=lambda word: (-len(word), word)))) or r"(?!)"
 
         known = {
             "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
@@ -186,14 +186,14 @@ class _Anonymizer:
         }
         return re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in {**known, **_KINDS}.items()))
 
-    def replacement(self, found: re.Match[str]) -> str:
-        kind, text = found.lastgroup or "", found[0]
+    def replacement(self, match: re.Match[str]) -> str:
+        kind, text = match.lastgroup or "", match[0]
         fixed = {
             "secret": "<secret>",
             "mail": f"someone@{_DOMAIN}",
-            "tag": f"<{found['tagname']}>0",
-            "serial": f"{found['serialname']}0",
-            "ssid": f"{found['ssidname']}0",
+            "tag": f"<{match['tagname']}>0",
+            "serial": f"{match['serialname']}0",
+            "ssid": f"{match['ssidname']}0",
             "word": self._words.get(text.lower(), ""),
             "address": self._addresses.get(text.lower(), ""),
             "chip": self._chips.get(text.lower(), ""),
@@ -205,7 +205,7 @@ class _Anonymizer:
 
 
 def anonymized(texts: t.Mapping[str, str], names: Names) -> dict[str, str]:
-    """Return texts by name without known secrets and without what names a person, a machine or a network; the names are treated alike."""
+    """Return texts by name without known secrets and names of persons, machines and networks; the texts' own names are treated in the same way."""
     anonymizer = _Anonymizer(names)
     for name, text in texts.items():
         anonymizer.learn(name, text)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A calibration as one file: a compressed tar archive whose members name no person. This plugin util is PRIVATE to the collection."""
+"""Writes a calibration as one file: a compressed tar archive whose members name no person. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text import new_file
 ROOT = "calibration"
 #: Bytes of all members together in an archive that is written or read.
 MOST_BYTES = 512 * 1024 * 1024
-#: Characters of a member's name, and names in it: of sysfs they have some 120 and 12.
+#: The largest number of characters of a member's path, and of names in it: paths of sysfs have some 120 and 12.
 MOST_CHARACTERS, MOST_NAMES = 1024, 64
 
 
 class Content(t.NamedTuple):
-    """The members of an archive by their names below :data:`ROOT`: texts, and where symbolic links lead."""
+    """The members of an archive by their names below :data:`ROOT`: texts, and the targets of symbolic links."""
 
     texts: dict[str, str]
     links: dict[str, str]
@@ -62,7 +62,7 @@ def written(path: str, content: Content) -> int:
 
 
 def packed(content: Content) -> bytes:
-    """Return the archive. Who packed it, when and where does not show: owners are 0 and times 0 in every header."""
+    """Return the archive. It does not show who packed it, when and where: owners and times are 0 in every header."""
     raw = io.BytesIO()
     with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted({**content.texts, **content.links}):
@@ -86,19 +86,19 @@ def refused(where: str, what: str) -> UnknownState:
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a relative path leads down alone, by printable names, and not too many."""
+    """Return whether a relative path only leads down, through printable names, and not too many of them."""
     parts = name.split("/", MOST_NAMES)
     return name.isprintable() and len(name) <= MOST_CHARACTERS and len(parts) <= MOST_NAMES and not any(part in ("", ".", "..") for part in parts)
 
 
 def spread(content: Content, below: str, directory: str) -> None:
-    """Write the members of one directory of an archive to ``directory``, an empty one, as the tree that they were.
+    """Write the members of one directory of an archive to ``directory``, an empty one, as their original tree.
 
-    A link that leads out of it is left out. Raises :class:`UnknownState`, before anything is written, for members that do not make one tree.
+    A link that leads out of it is left out. Raises :class:`UnknownState` for members that are not one tree, before anything is written.
     """
     texts, links = ({name[len(below) + 1:]: value for name, value in of.items() if name.startswith(f"{below}/")} for of in content)
     inside = {name: (target, leads) for name, target in links.items() if (leads := _leads(name, target)) is not None}
-    # What a link of sysfs leads to is a directory, also where nothing of it was recorded.
+    # The target of a link of sysfs is a directory, even if nothing in it was recorded.
     folders = {leads for _target, leads in inside.values() if leads not in texts and leads not in links}
     _check_tree(below, texts, links, folders)
     try:
@@ -110,7 +110,7 @@ def spread(content: Content, below: str, directory: str) -> None:
             with untrusted.directory(directory, posixpath.dirname(name)) as above:
                 with open(untrusted.create(above, posixpath.basename(name)), "w", encoding="utf-8", errors="backslashreplace") as stream:
                     stream.write(text)
-        # The last of all: until now nothing there is a link.
+        # Links are last: until now nothing in the tree is a link.
         for name, (target, _place) in inside.items():
             with untrusted.directory(directory, posixpath.dirname(name)) as above:
                 os.symlink(target, posixpath.basename(name), dir_fd=above)
@@ -119,7 +119,7 @@ def spread(content: Content, below: str, directory: str) -> None:
 
 
 def _leads(name: str, target: str) -> str | None:
-    """Return where a link leads, seen from the top of its tree, empty for the top itself; None when it leads out, or may do so over another link."""
+    """Return the target of a link relative to the top of its tree, empty for the top itself; None when it leads out, or may do so through another link."""
     parts = target.split("/")
     down = list(itertools.dropwhile(lambda part: part == "..", parts))
     above = posixpath.dirname(name).split("/") if "/" in name else []
@@ -130,7 +130,7 @@ def _leads(name: str, target: str) -> str | None:
 
 
 def _check_tree(below: str, texts: t.Mapping[str, str], links: t.Mapping[str, str], folders: t.Iterable[str]) -> None:
-    """Raise :class:`UnknownState` unless each name has its own place: no name twice, and none below a link or a file."""
+    """Raise :class:`UnknownState` unless each name has its own place: none occurs twice, and none is below a link or a file."""
     ends = {*texts, *links}
     if len(ends) < len(texts) + len(links):
         raise refused(f"{below} of the archive", "a name is both a file and a link")

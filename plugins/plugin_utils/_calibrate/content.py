@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what the nodes answered to the members of an archive. This plugin util is PRIVATE to the collection."""
+"""Makes the members of an archive from the nodes' answers. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import node_se
 from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import doctor, preflight
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, answered
 
-#: Version of what an archive holds.
+#: Version of an archive's content.
 SCHEMA = 1
 
-#: By the word under which the action reads it: the variable of a node. Every one may be missing.
+#: The variables of a node, by the word under which the action reads them. Each may be missing.
 READS = {
     **node_settings.SETTINGS,
     "recorded": "__calibrate_recorded",
@@ -37,14 +37,14 @@ READS = {
     "ranks": "__calibrate_ranks",
     "logs": "__calibrate_logs",
 }
-#: Answers of modules that are kept as they are.
+#: Answers of modules that are kept unchanged.
 KEPT = ("info", "stack", "preflight", "image", "engine", "ranks")
-#: What Ansible adds to a module's answer.
+#: The keys that Ansible adds to a module's answer.
 OF_ANSIBLE = ("ansible_facts", "changed", "failed", "invocation", "warnings", "deprecations", "exception", "stderr", "stdout", "stderr_lines", "stdout_lines")
 
-#: Why something is missing that the tags of the run left out.
+#: The reason for a part that the tags of the run left out.
 NOT_ASKED = "was not asked"
-#: What is taken, and from where, as the play announces it.
+#: The parts of a calibration by tag, as the play announces them.
 PARTS = {
     "driver": "versions, the NVIDIA driver's answers, the kernel's log and figures, what Docker says of itself, the ConnectX functions in sysfs,"
     " the doctor's verdicts",
@@ -54,7 +54,7 @@ PARTS = {
 
 
 def plan(tags: t.Sequence[str], path: str) -> list[str]:
-    """Return in lines what a run with these tags takes."""
+    """Return lines about what a run with these tags collects."""
     chosen = [f"{part}: {taken}" for part, taken in PARTS.items() if "all" in tags or part in tags]
     left_out = "left out or replaced: secrets, names of hosts and users, addresses, serial numbers, MAC addresses, GUIDs and UUIDs"
     return [
@@ -70,38 +70,38 @@ def as_json(value: t.Any) -> str:
 
 
 def plain(answer: t.Any) -> dict[str, t.Any]:
-    """Return a module's answer without what Ansible adds, empty where there is none."""
+    """Return a module's answer without the keys that Ansible adds, empty if there is none."""
     return {name: value for name, value in (answer or {}).items() if name not in OF_ANSIBLE} if answered(answer) else {}
 
 
 def recorded(answer: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return what a node's recorder returned, empty where there is nothing."""
+    """Return the result of a node's recorder, empty if there is none."""
     return plain(answer["recorded"]).get("texts") or {"files": [], "errors": [], "hostname": ""}
 
 
 def missing(answers: Answers) -> list[dict[str, str]]:
-    """Return what the archive lacks and why, by node."""
-    found = []
+    """Return the missing parts of the archive with the reasons, by node."""
+    result = []
     for node, answer in answers.items():
         for word in ("recorded", "info", "stack", "preflight", "image", "engine", "ranks", "logs"):
-            one = answer[word]
-            if not answered(one):
-                found.append({"node": node, "what": word, "why": str((one or {}).get("msg") or answer["failure"] or NOT_ASKED)})
-        found += [{"node": node, "what": error["section"], "why": error["error"]} for error in recorded(answer)["errors"]]
-    return found
+            reply = answer[word]
+            if not answered(reply):
+                result.append({"node": node, "what": word, "why": str((reply or {}).get("msg") or answer["failure"] or NOT_ASKED)})
+        result += [{"node": node, "what": error["section"], "why": error["error"]} for error in recorded(answer)["errors"]]
+    return result
 
 
 def evidence(answers: Answers, profile: dict[str, t.Any], executor: str, run: t.Any) -> dict[str, t.Any]:
-    """Return what the rules judge, as :func:`replay.records` takes it."""
+    """Return the evidence for the rules, in the form for :func:`replay.records`."""
     # The profile's path on the controller is private.
-    asked: dict[str, t.Any] = {"nodes": list(answers), "profile": {**profile, "path": ""}, "run": node_settings.of_run(answers, run)}
+    result: dict[str, t.Any] = {"nodes": list(answers), "profile": {**profile, "path": ""}, "run": node_settings.of_run(answers, run)}
     if any(answered(answer["info"]) for answer in answers.values()):
-        asked["doctor"] = doctor.evidence(
+        result["doctor"] = doctor.evidence(
             {node: {**answer, "info": plain(answer["info"]), "stack": plain(answer["stack"])} for node, answer in answers.items()}
         )
     if all(answered(answer["preflight"]) for answer in answers.values()):
-        asked["preflight"] = preflight.evidence({node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}, executor)
-    return asked
+        result["preflight"] = preflight.evidence({node: {**answer, "info": plain(answer["preflight"])} for node, answer in answers.items()}, executor)
+    return result
 
 
 def is_address(text: t.Any) -> bool:
@@ -114,23 +114,23 @@ def is_address(text: t.Any) -> bool:
 
 
 def addresses_of(answers: Answers) -> tuple[str, ...]:
-    """Return the addresses of the nodes that name one of them."""
-    found = []
+    """Return the addresses that identify a node."""
+    addresses = []
     for answer in answers.values():
         for interface in plain(answer["info"]).get("interfaces") or []:
-            found += [network["address"] for network in interface["networks"] if network["scope"] != "host"]
-        found += [str(answer[word]) for word in ("address", "api_address", "reached") if is_address(answer.get(word))]
-    return tuple(dict.fromkeys(found))
+            addresses += [network["address"] for network in interface["networks"] if network["scope"] != "host"]
+        addresses += [str(answer[word]) for word in ("address", "api_address", "reached") if is_address(answer.get(word))]
+    return tuple(dict.fromkeys(addresses))
 
 
-def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, t.Any], dict[str, str]]:
-    """Return texts, or what becomes JSON, and links as the nodes gave them; ``logs`` are texts by name, the node's first.
+def collected(answers: Answers, rule_evidence: dict[str, t.Any], facts: dict[str, t.Any], logs: t.Mapping[str, str]) -> tuple[dict[str, t.Any], dict[str, str]]:
+    """Return texts, or data for JSON, and links from the nodes' answers; ``logs`` are texts by name, with the node's name first.
 
-    Raises :class:`UnknownState` for a node's file that would be none of that node's.
+    Raises :class:`UnknownState` for a node's file that would be outside the node's directory.
     """
     texts: dict[str, t.Any] = {
-        replay.ASKED: asked,
-        replay.RECORDS: replay.records(asked),
+        replay.ASKED: rule_evidence,
+        replay.RECORDS: replay.records(rule_evidence),
         "calibration.json": {"schema": SCHEMA, **facts, "nodes": list(answers), "missing": missing(answers)},
         **logs,
     }
@@ -147,11 +147,11 @@ def collected(answers: Answers, asked: dict[str, t.Any], facts: dict[str, t.Any]
 
 
 def _member(node: str, name: str) -> str:
-    """Return the name that a node's file has in an archive. Raises :class:`UnknownState` for one that is not among the node's own."""
-    found = posixpath.normpath(posixpath.join(node, name))
-    if not found.startswith(f"{node}/") or not is_plain(found):
+    """Return the name of a node's file in an archive. Raises :class:`UnknownState` for one outside the node's directory."""
+    path = posixpath.normpath(posixpath.join(node, name))
+    if not path.startswith(f"{node}/") or not is_plain(path):
         raise UnknownState(f"{node} sent a file of the name {name[:200]!r}, which is outside its directory", remedy="Nothing was written. Check that node.")
-    return found
+    return path
 
 
 def _parsed(name: str, text: str) -> t.Any:
@@ -162,14 +162,14 @@ def _parsed(name: str, text: str) -> t.Any:
 
 
 def without_secrets(value: t.Any, secrets: t.Mapping[str, str]) -> str:
-    """Return a text without secrets. Of what becomes JSON each value is checked alone: the number after ``first_token`` is not a secret."""
+    """Return a text without secrets. In data for JSON each value is checked alone: the number after ``first_token`` is not a secret."""
     return redacted(value, secrets) if isinstance(value, str) else as_json(cleaned(value, secrets))
 
 
 def content(texts: dict[str, t.Any], links: dict[str, str], names: Names) -> Content:
-    """Return the members of an archive: nothing leaves by another way, so nothing leaves that names anybody.
+    """Return the members of an archive. All content passes through here, so nothing in it identifies anybody.
 
-    The records are those on the nodes' own answers; what parsers and signatures say is of the anonymous texts.
+    The records are about the nodes' original answers; the results of parsers and signatures are about the anonymous texts.
     """
     # Names and links are texts like the others.
     whole = anonymized({name: without_secrets(value, names.secrets) for name, value in {**texts, "links.json": links}.items()}, names)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every parser, rule and signature of this collection on what a calibration recorded. This plugin util is PRIVATE to the collection.
+"""Runs every parser, rule and signature of this collection on a recorded calibration. This plugin util is PRIVATE to the collection.
 
-The playbook runs it once, when it writes the archive, and keeps the answers there. In a clone, tests/tools/field_check.py runs it again and compares.
+The playbook runs it once, when it writes the archive, and stores the results in it. In a clone, tests/tools/field_check.py repeats it and compares.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._calibrate.archive im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import judging
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures import Diagnosis
 
-#: What the rules judged, what they said then, and what parsers and signatures said.
+#: The members with the evidence for the rules, the records of the rules, and the results of parsers and signatures.
 ASKED, RECORDS, VERDICTS = "asked.json", "records.json", "verdicts.json"
 
-#: By the name of a recorded text: what reads it.
+#: The parsers by the name of the recorded text that they read.
 PARSERS: dict[str, t.Callable[[str], t.Any]] = {
     "driver/smi.xml": driver_xml.parse_gpus,
     "driver/gpu.csv": driver.parse_gpus,
@@ -45,7 +45,7 @@ ENGINE_LOG = "engine.log"
 
 
 def parsed(read: t.Callable[[], t.Any]) -> t.Any:
-    """Return what a parser returns, in the shape that JSON gives it, or why it does not."""
+    """Return the result of a parser in the form of JSON, or its error."""
     try:
         return json.loads(json.dumps(read()))
     except (ClusterError, OSError) as error:
@@ -53,7 +53,7 @@ def parsed(read: t.Callable[[], t.Any]) -> t.Any:
 
 
 def of_signatures(text: str) -> dict[str, t.Any]:
-    """Return what the signatures and the stages of a start say of an engine's log."""
+    """Return the results of the signatures and of the stages of a start for an engine's log."""
     lines = engine_log.plain_lines(text)
     diagnosis = Diagnosis()
     diagnosis.feed(lines)
@@ -66,18 +66,18 @@ def of_signatures(text: str) -> dict[str, t.Any]:
     }
 
 
-def records(asked: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
-    """Return the records of the rules on what all nodes answered: of the preflight and the doctor, as far as they were asked."""
-    found: dict[str, t.Any] = {}
-    if "doctor" in asked:
-        found["doctor"] = judging.judge_stacks(asked["doctor"], asked["run"])
-    if "preflight" in asked:
-        found["preflight"] = judging.judge(asked["preflight"], asked["profile"], asked["run"])
-    return found
+def records(evidence: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
+    """Return the records of the rules for the answers of all nodes: of the preflight and the doctor, if they were run."""
+    result: dict[str, t.Any] = {}
+    if "doctor" in evidence:
+        result["doctor"] = judging.judge_stacks(evidence["doctor"], evidence["run"])
+    if "preflight" in evidence:
+        result["preflight"] = judging.judge(evidence["preflight"], evidence["profile"], evidence["run"])
+    return result
 
 
 def of_network(content: Content, node: str, interfaces: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return what the readers of sysfs make of the recorded tree."""
+    """Return the result of the readers of sysfs for the recorded tree."""
     with tempfile.TemporaryDirectory() as directory:
         spread(content, f"{node}/sys", directory)
         devices = net_devices.rdma_devices(directory)
@@ -89,22 +89,23 @@ def of_network(content: Content, node: str, interfaces: list[dict[str, t.Any]]) 
 
 
 def of_texts(content: Content) -> dict[str, t.Any]:
-    """Return what parsers and signatures say of an archive's members."""
+    """Return the results of parsers and signatures for an archive's members."""
     texts = content.texts
-    asked = json.loads(texts[ASKED])
-    found: dict[str, t.Any] = {"parsers": {}, "signatures": {}}
+    evidence = json.loads(texts[ASKED])
+    result: dict[str, t.Any] = {"parsers": {}, "signatures": {}}
     for name, text in sorted(texts.items()):
         node, _slash, rest = name.partition("/")
         if rest in PARSERS:
-            found["parsers"][name] = parsed(lambda rest=rest, text=text: PARSERS[rest](text))
+            result["parsers"][name] = parsed(lambda rest=rest, text=text: PARSERS[rest](text))
         if os.path.basename(name) == ENGINE_LOG:
-            found["signatures"][name] = of_signatures(text)
+            result["signatures"][name] = of_signatures(text)
         if rest == "docker/info.json" and f"{node}/docker/version.json" in texts:
             version = json.loads(texts[f"{node}/docker/version.json"])
-            found["parsers"][name] = parsed(lambda text=text, version=version: survey.engine(version, json.loads(text)))
-    for node in asked["nodes"]:
+            result["parsers"][name] = parsed(lambda text=text, version=version: survey.engine(version, json.loads(text)))
+    for node in evidence["nodes"]:
         if any(name.startswith(f"{node}/sys/") for name in texts):
-            interfaces = (asked.get("doctor") or asked.get("preflight") or {}).get(node, {}).get("info", {}).get("interfaces") or []
-            # Each becomes the name of a directory that is read.
-            found["parsers"][f"{node}/sys"] = of_network(content, node, [one for one in interfaces if "/" not in one["name"] and is_plain(one["name"])])
-    return found
+            interfaces = (evidence.get("doctor") or evidence.get("preflight") or {}).get(node, {}).get("info", {}).get("interfaces") or []
+            # Each name becomes that of a directory that is read.
+            plain = [interface for interface in interfaces if "/" not in interface["name"] and is_plain(interface["name"])]
+            result["parsers"][f"{node}/sys"] = of_network(content, node, plain)
+    return result

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an engine needs code of a model's repository. This plugin util is PRIVATE to the collection."""
+"""Decides whether an engine needs code of a model's repository. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST = re.compile(r">=\s*([0-9]+\.[0-9]+\.[0-9]+)")
 
 
 class Known(t.NamedTuple):
-    """An architecture of the engine's registry. ``has``: whether the image's engine has it, None where nothing says which release that is."""
+    """An architecture of the engine's registry. ``has``: whether the image's engine has it, None where its release is unknown."""
 
     architecture: str
     since: str

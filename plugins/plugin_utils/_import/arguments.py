@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From the words behind ``vllm serve`` to typed arguments. This plugin util is PRIVATE to the collection."""
+"""Converts the words after ``vllm serve`` to typed arguments. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _ALSO = {
     "decode_context_parallel": "decode_context_parallel_size",
 }  # fmt: skip
 
-#: What begins switches that no release of the engine has: a fork may.
+#: The beginnings of switches that no release of the engine has, but a fork may have.
 _SWITCH_START = ("enable_", "disable_", "return_")
 #: Arguments whose values are text, also where they look like numbers.
 _TEXTS = {"served_model_name", "model", "tokenizer", "revision", "tokenizer_revision", "code_revision", "chat_template", "api_key", "hf_token", "host"}
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?:\.[0-9]+)?[eE][-+]?[0-9]{1,2})\Z")
-#: What is left of a template.
+#: Remains of a template.
 _BRACES = re.compile(r"\{\{|\}\}|\{[%#]|[%#]\}|\{[ \t]*[A-Za-z_][\w.!:]*[ \t]*\}")
 _OPTION = re.compile(r"--?[A-Za-z]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*(?:\.[A-Za-z0-9_+-]+)*\Z")
@@ -103,7 +103,7 @@ def _value(name: str, word: str, doubled_first: bool) -> t.Any:
 
 
 def _option_name(word: str) -> tuple[str, str | None]:
-    """Return an option's name with underscores, and the value that is joined to it. The keys behind a dot stay as they are."""
+    """Return an option's name with underscores, and the value that is joined to it. The keys after a dot stay unchanged."""
     body, equals, value = word.lstrip("-").partition("=")
     if not word.startswith("--"):
         head, dot, rest = body.partition(".")
@@ -131,7 +131,7 @@ class _Reader:
         if not _NAME.match(name):
             raise RecipeError("is not the name of an argument", where=as_written(word), remedy=_CORRECT)
         head, _dot, keys = name.partition(".")
-        unknown = [one for value in words for one in missing_names(value)]
+        unknown = [placeholder for value in words for placeholder in missing_names(value)]
         if unknown:
             self.missing[head] = ", ".join(unknown)
             return
@@ -178,7 +178,7 @@ class _Reader:
 
 
 def parse(words: list[str], model: str, doubled_first: bool, ledger: Ledger) -> Parsed:
-    """Return the model and the typed arguments. ``model`` is what the recipe calls its model. Raises :class:`RecipeError`."""
+    """Return the model and the typed arguments. ``model`` is the recipe's name for its model. Raises :class:`RecipeError`."""
     reader = _Reader(doubled_first, ledger)
     positional: list[str] = []
     at = 0
@@ -201,7 +201,7 @@ def parse(words: list[str], model: str, doubled_first: bool, ledger: Ledger) -> 
             at += 1
         reader.add(word, name, values)
     named = reader.arguments.pop("model", None)
-    found = positional[:1] or ([str(named)] if named is not None else [])
+    models = positional[:1] or ([str(named)] if named is not None else [])
     if len(positional) > 1:
         raise RecipeError("is a value where none is expected", where=as_written(positional[1]), remedy=_CORRECT)
-    return Parsed(as_written(found[0]) if found else "", reader.arguments, reader.missing)
+    return Parsed(as_written(models[0]) if models else "", reader.arguments, reader.missing)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What every kind of recipe comes down to before it is a profile. This plugin util is PRIVATE to the collection."""
+"""The common form of all kinds of recipes, from which a profile is made. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Choices:
     image: str = ""
     #: Repository to commit.
     revisions: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: Placeholder to value, as the recipe's own launcher takes them on its command line.
+    #: Placeholder to value, as on the command line of the recipe's own launcher.
     values: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     variant: str = ""
     features: t.Sequence[str] = ()

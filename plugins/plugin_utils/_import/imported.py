@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From a recipe's facts to a profile of this collection. This plugin util is PRIVATE to the collection."""
+"""Makes a profile of this collection from a recipe's facts. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.schema import n
 #: Where recipes of each kind are published.
 _SOURCES = {EUGR: f"https://github.com/{EUGR}", SPARKRUN: "https://github.com/spark-arena/sparkrun", VLLM_RECIPES: f"https://github.com/{VLLM_RECIPES}"}
 
-#: What marks a profile that came from a recipe.
+#: The mark of a profile that was made from a recipe.
 MARK = "Imported, untested"
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
@@ -49,19 +49,19 @@ _OF_A_RANK = {
 }  # fmt: skip
 #: Arguments that name a file with Python; one without a directory is in the model's repository.
 _PLUGINS = {"reasoning_parser_plugin", "tool_parser_plugin"}
-#: Arguments that the collection sets itself, each with why a recipe's is left out.
+#: Arguments that the collection sets itself, each with the reason why a recipe's is left out.
 _SET_HERE = {
     "download_dir": "models are stored in gb10_hf_home",
     **{name: f"it is set by the collection from {row.setting}" for name, row in RESERVED.items()},
     **dict.fromkeys(_OF_A_RANK, "it is the position of a rank, which the collection sets on each node"),
 }
 
-#: Variables that hold a fact of one machine or one rank, besides those that the collection sets on each node.
+#: Variables with a fact about one machine or one rank, besides those that the collection sets on each node.
 _OF_A_NODE = {
     "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE", "HEAD_IP", "ETH_IF", "IB_IF", "IFACE_NAME", "MN_IF_NAME",
     "NCCL_IB_GID_INDEX", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HF_ENDPOINT", "TRANSFORMERS_CACHE", "HUGGINGFACE_HUB_CACHE", "RAY_ADDRESS",
 }  # fmt: skip
-#: Variables that take NCCL off the fabric.
+#: Variables that make NCCL leave the fabric.
 _OFF_FABRIC = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "socket"}
 
 
@@ -76,16 +76,16 @@ class _Dumper(yaml.SafeDumper):
 
 
 class Imported(t.NamedTuple):
-    """A profile, or None when something is refused, with all that became of the recipe."""
+    """A profile, or None when something is refused, with a record of what happened to each part of the recipe."""
 
     profile: dict[str, t.Any] | None
     ledger: Ledger
-    #: What the profile's mods need next to it, by path.
+    #: The files of the profile's mods, by their paths next to it.
     files: dict[str, bytes]
 
 
 def convert(recipe: Recipe, choices: Choices, resolve: t.Callable[[str], tuple[str, str]]) -> Imported:
-    """Return a recipe as a profile. ``resolve`` says which digest a tag has, or why that is unknown."""
+    """Return a recipe as a profile. ``resolve`` returns the digest of a tag, or why it is unknown."""
     ledger = Ledger()
     read = vllm_recipes.draft if recipe.kind == VLLM_RECIPES else launcher_recipes.draft
     draft = read(recipe, choices, ledger)
@@ -112,13 +112,13 @@ def slug(name: str) -> str:
 
 
 def text(profile: dict[str, t.Any], recipe: Recipe) -> str:
-    """Return a profile as the file that people read."""
+    """Return a profile as the text of its file."""
     head = f"# {MARK}: made from {recipe.path.name}, a recipe of {recipe.kind} (sha256 {recipe.sha256}).\n"
     return f"---\n{head}{yaml.dump(profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=150)}"
 
 
 def _pinned(draft: Draft, resolve: t.Callable[[str], tuple[str, str]], ledger: Ledger) -> str:
-    """Return the image by its digest, or by its tag when no registry says the digest."""
+    """Return the image by its digest, or by its tag when no registry has the digest."""
     image = draft.image
     if "@sha256:" in image:
         ledger.taken(draft.image_field, image, "image.base")
@@ -134,7 +134,7 @@ def _pinned(draft: Draft, resolve: t.Callable[[str], tuple[str, str]], ledger: L
 
 
 class _Mapper:
-    """Makes the profile of one recipe; what cannot be in it is noted."""
+    """Makes the profile of one recipe, and notes what cannot be in it."""
 
     def __init__(self, draft: Draft, choices: Choices, ledger: Ledger) -> None:
         self.draft = draft
@@ -167,7 +167,7 @@ class _Mapper:
         if "model_gb" in memory:
             memory["weights_gb"] = round(memory.pop("model_gb") / nodes, 1)
             self.ledger.taken("metadata.model_vram", draft.memory["model_gb"], f"memory.weights_gb = {memory['weights_gb']}")
-        found = {
+        fields = {
             "schema": form.SCHEMA_VERSION,
             "id": slug(draft.name),
             "model": self.model,
@@ -191,10 +191,10 @@ class _Mapper:
             "evidence": form.UNTESTED,
             "notes": f"{MARK}: from {recipe.path.name}, a recipe of {recipe.kind}. {'' if holds_secret(description) else description}".strip(),
         }
-        return {name: value for name, value in found.items() if value not in (None, {}, [], "")}
+        return {name: value for name, value in fields.items() if value not in (None, {}, [], "")}
 
     def _argument(self, name: str, value: t.Any) -> None:
-        """Put one argument where a profile has it."""
+        """Put one argument into its place in the profile."""
         field = f"--{name.replace('_', '-')}"
         if name in ("api_key", "hf_token"):
             self.ledger.secret(field)
@@ -204,7 +204,7 @@ class _Mapper:
             self.parallel["expert"] = bool(value)
             self.ledger.taken(field, value, "parallel.expert")
         elif name == "served_model_name":
-            self.model["served_names"] = [str(one) for one in value] if isinstance(value, list) else str(value).split()
+            self.model["served_names"] = [str(entry) for entry in value] if isinstance(value, list) else str(value).split()
             self.ledger.taken(field, " ".join(self.model["served_names"]), "model.served_names")
         elif name in ("code_revision", "tokenizer_revision") and value != self.draft.parsed.arguments.get("revision", value):
             self.ledger.refused(field, value, "it is another revision than the model's, and all of a repository is of one", "pin model.revision alone")
@@ -266,7 +266,7 @@ class _Mapper:
             self.ledger.refused(field, unknown, "it has no value in the recipe's defaults and variables", "give it with gb10_import_choices.values")
 
     def _plugin(self, field: str, name: str, value: str) -> None:
-        """Take a file with Python as one of the model's repository, which has to be pinned: it is code that runs."""
+        """Treat a file with Python as a file of the model's repository, which has to be pinned because the code runs."""
         file = value.removeprefix("./")
         if "/" in file:
             self.ledger.refused(
@@ -278,7 +278,7 @@ class _Mapper:
             self.ledger.changed(field, value, self.serve[name], "a file without a directory is taken from the model's repository")
 
     def _second(self, name: str, value: t.Any) -> t.Any:
-        """Return an argument with its further repositories as repositories of the profile: nothing is fetched while an engine starts."""
+        """Return an argument with its other repositories as repositories of the profile: nothing is downloaded while an engine starts."""
         if name == "tokenizer":
             return self._repository("--tokenizer", "tokenizer", "tokenizer", value)
         if name == "speculative_config" and isinstance(value, dict):
@@ -286,20 +286,20 @@ class _Mapper:
             purpose = "assistant" if "assistant" in str(repo).lower() else "drafter"
             other = self._repository("--speculative-config model", purpose, purpose, repo, value.get("revision"))
             if other != repo:
-                # The directory of a commit needs none, and the cache's main is what a repository without one is.
-                value = {key: one for key, one in value.items() if key not in ("revision", "code_revision")} | {"model": other}
+                # The directory of a commit needs no revision, and a repository without one is the cache's main branch.
+                value = {key: setting for key, setting in value.items() if key not in ("revision", "code_revision")} | {"model": other}
         if name == "lora_modules":
-            return [self._adapter(number, one) for number, one in enumerate(value if isinstance(value, list) else [value], start=1)]
+            return [self._adapter(number, adapter) for number, adapter in enumerate(value if isinstance(value, list) else [value], start=1)]
         return value
 
     def _adapter(self, number: int, value: t.Any) -> t.Any:
-        """Return one adapter, NAME=PATH or a mapping, with its repository as one of the profile."""
+        """Return one adapter, NAME=PATH or a mapping, with its repository as a repository of the profile."""
         given = value if isinstance(value, dict) else dict(zip(("name", "path"), str(value).partition("=")[::2]))
         other = self._repository("--lora-modules", f"adapter{number}", "adapter", given.get("path"))
         return value if other == given.get("path") else {**given, "path": other}
 
     def _repository(self, field: str, name: str, purpose: str, repo: t.Any, revision: t.Any = None) -> t.Any:
-        """Return how an argument refers to a repository or a directory, once it is one of the profile; anything else is returned as it is."""
+        """Add a repository or a directory to the profile, and return the argument's reference to it; any other value is returned unchanged."""
         path, place = places.behind(repo, self.draft.places) if places.is_path(repo) else ("", "")
         held = places.snapshot(path)
         if held:
@@ -324,13 +324,13 @@ class _Mapper:
         return f"repository:{name}"
 
     def _path(self, field: str, name: str, value: t.Any) -> None:
-        """Say that a file has to be in the image: none is copied into a container."""
-        for one in [value, *(value.values() if isinstance(value, dict) else ())]:
-            if isinstance(one, str) and (one.startswith(("/", "./", "~")) or name == "chat_template" and one.endswith(".jinja")):
-                self.ledger.changed(field, one, f"serve.{name} as it is", "the file has to be in the image: check that it is")
+        """Note that a file has to be in the image: none is copied into a container."""
+        for path in [value, *(value.values() if isinstance(value, dict) else ())]:
+            if isinstance(path, str) and (path.startswith(("/", "./", "~")) or name == "chat_template" and path.endswith(".jinja")):
+                self.ledger.changed(field, path, f"serve.{name} as it is", "the file has to be in the image: check that it is")
 
     def _commit(self, field: str, value: str) -> None:
-        """Take a commit of the model's repository; a branch is none."""
+        """Take a commit of the model's repository. A branch is not accepted."""
         if not _COMMIT.match(value):
             self.ledger.dropped(field, value, "it is not a commit: what a branch or a tag holds can change", remedy=self._pin(self.draft.model))
         elif self.model.get("revision", value) != value:
@@ -340,7 +340,7 @@ class _Mapper:
             self.ledger.taken(field, value, "model.revision")
 
     def _pin(self, *repos: str) -> str:
-        """Return what to type so that these repositories are pinned to the commits that they have now; no commit says what a directory holds."""
+        """Return what to type to pin these repositories to their present commits; a directory has no commit to pin."""
         if any(map(places.is_path, repos)):
             return "name the hub's repository in the recipe instead of the directory"
         commits = ", ".join(rf'\"{repo}\": \"$(git ls-remote https://huggingface.co/{repo} HEAD | cut -f1)\"' for repo in repos)
@@ -350,7 +350,7 @@ class _Mapper:
         if self.draft.revision:
             self._commit("model_revision", self.draft.revision)
         chosen = self.choices.revisions.get(self.draft.model)
-        named = {one["repo"] for one in (self.model, *self.repositories.values()) if "repo" in one}
+        named = {entry["repo"] for entry in (self.model, *self.repositories.values()) if "repo" in entry}
         for repo in sorted(set(self.choices.revisions) - named):
             self.ledger.refused(
                 "gb10_import_revisions", repo, f"the recipe does not name this repository{near(repo, named)}", "correct its name, or leave it out"
@@ -360,7 +360,7 @@ class _Mapper:
             self.ledger.changed("model", self.draft.model, f"model.revision = {chosen}", "gb10_import_revisions says so", differs=False)
 
     def _remote_code(self) -> None:
-        """Take code of repositories whose commits are pinned, leave it out where the engine has its own, and refuse any other. One row says which."""
+        """Take code of repositories with pinned commits, leave it out where the engine has its own, and refuse any other. The result is one row."""
         field = "--trust-remote-code"
         unpinned = [] if "revision" in self.model else [self.draft.model]
         for file in self.model.get("side_files", []) if unpinned else ():
@@ -369,7 +369,7 @@ class _Mapper:
             if "trust_remote_code" in self.draft.parsed.arguments:
                 self.ledger.dropped(field, False, "code of repositories does not run by default", differs=False)
             return
-        unpinned += [one.get("repo") or one["path"] for one in self.repositories.values() if "revision" not in one and one["purpose"] != "tokenizer"]
+        unpinned += [entry.get("repo") or entry["path"] for entry in self.repositories.values() if "revision" not in entry and entry["purpose"] != "tokenizer"]
         known = architectures.known(self.draft.model, self.draft.image, self.draft.requires.get("vllm", "")) if unpinned else None
         if not unpinned:
             self.serve["trust_remote_code"] = True
@@ -440,6 +440,6 @@ class _Mapper:
         """Return the questions with known answers that fit: an untested model is asked them at its first start."""
         if any(self.serve.get(name) in ("pooling", "embed", "score", "classify") for name in ("runner", "task", "convert")):
             return []
-        asked = [name for name in _ANSWERS if not CHECKS[name].needs or self.serve.get(CHECKS[name].needs)]
-        self.ledger.changed("answers", "nothing", ", ".join(asked), "an untested engine is asked questions with known answers", differs=False)
-        return asked
+        questions = [name for name in _ANSWERS if not CHECKS[name].needs or self.serve.get(CHECKS[name].needs)]
+        self.ledger.changed("answers", "nothing", ", ".join(questions), "an untested engine is asked questions with known answers", differs=False)
+        return questions

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Recipes of eugr/spark-vllm-docker and of sparkrun, whose format grew from it. This plugin util is PRIVATE to the collection."""
+"""Reads recipes of eugr/spark-vllm-docker and of sparkrun, whose format is based on it. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.draft import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import EUGR, Recipe
 
-#: What the fields hold that mean something here; anything else is reported as unknown.
+#: The types of the fields that are used here; any other field is reported as unknown.
 _SPEC: dict[str, t.Any] = {
     "model": {"type": "str"},
     "model_revision": {"type": "str"},
@@ -38,7 +38,7 @@ _SPEC: dict[str, t.Any] = {
     "volumes": {"type": "list", "elements": "str", "default": []},
     "metadata": {"type": "dict", "default": {}},
 }
-#: Fields that say something about the recipe, and nothing to the engine.
+#: Fields that describe the recipe, and do not affect the engine.
 _TEXT_FIELDS = {
     "name", "description", "recipe_version", "sparkrun_version", "runtime_version", "maintainer", "benchmark", "builder", "builder_config",
     "distribution_config", "runtime_cache", "stop_after_post",
@@ -47,7 +47,7 @@ _TEXT_FIELDS = {
 _HOOKS_BEFORE = ("pre_exec", "patches")
 _HOOKS_AFTER = ("post_exec", "post_commands")
 
-#: Names that the launchers give images which others publish. Their tags move, so that the digest of the day of the import takes their place.
+#: The launchers' names for images that others publish. Their tags move, so the digest on the day of the import replaces them.
 _PUBLISHED = {
     EUGR: {"vllm-node": "eugr/spark-vllm:latest", "vllm-node-b12x": "eugr/spark-vllm-b12x:latest"},
     "": {
@@ -56,12 +56,12 @@ _PUBLISHED = {
         "vllm-node-tf5": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest",
     },
 }
-#: Arguments of the build script that only choose between those.
+#: Arguments of the build script that only choose between these images.
 _CHOOSING_ARGS = {"--exp-b12x", "--no-build", "--tf5", "--pre-tf", "--pre-transformers"}
 
 _RUNTIMES = {"", "vllm", "vllm-distributed", "vllm-ray", "eugr-vllm", "eugr-vllm-ray"}
 #: Defaults from which sparkrun makes a command where a recipe has none, and the options where they have other names: VLLM_FLAG_MAP of
-#: src/sparkrun/runtimes/_vllm_common.py in spark-arena/sparkrun, of autumn 2026 (0.2.40 knew a third of them, and left out the others).
+#: src/sparkrun/runtimes/_vllm_common.py in spark-arena/sparkrun, of autumn 2026 (0.2.40 had a third of them, and left out the others).
 _GENERATED = {
     "tensor_parallel": "-tp", "pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size",
     **{
@@ -82,10 +82,10 @@ _GENERATED = {
         )
     },
 }  # fmt: skip
-#: Switches that are on by default: false is passed (VLLM_NEGATABLE_BOOL_FLAGS there). Of the others it is left out.
+#: Switches that are on by default, for which false is passed (VLLM_NEGATABLE_BOOL_FLAGS there). For the others, false is left out.
 _SAID_WHEN_OFF = {"enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "enable_flashinfer_autotune", "scheduler_reserve_full_isl"}
 
-#: Facts of a model that sparkrun's metadata may hold, and what a profile calls them.
+#: Facts of a model that sparkrun's metadata may have, and their names in a profile.
 _CONFIG = {"num_layers": "num_hidden_layers", "num_kv_heads": "num_key_value_heads", "head_dim": "head_dim", "kv_lora_rank": "kv_lora_rank"}
 _GGUF = re.compile(r"[^/\s]+/[^/\s:]+:[A-Za-z0-9_.-]+\Z")
 
@@ -145,7 +145,7 @@ def _engine(fields: dict[str, t.Any], ledger: Ledger) -> None:
 
 
 def _hooks(data: dict[t.Any, t.Any], fields: dict[str, t.Any], ledger: Ledger) -> dict[str, str]:
-    """Return the links that commands before the engine's make; what else would have to run there is refused, and what runs after is left out."""
+    """Return the links that commands before the engine's make. Other commands there are refused, and commands after the start are left out."""
     remedy = "put what it does into an image of your own, give that as gb10_import_image, and remove it from the recipe"
     links: dict[str, str] = {}
     for name in _HOOKS_BEFORE:
@@ -175,12 +175,12 @@ def _executor_config(config: dict[str, t.Any], ledger: Ledger) -> None:
     """Leave out the options of the container: this collection has its own, and none is weakened silently."""
     weakens = {"privileged", "security_opt", "cap_add", "devices", "user"}
     for name, value in config.items():
-        asked = name in weakens and value not in (None, False, "", [], "root")
+        is_weaker = name in weakens and value not in (None, False, "", [], "root")
         ledger.dropped(
             f"executor_config.{name}",
             value,
-            "it would give the container more rights than this collection's have" if asked else "this collection's containers have options of their own",
-            differs=asked,
+            "it would give the container more rights than this collection's have" if is_weaker else "this collection's containers have options of their own",
+            differs=is_weaker,
         )
 
 
@@ -219,7 +219,7 @@ def _command(
 
 
 def _generated(values: dict[str, t.Any], ledger: Ledger) -> str:
-    """Return the command that sparkrun makes of the defaults, as a template of them."""
+    """Return the command that sparkrun makes of the defaults, as a template for them."""
     words = ["vllm serve {model}"]
     for name, value in values.items():
         if name == "model":
@@ -229,7 +229,7 @@ def _generated(values: dict[str, t.Any], ledger: Ledger) -> str:
         elif isinstance(value, bool):
             words += [_GENERATED[name]] if value else [f"--no-{_GENERATED[name][2:]}"] if name in _SAID_WHEN_OFF else []
         elif template.text_of(value).lstrip()[:1] in ("{", "["):
-            # JSON is one word of the command, whatever is in it.
+            # JSON is one word of the command, whatever it contains.
             words += [_GENERATED[name], shlex.quote(template.text_of(value))]
         else:
             words.append(f"{_GENERATED[name]} {{{name}}}")
@@ -260,8 +260,9 @@ def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed,
     """Return the targets of links and mounted directories that the engine reads models from. Others are refused, unless they are about caches."""
     drafter, adapters = parsed.arguments.get("speculative_config"), parsed.arguments.get("lora_modules")
     read = [model, parsed.model, parsed.arguments.get("tokenizer"), drafter.get("model") if isinstance(drafter, dict) else None]
-    read += [one.get("path") if isinstance(one, dict) else str(one).partition("=")[2] for one in (adapters if isinstance(adapters, list) else [adapters])]
-    found = dict(links)
+    for adapter in adapters if isinstance(adapters, list) else [adapters]:
+        read.append(adapter.get("path") if isinstance(adapter, dict) else str(adapter).partition("=")[2])
+    targets = dict(links)
     mounted: dict[str, str] = {}
     for volume in volumes:
         source, _colon, target = volume.partition(":")
@@ -269,7 +270,7 @@ def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed,
     steps = [place for path in read if places.is_path(path) for place in _behind(path, links, mounted)]
     for volume, (target, source) in zip(volumes, mounted.items()):
         if target in steps and not places.is_cache(target):
-            found[target] = source
+            targets[target] = source
         if target in steps or places.is_cache(target):
             ledger.dropped("volumes", volume, "this collection mounts caches and models itself", differs=False)
         else:
@@ -282,7 +283,7 @@ def _places(volumes: list[str], links: dict[str, str], parsed: arguments.Parsed,
         else:
             ledger.refused("command", f"ln -s {target} {link}", "no model is read through this link, and no command is executed", "remove it from the recipe")
     # A link may point into a mounted directory.
-    return {place: places.behind(there, {name: one for name, one in found.items() if name != place})[0] for place, there in found.items()}
+    return {place: places.behind(there, {name: target for name, target in targets.items() if name != place})[0] for place, there in targets.items()}
 
 
 def _behind(path: str, links: dict[str, str], mounted: dict[str, str]) -> list[str]:

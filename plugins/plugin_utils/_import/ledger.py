@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What became of each setting of a recipe. This plugin util is PRIVATE to the collection."""
+"""Records what happened to each setting of a recipe. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class RecipeError(ClusterError):
 
 
 class Row(t.NamedTuple):
-    """One setting of a recipe: its field, its value, what it became in the profile, and why."""
+    """One setting of a recipe: its field, its value, its value in the profile, and the reason."""
 
     outcome: str
     field: str
     found: str
     became: str = ""
     why: str = ""
-    #: What to type when it is refused, or to change the result.
+    #: What to type if it is refused, or to change the result.
     remedy: str = ""
     #: Whether a person should check it: the profile does not do what the recipe does.
     differs: bool = False
@@ -58,26 +58,26 @@ def shown(value: t.Any) -> str:
 
 
 class Ledger:
-    """The rows of one import, in the order in which they were found."""
+    """The rows of one import, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
 
-    def taken(self, field: str, found: t.Any, became: str) -> None:
+    def taken(self, field: str, value: t.Any, became: str) -> None:
         """Note a value that the profile takes from the recipe unchanged, apart from its spelling."""
-        self.rows.append(Row(TAKEN, field, shown(found), became))
+        self.rows.append(Row(TAKEN, field, shown(value), became))
 
-    def changed(self, field: str, found: t.Any, became: str, why: str, *, remedy: str = "", differs: bool = True) -> None:
+    def changed(self, field: str, value: t.Any, became: str, why: str, *, remedy: str = "", differs: bool = True) -> None:
         """Note a value that the profile writes differently."""
-        self.rows.append(Row(CHANGED, field, shown(found), became, why, remedy, differs))
+        self.rows.append(Row(CHANGED, field, shown(value), became, why, remedy, differs))
 
-    def dropped(self, field: str, found: t.Any, why: str, *, remedy: str = "", differs: bool = True) -> None:
+    def dropped(self, field: str, value: t.Any, why: str, *, remedy: str = "", differs: bool = True) -> None:
         """Note a value that the profile leaves out; ``differs`` is false where the collection does the same, or nothing depends on it."""
-        self.rows.append(Row(DROPPED, field, shown(found), "", why, remedy, differs))
+        self.rows.append(Row(DROPPED, field, shown(value), "", why, remedy, differs))
 
-    def refused(self, field: str, found: t.Any, why: str, remedy: str) -> None:
+    def refused(self, field: str, value: t.Any, why: str, remedy: str) -> None:
         """Note why there is no profile."""
-        self.rows.append(Row(REFUSED, field, shown(found), "", why, remedy, True))
+        self.rows.append(Row(REFUSED, field, shown(value), "", why, remedy, True))
 
     def secret(self, field: str) -> None:
         """Note a secret, without its value."""
@@ -90,10 +90,10 @@ class Ledger:
 
     def checked(self, data: dict[t.Any, t.Any], fields: dict[str, t.Any], where: str = "") -> dict[str, t.Any] | None:
         """Return the fields of a mapping that a schema describes, with defaults; None when one is refused."""
-        found, problems = schema.check({name: data[name] for name in fields if name in data}, {"type": "dict", "options": fields}, where)
-        for one in problems:
-            self.refused(one.where, one.what, f"expected {one.expected}", "correct the recipe")
-        return None if problems else found
+        values, problems = schema.check({name: data[name] for name in fields if name in data}, {"type": "dict", "options": fields}, where)
+        for problem in problems:
+            self.refused(problem.where, problem.what, f"expected {problem.expected}", "correct the recipe")
+        return None if problems else values
 
     def unknown(self, data: dict[t.Any, t.Any], known: t.Collection[str], where: str = "") -> None:
         """Report the fields of a mapping that are not known."""

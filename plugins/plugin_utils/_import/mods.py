@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Changes that a recipe makes to its image, as mods of a profile. This plugin util is PRIVATE to the collection.
+"""Reads the changes that a recipe makes to its image, as mods of a profile. This plugin util is PRIVATE to the collection.
 
-Patches and pinned packages can be layers of an image. A script could do anything, so a mod with one is refused, as is one that is not there. Only a script
-that does nothing but put a chat template, or a file of the model's own repository, into the working directory is read as the data that it puts there.
+Patches and pinned packages can be layers of an image. A script could do anything, so a mod with a script is refused, and so is a mod that does not exist.
+Only a script that just puts a chat template, or a file of the model's own repository, into the working directory is accepted, and read as that data.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 #: Bytes of a patch that are read.
 _MOST_BYTES = 1024 * 1024
 _PATCHES = (".patch", ".diff")
-#: Files that say something about a mod, and change nothing.
+#: Files that describe a mod, and change nothing.
 _DOCS = (".md", ".rst")
 _PACKAGES = "requirements.txt"
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*\Z")
 _TARGET = re.compile(rb"^(?:---|\+\+\+) (?P<path>[^\t\r\n]+)", re.MULTILINE)
 _PATH = re.compile(r"[^/\s]+/(?P<package>[A-Za-z_][A-Za-z0-9_]*)/\S+\Z")
 
-#: What a launcher runs in the container, and a name for the directory from which it then starts the engine ($WORKSPACE_DIR).
+#: The script that a launcher runs in the container, and a name for the directory from which it then starts the engine ($WORKSPACE_DIR).
 _SCRIPT, _WORKSPACE = "run.sh", "/WORKSPACE_DIR"
 _PLAIN = re.compile(r"[A-Za-z0-9_][\w.-]*\Z", re.ASCII)
 _HUB_FILE = re.compile(r"https://huggingface\.co/(?P<repo>[^/\s]+/[^/\s]+)/resolve/main/(?P<file>[\w.-]+\.py)\Z", re.ASCII)
-#: Bytes of a chat template: it is one argument of the engine, and Linux takes no longer one (MAX_ARG_STRLEN).
+#: The largest size of a chat template in bytes: it is one argument of the engine, and Linux accepts no longer one (MAX_ARG_STRLEN).
 _MOST_TEXT = 128 * 1024 - 1
 #: The source of the mods that recipes of eugr/spark-vllm-docker and of sparkrun name.
 _PUBLISHED = "https://github.com/eugr/spark-vllm-docker"
 
 
 class Mods(t.NamedTuple):
-    """The mods of a profile, their patches seen from its directory, the content of those, and chat templates by the name that the command calls them."""
+    """The mods of a profile, with the content of their patches by paths relative to its directory, and chat templates by their names in the command."""
 
     mods: dict[str, dict[str, t.Any]]
     files: dict[str, bytes]
@@ -50,7 +50,7 @@ class Mods(t.NamedTuple):
 
     def at(self, folder: str) -> dict[str, dict[str, t.Any]]:
         """Return the mods with their patches in a folder next to the profile."""
-        return {name: {**mod, "patches": [{**one, "file": f"{folder}/{one['file']}"} for one in mod["patches"]]} for name, mod in self.mods.items()}
+        return {name: {**mod, "patches": [{**patch, "file": f"{folder}/{patch['file']}"} for patch in mod["patches"]]} for name, mod in self.mods.items()}
 
 
 class _Absent(RecipeError):
@@ -58,8 +58,8 @@ class _Absent(RecipeError):
 
 
 def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], ledger: Ledger) -> Mods:
-    """Return the mods that are data; each other one is refused with its reason, unless it is to be left out (``without``)."""
-    found = Mods({}, {}, {})
+    """Return the mods that are only data. The others are refused, each with its reason, unless they are to be left out (``without``)."""
+    accepted = Mods({}, {}, {})
     refused: list[tuple[str, RecipeError]] = []
     for mod in mods:
         if mod in without:
@@ -67,15 +67,15 @@ def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], le
             continue
         try:
             name, content, files, texts = _mod(mod, folder, model)
-            if name in found.mods:
+            if name in accepted.mods:
                 raise RecipeError(f"it has the name {name}, as another mod has")
         except RecipeError as error:
             refused.append((mod, error))
             continue
-        found.texts.update(texts)
+        accepted.texts.update(texts)
         if content:
-            found.mods[name] = content
-            found.files.update(files)
+            accepted.mods[name] = content
+            accepted.files.update(files)
             ledger.taken("mods", mod, f"image.mods.{name}")
         else:
             ledger.changed("mods", mod, " and ".join(texts), "its script does nothing but put this where the engine looks for it", differs=False)
@@ -87,12 +87,12 @@ def read(mods: list[str], folder: Path, model: str, without: t.Sequence[str], le
     get = f"look at those of its launcher: git clone --depth 1 {_PUBLISHED} && cp -r {_PUBLISHED.rpartition('/')[2]}/mods {shlex.quote(str(folder))}"
     for mod, error in refused:
         ledger.refused("mods", mod, error.what, get if isinstance(error, _Absent) else leave)
-    return found
+    return accepted
 
 
 def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dict[str, bytes], dict[str, str]]:
     """Return a mod's name, its content for a profile, its patches by their paths, and its chat templates. Raises :class:`RecipeError`."""
-    above, place = next(((one, one / mod) for one in (folder, folder.parent, folder.parent.parent) if (one / mod).exists()), (folder, None))
+    above, place = next(((base, base / mod) for base in (folder, folder.parent, folder.parent.parent) if (base / mod).exists()), (folder, None))
     if place is None or not _within(place, above):
         raise _Absent("it is a change to the image that is not next to the recipe, so its effect is unknown")
     name = re.sub(r"[^a-z0-9._-]+", "-", (place.stem if place.is_file() else place.name).lower()).strip("-._")
@@ -111,16 +111,16 @@ def _mod(mod: str, folder: Path, model: str) -> tuple[str, dict[str, t.Any], dic
         {"file": file, "sha256": hashlib.sha256(content).hexdigest(), "package": _package(Path(file).name, content)}
         for file, content in patches.items()
     ]
-    packages = [one for path in paths if path.name == _PACKAGES for one in _packages(path)]
+    packages = [package for path in paths if path.name == _PACKAGES for package in _packages(path)]
     if not name or not rows and not packages:
         raise RecipeError("it holds neither patches nor packages, so what it does is unknown")
     return name, {"why": f"the recipe's mod {mod}", "patches": rows, **({"packages": packages} if packages else {})}, patches, {}
 
 
 def _placed(paths: list[Path], model: str) -> dict[str, str] | None:
-    """Return what a mod's script puts into the working directory: chat templates, and without a text files of the model's own repository.
+    """Return what a mod's script puts into the working directory: chat templates, and files of the model's own repository (with an empty text).
 
-    None where there is no script, or where it does anything else. Raises :class:`RecipeError`.
+    None if there is no script, or if it does anything else. Raises :class:`RecipeError`.
     """
     script = next((path for path in paths if path.name == _SCRIPT), None)
     if script is None:
@@ -147,7 +147,7 @@ def _placed(paths: list[Path], model: str) -> dict[str, str] | None:
 
 
 def _text(path: Path) -> str:
-    """Return a chat template. Raises :class:`RecipeError` for what the engine would not take as one argument, or would take for a path."""
+    """Return a chat template. Raises :class:`RecipeError` for one that does not fit one argument, or that the engine would take for a path."""
     content = _patch(path)
     if len(content) > _MOST_TEXT or b"{" not in content or b"\0" in content:
         raise RecipeError(f"its file {path.name} is not a chat template that fits one argument")
@@ -178,11 +178,11 @@ def _patch(path: Path) -> bytes:
 
 
 def _package(name: str, content: bytes) -> str:
-    """Return the Python package that a patch changes. Raises :class:`RecipeError` when it is not one, by paths such as a/vllm/x.py."""
+    """Return the Python package that a patch changes, by paths such as a/vllm/x.py. Raises :class:`RecipeError` unless it is exactly one."""
     paths = [match["path"].decode("utf-8", "replace") for match in _TARGET.finditer(content)]
-    found = {match["package"] if (match := _PATH.match(path)) else path for path in paths if path != "/dev/null"}
-    package = next(iter(found), "")
-    if len(found) != 1 or "/" in package or package in ("usr", "opt", "home", "root"):
+    packages = {match["package"] if (match := _PATH.match(path)) else path for path in paths if path != "/dev/null"}
+    package = next(iter(packages), "")
+    if len(packages) != 1 or "/" in package or package in ("usr", "opt", "home", "root"):
         raise RecipeError(f"its patch {name} does not change one Python package by paths such as a/vllm/FILE")
     return package
 

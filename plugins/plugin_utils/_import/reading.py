@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From a file of unknown origin to its data, and to which kind of recipe it is. This plugin util is PRIVATE to the collection."""
+"""Reads a file of unknown origin, and determines its kind of recipe. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 
 #: Bytes of a file that are read: the longest recipe known, with its guide, has 60 KiB.
 MOST_BYTES = 256 * 1024
-#: Values that a file may hold, each alias counted as often as it is used: a few lines of YAML can expand to billions.
+#: The largest number of values in a file, each alias counted as often as it is used: a few lines of YAML can expand to billions.
 MOST_VALUES = 50_000
 
-#: Whose recipe it is.
+#: The kinds of recipes.
 EUGR, SPARKRUN, VLLM_RECIPES = "eugr/spark-vllm-docker", "sparkrun", "vllm-project/recipes"
 
 #: Keys that only sparkrun's own version of the format has.
@@ -32,7 +32,7 @@ _SPARKRUN_KEYS = {
 _RECIPE_KEYS = {"model", "command", "container", "containers", "defaults", "recipe_version", "runtime"}
 
 _REMEDY = "Give a recipe of eugr/spark-vllm-docker, sparkrun or vllm-project/recipes."
-#: What no recipe holds: control characters, and those that mark other characters while a command is parsed.
+#: Characters that no recipe has: control characters, and those that mark other characters while a command is parsed.
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ue000-\ue00f]")
 
 
@@ -46,7 +46,7 @@ class Recipe(t.NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which refuses a key that is given twice with two values: the engine that runs the recipe may take either. Dates stay texts."""
+    """YAML's safe loader, which refuses a key with two different values, of which the recipe's own engine may take either. Dates stay texts."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -65,7 +65,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read(path: str) -> Recipe:
-    """Read a recipe. Raises :class:`RecipeError` for what is none."""
+    """Read a recipe. Raises :class:`RecipeError` for anything else."""
     _refuse_elsewhere(path)
     place = Path(path)
     try:
@@ -82,7 +82,7 @@ def read(path: str) -> Recipe:
 
 
 def _refuse_elsewhere(path: str) -> None:
-    """Raise :class:`RecipeError` for the address or the bare name of a recipe: nothing is fetched, so that a recipe can be read before it is imported."""
+    """Raise :class:`RecipeError` for the address or the bare name of a recipe: nothing is downloaded, so that a recipe can be read before its import."""
     address = re.match(r"https?://", path)
     if address:
         raw = re.sub(r"https?://github\.com/([^/]+/[^/]+)/(?:blob|raw)/", r"https://raw.githubusercontent.com/\1/", path)
@@ -100,7 +100,7 @@ def _refuse_elsewhere(path: str) -> None:
 
 
 def parse(content: bytes, where: str) -> dict[str, t.Any]:
-    """Return the mapping that a file's content is. Raises :class:`RecipeError`."""
+    """Return a file's content as a mapping. Raises :class:`RecipeError`."""
     try:
         text = content.decode("utf-8")
         _check_text(text, 1, where)
@@ -116,7 +116,7 @@ def parse(content: bytes, where: str) -> dict[str, t.Any]:
     except yaml.YAMLError as error:
         raise RecipeError(f"cannot be read as YAML: {' '.join(str(error).split())}", where=where, remedy="Correct the file.") from error
     except (RecursionError, ValueError) as error:
-        # ValueError: a number or a date that Python cannot hold.
+        # ValueError: a number or a date outside Python's range.
         raise RecipeError(f"cannot be read as YAML: {type(error).__name__}", where=where, remedy="Correct the file.") from error
     if not isinstance(data, dict):
         raise RecipeError(f"holds {type(data).__name__}", where=where, expected="a mapping", remedy=_REMEDY)
@@ -124,27 +124,27 @@ def parse(content: bytes, where: str) -> dict[str, t.Any]:
 
 
 def _check_text(text: str, line: int, where: str) -> None:
-    """Raise :class:`RecipeError` for a text that begins in this line and holds what no recipe does."""
-    found = _UNREADABLE.search(text)
-    if found:
-        line += text.count("\n", 0, found.start())
-        raise RecipeError(f"line {line} holds the character U+{ord(found[0]):04X}", where=where, expected="text", remedy=_REMEDY)
+    """Raise :class:`RecipeError` for a text with characters that no recipe has; ``line`` is its first line."""
+    match = _UNREADABLE.search(text)
+    if match:
+        line += text.count("\n", 0, match.start())
+        raise RecipeError(f"line {line} holds the character U+{ord(match[0]):04X}", where=where, expected="text", remedy=_REMEDY)
 
 
 def _check_values(node: yaml.Node | None, where: str) -> None:
-    """Raise :class:`RecipeError` for more values than :data:`MOST_VALUES`, a document that holds itself, and escaped characters that no recipe has."""
+    """Raise :class:`RecipeError` for more values than :data:`MOST_VALUES`, a document that contains itself, and escaped characters that no recipe has."""
     pending, number = [node] if node else [], 0
     while pending:
         number += 1
         if number > MOST_VALUES:
             raise RecipeError(f"holds more than {MOST_VALUES} values, or refers to itself", where=where, expected="a recipe", remedy=_REMEDY)
-        one = pending.pop()
-        if isinstance(one, yaml.MappingNode):
-            pending += [part for pair in one.value for part in pair]
-        elif isinstance(one, yaml.SequenceNode):
-            pending += one.value
-        elif isinstance(one, yaml.ScalarNode):
-            _check_text(one.value, one.start_mark.line + 1, where)
+        current = pending.pop()
+        if isinstance(current, yaml.MappingNode):
+            pending += [part for pair in current.value for part in pair]
+        elif isinstance(current, yaml.SequenceNode):
+            pending += current.value
+        elif isinstance(current, yaml.ScalarNode):
+            _check_text(current.value, current.start_mark.line + 1, where)
 
 
 def kind_of(data: dict[str, t.Any], where: str) -> str:

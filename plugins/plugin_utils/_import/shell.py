@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A recipe's command taken apart without a shell: variables, and the words of the engine's command. This plugin util is PRIVATE to the collection.
+"""Parses a recipe's command without a shell: variables, and the words of the engine's command. This plugin util is PRIVATE to the collection.
 
-What only a shell could do is refused by its name. Nothing is executed.
+Anything that only a shell could do is refused by its name. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import import places
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import Ledger, RecipeError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.template import CLOSE, OPEN, as_written, missing, without_missing
 
-#: A dollar sign and a backtick that quotes protect, a dollar sign in double quotes, and a blank at which an unquoted variable falls into words.
+#: A dollar sign and a backtick in quotes that protect them, a dollar sign in double quotes, and a blank at which an unquoted variable is split into words.
 _DOLLAR, _BACKTICK, _QUOTED_DOLLAR, _GAP = "\ue004", "\ue005", "\ue006", "\ue007"
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
@@ -27,7 +27,7 @@ _VARIABLE = re.compile(
     rf"(?P<dollar>[${_QUOTED_DOLLAR}])(?:(?P<all>[@*])|(?P<plain>[A-Za-z_]\w*)"
     rf"|[{{{OPEN}](?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^{{}}{OPEN}{CLOSE}]*))?[}}{CLOSE}])"
 )
-#: A variable in a form that only a shell fills in; a lone dollar sign is literal.
+#: A variable in a form that only a shell expands; a lone dollar sign is literal.
 _LEFT_OVER = re.compile(rf"[${_QUOTED_DOLLAR}][\w{{{OPEN}(!#?$-]")
 _CONTINUED = re.compile(r"\\[ \t]*\r?\n")
 
@@ -37,7 +37,7 @@ _OPERATORS = {
 }  # fmt: skip
 _SEPARATORS = (";", "&&")
 _KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "function", "{", "}", "[[", "[", "test", "!"}
-#: Commands that change nothing about the engine.
+#: Commands that do not affect the engine.
 HARMLESS = {"set", "echo", "printf", "true", ":", "sleep", "date", "clear"}
 #: Commands that make, copy or link files.
 _FILES = {"mkdir", "cp", "rsync", "ln"}
@@ -48,7 +48,7 @@ _STARTERS = {"exec", "nohup", "time", "command"}
 _SHELLS = {"bash", "sh", "dash", "zsh"}
 _PYTHON = re.compile(r"python[0-9.]*\Z")
 
-#: Engines by what starts them, where the table of processes does not know it, by its own names, and by sparkrun's names of runtimes.
+#: Engines by the program that starts them, where the table of processes has no entry for it, by their own names, and by sparkrun's names of runtimes.
 ENGINES = {
     "sglang": "SGLang", "sglang_router": "SGLang", "llama-cli": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp",
     "llama.cpp": "llama.cpp", "rpc-server": "llama.cpp", "ik_llama": "llama.cpp", "trtllm": "TensorRT-LLM",
@@ -72,19 +72,19 @@ class Command(t.NamedTuple):
 
 
 class Refused(RecipeError):
-    """A command holds what only a shell can do, or starts another program. ``where`` is the part that does."""
+    """A command needs a shell, or starts another program. ``where`` is that part of it."""
 
 
 def engine_named(name: str) -> str:
-    """Return the engine that a program, a module or a runtime is of; empty for vLLM and for what is not known."""
+    """Return the engine of a program, a module or a runtime; empty for vLLM, and for an unknown name."""
     name = name.rpartition("/")[2].lower().replace("tensor-fold", "tensorfold")
     _kind, engine = classify.judge((name,)) or ("", "")
-    known = next((ENGINES[one] for one in (name, engine, name.partition(".")[0]) if one in ENGINES), "")
+    known = next((ENGINES[candidate] for candidate in (name, engine, name.partition(".")[0]) if candidate in ENGINES), "")
     return known or next((who for word, who in ENGINES.items() if name.startswith(f"{word}-")), "")
 
 
 def protect(text: str) -> str:
-    """Return a command as :mod:`shlex` reads it: without comments, each line ended by ``;``, and with what quotes protect marked."""
+    """Return a command in the form for :mod:`shlex`: without comments, with ``;`` at the end of each line, and with marks for quoted characters."""
     result: list[str] = []
     quote, at = "", 0
     while at < len(text):
@@ -119,35 +119,35 @@ def protect(text: str) -> str:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return the commands of a text, each as its words before variables are filled in. Raises :class:`Refused`."""
+    """Return the commands of a text, each as its words before variables are expanded. Raises :class:`Refused`."""
     lexer = shlex.shlex(protect(text), posix=True, punctuation_chars=";|&()<>")
     lexer.whitespace_split = True
     lexer.commenters = ""
-    found: list[list[str]] = [[]]
+    result: list[list[str]] = [[]]
     try:
         words = list(lexer)
     except ValueError as error:
         raise Refused(f"cannot be taken apart: {error}", where="the command", remedy="correct the command") from error
     at = 0
     while at < len(words):
-        hides = next((hide for hide in _HIDES if words[at : at + len(hide)] == hide), None) if found[-1] and found[-1][0] in _FILES else None
+        hides = next((hide for hide in _HIDES if words[at : at + len(hide)] == hide), None) if result[-1] and result[-1][0] in _FILES else None
         if hides:
             at += len(hides)
             continue
         word = words[at]
         at += 1
         if word in _SEPARATORS:
-            found.append([])
+            result.append([])
         elif word and not word.strip(";|&()<>"):
             what = _OPERATORS.get(word) or ("a redirection" if set(word) & set("<>") else "something")
             raise Refused(f"is {what}, which only a shell can do", where=word, remedy=_SHELL_REMEDY)
         else:
-            found[-1].append(word)
-    return [command for command in found if command]
+            result[-1].append(word)
+    return [command for command in result if command]
 
 
 class Shell:
-    """Reads commands one after the other, as far as no shell is needed."""
+    """Reads commands one after the other, as far as they need no shell."""
 
     def __init__(self, variables: t.Mapping[str, str], ledger: Ledger) -> None:
         self.variables = {"HOME": "/root", **variables}
@@ -158,7 +158,7 @@ class Shell:
         self.ledger = ledger
 
     def expand(self, word: str) -> list[str]:
-        """Return the words that a word becomes: an unquoted variable may hold several, or none."""
+        """Return the words that a word expands to: an unquoted variable may have several, or none."""
 
         def value_of(match: re.Match[str]) -> str:
             if match["all"]:
@@ -203,9 +203,9 @@ class Shell:
         elif name == "export":
             self._export(words[1:])
         elif name == "unset":
-            for one in words[1:]:
-                self.variables.pop(one, None)
-                self.env.pop(one, None)
+            for variable in words[1:]:
+                self.variables.pop(variable, None)
+                self.env.pop(variable, None)
         elif name in HARMLESS:
             self.ledger.dropped("command", " ".join(words), "the engine does not depend on it", differs=False)
         elif name in _FILES:
@@ -216,7 +216,7 @@ class Shell:
             self._engine(words)
 
     def _files(self, name: str, words: list[str]) -> None:
-        """Read a command that makes, copies or links files: in a cache it has no effect here, and the target of a link is kept. Raises :class:`Refused`."""
+        """Read a command that makes, copies or links files. In a cache it has no effect here; the target of a link is kept. Raises :class:`Refused`."""
         options = [word for word in words[1:] if word.startswith("-")]
         paths = [re.sub(r"~(?=/|\Z)", "/root", word) for word in words[1:] if not word.startswith("-")]
         made, shown = paths if name == "mkdir" else paths[-1:], as_written(" ".join(words))
@@ -235,7 +235,7 @@ class Shell:
         for word in words:
             name, equals, value = word.partition("=")
             if equals or name in self.variables:
-                # The value of an assignment is filled in already.
+                # The value of an assignment is expanded already.
                 self.variables[name] = self.env[name] = value if equals else self.variables[name]
                 self.exported.add(name)
 
@@ -254,9 +254,9 @@ class Shell:
         if other:
             raise Refused(f"starts {other}, and not vLLM", where=shown, remedy=OTHER_ENGINE_REMEDY)
         if name == "vllm" and words[1:2] == ["serve"]:
-            found = words[2:]
+            arguments = words[2:]
         elif module and classify.judge(words) in [(kind, "vllm") for kind in classify.SERVERS]:
-            found = words[4:] if words[3:4] == ["serve"] else words[3:]
+            arguments = words[4:] if words[3:4] == ["serve"] else words[3:]
         elif name in _KEYWORDS:
             raise Refused("needs a shell", where=shown, remedy=_SHELL_REMEDY)
         elif name.startswith("-"):
@@ -271,15 +271,15 @@ class Shell:
                 where=shown,
                 remedy="put what it does into an image of your own, and give that as gb10_import_image",
             )
-        if "--omni" in found:
+        if "--omni" in arguments:
             raise Refused("starts vLLM-Omni, and not vLLM", where=shown, remedy=OTHER_ENGINE_REMEDY)
         if self.engine is not None:
             raise Refused("starts a second engine", where=shown, remedy="make one recipe of each")
-        self.engine = found
+        self.engine = arguments
 
 
 def take_apart(text: str, variables: t.Mapping[str, str], ledger: Ledger) -> Command:
-    """Return the engine's command in a text. ``variables`` are those of the recipe. Raises :class:`Refused`."""
+    """Return the engine's command in a text. ``variables`` are the recipe's. Raises :class:`Refused`."""
     shell = Shell(variables, ledger)
     shell.run(text)
     if shell.engine is None:
@@ -288,7 +288,7 @@ def take_apart(text: str, variables: t.Mapping[str, str], ledger: Ledger) -> Com
 
 
 def links_of(text: str, variables: t.Mapping[str, str], ledger: Ledger) -> dict[str, str]:
-    """Return the links that commands before the engine's make, where they do nothing else that matters. Raises :class:`Refused`."""
+    """Return the links that commands before the engine's make, if they have no other effect. Raises :class:`Refused`."""
     shell = Shell(variables, ledger)
     shell.run(text)
     if shell.engine is not None:

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The placeholders of a recipe's command: ``{name}``. This plugin util is PRIVATE to the collection.
+"""Fills in the placeholders of a recipe's command: ``{name}``. This plugin util is PRIVATE to the collection.
 
-What launchers do with str.format and the like is done without: nothing of a value is looked up but its text.
-A doubled brace means one brace in eugr's files and is literal in sparkrun's; which of the two it is shows only in the word that
-holds it, so it is kept as a special character until then.
+Launchers use str.format and the like. Here only a value's text is inserted, and none of its attributes can be accessed.
+A doubled brace means one brace in eugr's files and is literal in sparkrun's. Which of the two applies depends on the word
+that contains it, so it is kept as a special character until then.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import typing as t
 
 #: A doubled brace.
 OPEN, CLOSE = "\ue000", "\ue001"
-#: Around the name of what has no value: an argument that the collection sets itself does not need it.
+#: Marks around a name without a value: an argument that the collection sets itself does not need one.
 NO_VALUE, NO_VALUE_END = "\ue002", "\ue003"
 
 _BRACES = re.compile(r"\{\{|\}\}|(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MISSING = re.compile(f"{NO_VALUE}([^{NO_VALUE_END}]*){NO_VALUE_END}")
-#: How deep values may refer to each other.
+#: The largest depth to which values may refer to each other.
 _DEEPEST = 10
 
 
@@ -54,7 +54,7 @@ def as_written(text: str) -> str:
 
 
 def spellings(word: str, doubled_first: bool) -> list[str]:
-    """Return what a word with doubled braces may mean, the likelier first; ``doubled_first``: two mean one."""
+    """Return the possible meanings of a word with doubled braces, the likelier first: with ``doubled_first`` that is one brace, else two."""
     both = [word.replace(OPEN, "{").replace(CLOSE, "}"), word.replace(OPEN, "{{").replace(CLOSE, "}}")]
     return list(dict.fromkeys(both if doubled_first else reversed(both)))
 
@@ -65,7 +65,7 @@ def text_of(value: t.Any) -> str:
 
 
 def fill(text: str, values: t.Mapping[str, t.Any]) -> Filled:
-    """Fill in the placeholders; a value may hold others."""
+    """Fill in the placeholders; a value may contain others."""
     used: set[str] = set()
 
     def inner(part: str, depth: int) -> str:
@@ -76,7 +76,8 @@ def fill(text: str, values: t.Mapping[str, t.Any]) -> Filled:
                 return missing(match[0])
             used.add(match[1])
             # Braces in a value stay as they are: only its placeholders are filled in.
-            return re.sub(_BRACES.pattern.rpartition("|")[2], lambda one: inner(one[0], depth + 1) if one[1] in values else one[0], text_of(values[match[1]]))
+            placeholder = _BRACES.pattern.rpartition("|")[2]
+            return re.sub(placeholder, lambda nested: inner(nested[0], depth + 1) if nested[1] in values else nested[0], text_of(values[match[1]]))
 
         return _BRACES.sub(value_of, part)
 

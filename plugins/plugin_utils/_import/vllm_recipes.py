@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Recipes of vllm-project/recipes: a model with variants, features and hardware, put together for a Spark. This plugin util is PRIVATE to the collection."""
+"""Reads recipes of vllm-project/recipes: a model with variants, features and hardware, combined for a Spark. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._import.ledger import
 from ansible_collections.gb10.cluster.plugins.plugin_utils._import.reading import Recipe
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
-#: What the recipes call this machine, its generation, and its maker, which counts where the generation has no entry.
+#: The recipes' names for this machine, its generation, and its maker, which counts where the generation has no entry.
 _SPARK, _GENERATION, _MAKER = "dgx_spark_gb10", "blackwell", "nvidia"
-#: How an engine is spread: on one node, and over several.
+#: The strategies for one node, and for several.
 _STRATEGIES = ("single_node_tp", "multi_node_tp")
-#: GB of one Spark that a model may take, by the recipes' own figures (which have a fifth on top of the weights).
+#: GB of one Spark that a model may use, by the recipes' own figures (which are a fifth more than the weights).
 _NODE_GB = 120
 #: Numbers of nodes over which tensor ranks can be spread.
 _NODES = (1, 2, 4, 8)
@@ -30,7 +30,7 @@ _RELEASES = ("vllm/vllm-openai", "docker.io/vllm/vllm-openai", "nvcr.io/nvidia/v
 
 #: An image of a release, wherever a recipe's file names it.
 _PINNED = re.compile(r"(?:docker\.io/)?(?:vllm/vllm-openai:v[0-9]|nvcr\.io/nvidia/vllm:[0-9])[\w.-]*[0-9a-z]")
-#: How a guide calls this machine.
+#: A guide's names for this machine.
 _NAMES_SPARK = re.compile(r"(?i)DGX.?Spark|\bGB10\b")
 _HEADING = re.compile(r"(#{1,6})\s")
 #: Lines of a guide that are shown.
@@ -38,7 +38,7 @@ _MOST_LINES = 6
 
 _ARGS = {"type": "list", "elements": "str", "default": []}
 _PART: dict[str, t.Any] = {"extra_args": _ARGS, "extra_env": {"type": "dict", "default": {}}}
-#: What is read of a recipe; the rest of it describes other machines, or is text.
+#: The parts of a recipe that are read; the rest describes other machines, or is text.
 _SPEC: dict[str, t.Any] = {
     "meta": {"type": "dict", "default": {}},
     "model": {"type": "dict", "required": True},
@@ -55,7 +55,7 @@ _MODEL: dict[str, t.Any] = {
     "base_args": _ARGS,
     "base_env": {"type": "dict", "default": {}},
 }
-#: Parts of a recipe that say nothing to an engine on a Spark.
+#: Parts of a recipe that do not affect an engine on a Spark.
 _OTHER = {
     "guide", "compatible_strategies", "default_strategy", "strategy_hardware", "strategy_min_gpus", "kv_offload_support", "hardware_notes", "omni",
 }  # fmt: skip
@@ -70,7 +70,7 @@ _VARIANT_OTHER = {
 
 
 class _Parts:
-    """Arguments and variables, put together in the order in which the recipes' own site does it."""
+    """Arguments and variables, combined in the same order as on the recipes' own site."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.words: list[str] = []
@@ -121,9 +121,9 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
     parts.add(f"variants.{name}.hardware_overrides.{_SPARK}", of_variant.get(_SPARK))
     _of_generation(fields, strategy, f"variants.{name}", of_variant, parts)
     _features(fields, name, variant, strategy, choices.features, parts)
-    for one in fields["dependencies"]:
+    for dependency in fields["dependencies"]:
         why = "it is a command that installs something, and no command of a recipe is executed"
-        ledger.dropped("dependencies", one, why, remedy="check that the image has it")
+        ledger.dropped("dependencies", dependency, why, remedy="check that the image has it")
 
     try:
         parsed = arguments.parse([template.fill(word, {}).text for item in parts.words for word in _words(item)], "", False, ledger)
@@ -162,8 +162,8 @@ def draft(recipe: Recipe, choices: Choices, ledger: Ledger) -> Draft | None:
 
 
 def _advice(guide: str) -> list[tuple[str, str]]:
-    """Return what a guide says of Sparks: each section that is about them with its text, and each other line that names one."""
-    found: list[tuple[str, str]] = []
+    """Return a guide's text about Sparks: each section about them with its text, and each other line that names one."""
+    advice: list[tuple[str, str]] = []
     section, fenced = 0, False
     for line in guide.splitlines():
         fenced ^= line.strip().startswith("```")
@@ -172,16 +172,16 @@ def _advice(guide: str) -> list[tuple[str, str]]:
             section = 0
         if heading and not section and _NAMES_SPARK.search(line):
             section = len(heading[1])
-            found.append((line.strip("# "), ""))
+            advice.append((line.strip("# "), ""))
         elif section and not line.strip().startswith("```"):
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip().removesuffix(chr(92))}".strip())
+            advice[-1] = (advice[-1][0], f"{advice[-1][1]} {line.strip().removesuffix(chr(92))}".strip())
         elif _NAMES_SPARK.search(line):
-            found.append((line.strip(), ""))
-    return found
+            advice.append((line.strip(), ""))
+    return advice
 
 
 def _words(item: str) -> list[str]:
-    """Return the words of an item: some hold an option together with its value."""
+    """Return the words of an item: some contain an option together with its value."""
     option, blank, value = item.partition(" ")
     return [option, value.strip().strip("'")] if blank and option.startswith("--") and "=" not in option else [item]
 
@@ -197,13 +197,13 @@ def _hardware(hardware: t.Any, ledger: Ledger) -> None:
 
 
 def _others(variants: dict[str, t.Any], name: str) -> str:
-    others = ", ".join(one for one in variants if one != name)
+    others = ", ".join(variant for variant in variants if variant != name)
     return f"choose another variant in gb10_import_choices: {others}" if others else "choose another recipe"
 
 
-def _variant(variants: dict[str, t.Any], name: str, asked: bool, ledger: Ledger) -> dict[str, t.Any] | None:
+def _variant(variants: dict[str, t.Any], name: str, is_chosen: bool, ledger: Ledger) -> dict[str, t.Any] | None:
     """Return a variant, an empty one for a recipe without any, None for a name that the recipe does not have."""
-    if not variants and not asked:
+    if not variants and not is_chosen:
         return {}
     if name not in variants:
         ledger.refused(
@@ -213,9 +213,9 @@ def _variant(variants: dict[str, t.Any], name: str, asked: bool, ledger: Ledger)
             f"choose one in gb10_import_choices (variant): {', '.join(map(str, variants)) or 'it has none'}",
         )
         return None
-    others = [one for one in variants if one != name]
+    others = [variant for variant in variants if variant != name]
     if others:
-        ledger.dropped("variants", ", ".join(others), f"the variant {name} is taken", remedy=_others(variants, name), differs=not asked)
+        ledger.dropped("variants", ", ".join(others), f"the variant {name} is taken", remedy=_others(variants, name), differs=not is_chosen)
     return variants[name]
 
 
@@ -224,12 +224,12 @@ def _mapping(value: t.Any) -> dict[t.Any, t.Any]:
 
 
 def _for_generation(overrides: t.Any) -> t.Any:
-    """Return what overrides say for a Spark's generation, or else for its maker."""
+    """Return the overrides for a Spark's generation, else those for its maker."""
     return _mapping(overrides).get(_GENERATION) or _mapping(overrides).get(_MAKER)
 
 
 def _of_generation(fields: dict[str, t.Any], strategy: str, where: str, of_variant: dict[t.Any, t.Any], parts: _Parts) -> None:
-    """Take what holds for the strategy and for the generation: a strategy's own replaces that of the recipe and of its variant."""
+    """Add the parts for the strategy and the generation. The strategy's own overrides replace those of the recipe and of its variant."""
     of_strategy = fields["strategy_overrides"].get(strategy) or {}
     # A recipe may use the words of the site's own strategies for either.
     parts.add(f"strategy_overrides.{strategy}", of_strategy, env="env")
@@ -243,11 +243,11 @@ def _of_generation(fields: dict[str, t.Any], strategy: str, where: str, of_varia
     parts.add(f"strategy_overrides.{strategy}.hardware_overrides.{_SPARK}", overrides.get(_SPARK))
 
 
-def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], strategy: str, asked: t.Sequence[str], parts: _Parts) -> None:
-    """Take the features that are on by default, or that were asked for."""
+def _features(fields: dict[str, t.Any], name: str, variant: dict[str, t.Any], strategy: str, wanted: t.Sequence[str], parts: _Parts) -> None:
+    """Add the features that are on by default, or that were requested."""
     ledger, modes = parts.ledger, _mapping(variant.get("default_modes"))
-    off = {*fields["opt_in_features"], *map(str, fields["hardware_opt_in_features"].get(_SPARK) or ())} - set(modes) - set(asked)
-    for feature in asked:
+    off = {*fields["opt_in_features"], *map(str, fields["hardware_opt_in_features"].get(_SPARK) or ())} - set(modes) - set(wanted)
+    for feature in wanted:
         if feature not in fields["features"]:
             known = ", ".join(fields["features"]) or "it has none"
             ledger.refused("features", feature, "it is not a feature of the recipe", f"choose among those of the recipe: {known}")
@@ -276,26 +276,26 @@ def _mode(content: dict[str, t.Any], name: str, first: str) -> str | None:
     """Return the mode of a feature: ``first``, or else the first one that is for this variant and a Spark."""
     modes = _mapping(content["modes"])
     for mode in [first, *modes]:
-        one = _mapping(modes.get(mode))
-        limits, variants = _mapping(one.get("hardware")), one.get("variants")
+        settings = _mapping(modes.get(mode))
+        limits, variants = _mapping(settings.get("hardware")), settings.get("variants")
         fits = not isinstance(variants, list) or name in variants
-        if one and fits and not any(limits.get(hardware) == "unsupported" for hardware in (_SPARK, _GENERATION, _MAKER)):
+        if settings and fits and not any(limits.get(hardware) == "unsupported" for hardware in (_SPARK, _GENERATION, _MAKER)):
             return mode
     return None
 
 
 def _nodes(name: str, variant: dict[str, t.Any], choices: Choices, ledger: Ledger) -> int:
-    """Return the number of nodes: what was asked for, or as many as the variant's memory needs.
+    """Return the number of nodes: the requested one, or as many as the variant's memory needs.
 
-    A variant's ``tp`` is about one machine, of whose GPUs it takes no more than there are (``resolveSingleNodeTp`` in src/lib/command-synthesis.js of
+    A variant's ``tp`` is for one machine, and limited to its number of GPUs (``resolveSingleNodeTp`` in src/lib/command-synthesis.js of
     vllm-project/recipes): one on a Spark.
     """
-    field, asked = f"variants.{name}.vram_minimum_gb", choices.values.get("tensor_parallel")
+    field, chosen = f"variants.{name}.vram_minimum_gb", choices.values.get("tensor_parallel")
     if "tp" in variant:
         ledger.dropped(f"variants.{name}.tp", variant["tp"], "it counts GPUs of one machine, and a Spark has one", differs=False)
-    if asked is not None:
-        ledger.changed("tensor_parallel", "nothing", str(asked), "gb10_import_choices.values says so", differs=False)
-        return asked
+    if chosen is not None:
+        ledger.changed("tensor_parallel", "nothing", str(chosen), "gb10_import_choices.values says so", differs=False)
+        return chosen
     needed = variant.get("vram_minimum_gb")
     if not isinstance(needed, (int, float)) or isinstance(needed, bool):
         return 1
@@ -308,7 +308,7 @@ def _nodes(name: str, variant: dict[str, t.Any], choices: Choices, ledger: Ledge
 
 
 def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices, pinned: str, ledger: Ledger) -> str:
-    """Return the image: the one asked for, the recipe's, or the one that its site takes where a recipe names none (``computeDockerMeta`` there).
+    """Return the image: the requested one, the recipe's, or the one that its site takes where a recipe names none (``computeDockerMeta`` there).
 
     ``pinned`` is an image of a release that the recipe's file names in another place.
     """
@@ -337,7 +337,7 @@ def _image(model: dict[str, t.Any], variant: dict[str, t.Any], choices: Choices,
 
 
 def _nvidia_image(named: t.Any) -> str:
-    """Return the image for NVIDIA's machines: a text is theirs, a mapping goes by maker, by version of CUDA, or by both."""
+    """Return the image for NVIDIA's machines: a text is that image, a mapping has entries by maker, by version of CUDA, or by both."""
     if isinstance(named, dict):
         named = named.get("nvidia") or named.get("cu130") or named.get("cu129")
         named = named.get("cu130") or named.get("cu129") if isinstance(named, dict) else named

@@ -29,9 +29,9 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import g
 Finding = dict[str, t.Any]
 Findings = t.Iterator[Finding]
 
-#: Stands where a finding concerns the whole cluster.
+#: The node of a finding about the whole cluster.
 CLUSTER = "cluster"
-#: Stands where a finding concerns the files.
+#: The node of a finding about the files.
 CONTROLLER = "controller"
 
 
@@ -48,16 +48,16 @@ def listed(values: t.Mapping[str, t.Any]) -> str:
     return "; ".join(f"{name} {value}" for name, value in values.items())
 
 
-#: What NVIDIA Sync's Cluster Assistant writes (file index ids 55743631702, 60237038967, 58226249074). It renames other files for these interfaces to
-#: ``.sync-disabled-*``, and may give other addresses later.
+#: The file that NVIDIA Sync's Cluster Assistant writes (file index ids 55743631702, 60237038967, 58226249074). It renames other files for these interfaces
+#: to ``.sync-disabled-*``, and may assign other addresses later.
 SYNC_FILE = "99-nvidia-sync-cluster.yaml"
 
 
-# --- what is found --------------------------------------------------------------------------------------------------------------
+# --- the cluster ----------------------------------------------------------------------------------------------------------------
 
 
 class Cluster:
-    """The nodes, the head first, and what follows from their answers."""
+    """The nodes, the head first, and the results from their answers."""
 
     def __init__(self, answers: dict[str, Answer], run: Answer) -> None:
         self.run = run
@@ -66,21 +66,21 @@ class Cluster:
         self.head = head
         self.tcp = run["fallback"] == "tcp" or len(answers) == 1
         self.ends = {name: link_ends(answer["info"], self.tcp) for name, answer in self.nodes.items()}
-        found = fabric_links(self.ends, answers[head]["reached"] if self.tcp else "") if head in answers else []
-        rdma = [fabric_link for fabric_link in found if all(end.devices for end, _address in fabric_link.ends.values())]
-        self.fabric_links = (rdma or found[:1]) if self.tcp else found
+        links = fabric_links(self.ends, answers[head]["reached"] if self.tcp else "") if head in answers else []
+        rdma = [fabric_link for fabric_link in links if all(end.devices for end, _address in fabric_link.ends.values())]
+        self.fabric_links = (rdma or links[:1]) if self.tcp else links
         self.gpus = {name: len(answer["info"]["gpus"] or []) for name, answer in self.nodes.items()}
         self.totals = {name: answer["info"]["memory"]["total_mb"] for name, answer in self.nodes.items() if answer["info"]["memory"]}
         self.missing: dict[str, list[Wanted]] = {}
 
     def info(self, node: str) -> Answer:
-        """Return what ``node_info`` answered."""
+        """Return the answer of ``node_info``."""
         return t.cast(Answer, self.nodes[node]["info"])
 
     # --- whether the nodes could be seen ------------------------------------------------------------------------------------
 
     def seen(self) -> Findings:
-        """Yield nodes that were lost, names that can't be written, and what is unknown of the others."""
+        """Yield findings about lost nodes, names that cannot be written, and sections that could not be read."""
         for name in self.run["lost"]:
             answer = self.run.get("reach", {}).get(name) or {"what": "see the task that failed above", "remedy": "correct that"}
             yield row("reach", name, "block", f"could not be looked at: {answer['what'] or 'see the task that failed above'}.", answer["remedy"])
@@ -105,7 +105,7 @@ class Cluster:
         info, refused = answer["info"], answer["refused"]
         errors = info["errors"]
         for section in ("memory", "interfaces", "fabric"):
-            error = next((one for one in errors if one["section"] == section), None)
+            error = next((entry for entry in errors if entry["section"] == section), None)
             if error and not info[section]:
                 yield row("seen", name, "unknown", f"{section} could not be read: {error['error']}", error.get("remedy", ""))
         if refused:
@@ -125,7 +125,7 @@ class Cluster:
     # --- memory and GPUs ------------------------------------------------------------------------------------------------------
 
     def machines(self) -> Findings:
-        """Yield memory and GPUs of each node, and whether they are alike."""
+        """Yield findings about memory and GPUs of each node, and about differences between nodes."""
         for name, total in self.totals.items():
             size, gib = memory_class(total), round(total / MIB_IN_GIB, 1)
             kinds = ", ".join(sorted({texts.one_line(gpu["name"]) for gpu in self.info(name)["gpus"] or []}))
@@ -144,13 +144,13 @@ class Cluster:
 
     @property
     def gpus_each(self) -> int:
-        """Return the GPUs of a node; one where none could be seen."""
+        """Return the number of GPUs of a node; one where none could be seen."""
         return max(self.gpus.values(), default=0) or 1
 
     # --- the link -------------------------------------------------------------------------------------------------------------
 
     def link(self) -> Findings:
-        """Yield the links that carry the cluster, or the one reason why there are none."""
+        """Yield findings about the links of the cluster, or the one reason why there are none."""
         if not self.fabric_links:
             yield from self._no_link()
             return
@@ -182,22 +182,22 @@ class Cluster:
         return f". Left alone: {', '.join(left)}" if left else ""
 
     def _halves(self) -> Findings:
-        """Yield halves of a cage that could carry more, or that conflict with each other."""
+        """Yield findings about halves of a cage that could add bandwidth, or that conflict with each other."""
         self.missing = {} if self.tcp or self.synced else wanted_addresses(self.ends, self.fabric_links, self._networks())
         advice = f"give it an address in its own subnet on every node, {self._by_hand()}"
-        for name, found in self.ends.items():
+        for name, ends in self.ends.items():
             used = {fabric_link.ends[name][0].name for fabric_link in self.fabric_links}
-            together = [pair for pair in twins_together(found) if {pair[0].name, pair[1].name} & used]
-            for one, other, network in together:
+            together = [pair for pair in twins_together(ends) if {pair[0].name, pair[1].name} & used]
+            for first, other, network in together:
                 yield row(
                     "twins_apart",
                     name,
                     "warn",
-                    f"{one.name} and {other.name} are both in {network}: answers may leave through the wrong one.",
+                    f"{first.name} and {other.name} are both in {network}: answers may leave through the wrong one.",
                     advice.replace("it", other.name, 1),
                 )
             crowded = {end.name for pair in together for end in pair[:2]}
-            for end in found:
+            for end in ends:
                 if end.carrier and not end.addresses and end.name not in crowded and not self.tcp:
                     half = f", the twin of {end.twin}," if end.twin in used else ""
                     yield row(
@@ -224,13 +224,13 @@ class Cluster:
         return [name for name in self.nodes if SYNC_FILE in (self.info(name).get("netplan") or [])]
 
     def _by_hand(self) -> str:
-        """Return where the user sets the addresses of the link."""
+        """Return the place where the user sets the addresses of the link."""
         if self.synced:
             return f"in NVIDIA Sync's Cluster Assistant, which manages these interfaces on {', '.join(self.synced)} and would move a file of yours away"
         return f"as {self.run['directory']}/netplan.md shows"
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
-        """Return all subnets that a node has an address in, whatever the interface."""
+        """Return all subnets in which a node has an address on any interface."""
         return [
             ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}").network
             for name in self.nodes
@@ -240,22 +240,22 @@ class Cluster:
         ]
 
     def _no_link(self) -> Findings:
-        dark = {name: found for name, found in self.ends.items() if not any(end.carrier for end in found)}
-        for name, found in dark.items():
+        dark = {name: ends for name, ends in self.ends.items() if not any(end.carrier for end in ends)}
+        for name, ends in dark.items():
             tcp = "where TCP over another network is enough: -e gb10_fabric_fallback=tcp"
-            up = f"where the cable is in: sudo ip link set {found[0].name} up; " if found else ""
-            names = ", ".join(end.name for end in found)
+            up = f"where the cable is in: sudo ip link set {ends[0].name} up; " if ends else ""
+            names = ", ".join(end.name for end in ends)
             yield row(
                 "link",
                 name,
                 "block",
-                f"no interface of the fabric has carrier: {names}." if found else "has no RDMA device and no ConnectX interface.",
+                f"no interface of the fabric has carrier: {names}." if ends else "has no RDMA device and no ConnectX interface.",
                 f"{rdma.CABLE_IN}; {up}{tcp}",
             )
         if dark:
             return
-        live = {name: [end for end in found if end.carrier] for name, found in self.ends.items()}
-        held = listed({name: ", ".join(f"{end.name} {end.address_text()}" for end in found) for name, found in live.items()})
+        live = {name: [end for end in ends if end.carrier] for name, ends in self.ends.items()}
+        held = listed({name: ", ".join(f"{end.name} {end.address_text()}" for end in ends) for name, ends in live.items()})
         ring = self._ring(live)
         again = f"run init again: ansible-playbook gb10.cluster.init -i {','.join(self.nodes)},"
         if ring:
@@ -269,16 +269,16 @@ class Cluster:
             return
         self.missing = {} if self.tcp or self.synced else wanted_addresses(live, [], self._networks())
         what = "no subnet is common to all nodes"
-        if not any(end.addresses for found in live.values() for end in found):
-            changing = any(end.link_local for found in live.values() for end in found)
+        if not any(end.addresses for ends in live.values() for end in ends):
+            changing = any(end.link_local for ends in live.values() for end in ends)
             what = "the link has only addresses that change at every boot (169.254.x.x)" if changing else "the link has carrier but no addresses"
         start = f"give the nodes addresses that last, {self._by_hand()}" if self.missing or self.synced else "correct the addresses"
         yield row("address", CLUSTER, "block", f"{what}: {held}.", f"{start}, then {again}")
 
     @staticmethod
     def _ring(live: t.Mapping[str, list[LinkEnd]]) -> str:
-        """Return the subnets that some, but not all of three or more nodes share, when each node is in one; else nothing."""
-        members = grouped((address.network, name) for name, found in live.items() for end in found for address in end.addresses)
+        """Return the subnets that some but not all of three or more nodes share, if each node is in one; else an empty text."""
+        members = grouped((address.network, name) for name, ends in live.items() for end in ends for address in end.addresses)
         shared = {network: set(names) for network, names in members.items() if len(set(names)) > 1}
         is_ring = len(live) > 2 and set().union(*shared.values()) == set(live)
         return "; ".join(f"{network} {' and '.join(sorted(names))}" for network, names in sorted(shared.items())) if is_ring else ""
@@ -286,7 +286,7 @@ class Cluster:
     # --- profiles and models -----------------------------------------------------------------------------------------------------
 
     def fits(self, profile: Answer) -> str:
-        """Return why a profile does not fit these nodes; nothing when it does."""
+        """Return why a profile does not fit these nodes; empty when it does."""
         parallel, size = profile["parallel"], profile["memory"]["class_gb"]
         ranks, gpus = parallel["tensor"] * parallel["pipeline"] * parallel["data"], len(self.nodes) * self.gpus_each
         if ranks != gpus:
@@ -297,13 +297,13 @@ class Cluster:
         return ""
 
     def fitting(self) -> list[Answer]:
-        """Return the profiles that fit, the best first: whose model most nodes have, then the collection's default, then by name."""
+        """Return the profiles that fit, sorted by the number of nodes with the model, then the collection's default first, then by name."""
         default = settings.settings()["gb10_profile"]["default"]
         usable = [entry for entry in self.run["catalogue"] if not entry["problems"] and not self.fits(entry["profile"])]
         return sorted(usable, key=lambda entry: (-len(self.holders(entry["profile"])), entry["id"] != default, entry["id"]))
 
     def holders(self, profile: Answer) -> dict[str, str]:
-        """Return the nodes that have a profile's model, with the caches it is in."""
+        """Return the nodes that have a profile's model, each with the cache that contains it."""
         return {name: cache for name in self.nodes if (cache := on_disk(profile, self.info(name)))}
 
     def chosen(self) -> Answer | None:
@@ -311,7 +311,7 @@ class Cluster:
         return t.cast("Answer | None", next(iter(self.run["chosen"] or self.fitting()), None))
 
     def profiles(self) -> Findings:
-        """Yield the profile, and models that are on disk already."""
+        """Yield findings about the profile, and about models that are already on disk."""
         entry = self.chosen()
         if self.run["chosen"] and entry:
             why = "; ".join(entry["problems"]) or self.fits(entry["profile"])
@@ -320,7 +320,7 @@ class Cluster:
                     "profile", CLUSTER, "block", f"{entry['id']} can't be used here: {why}.", "choose another with -e gb10_profile=ID, or name other hosts"
                 )
                 return
-        others = [one["id"] for one in self.fitting() if not entry or one["id"] != entry["id"]]
+        others = [candidate["id"] for candidate in self.fitting() if not entry or candidate["id"] != entry["id"]]
         if entry:
             also = f"; also fit: {', '.join(others)}" if others else ""
             yield row("profile", CLUSTER, "pass", f"{entry['id']}{also}.", measured=[entry["id"], *others])
@@ -349,19 +349,19 @@ class Cluster:
     # --- where things are --------------------------------------------------------------------------------------------------------
 
     def api(self) -> tuple[str, str, bool] | None:
-        """Return where the API listens; None to leave it on the head's fabric address."""
-        found = api_address(self.info(self.head), self.nodes[self.head]["reached"], [fabric_link.ends[self.head][0].name for fabric_link in self.fabric_links])
-        return None if found and found[0] == str(self.fabric_links[0].ends[self.head][1].ip) else found
+        """Return the place where the API listens; None for the default, the head's fabric address."""
+        place = api_address(self.info(self.head), self.nodes[self.head]["reached"], [fabric_link.ends[self.head][0].name for fabric_link in self.fabric_links])
+        return None if place and place[0] == str(self.fabric_links[0].ends[self.head][1].ip) else place
 
     def places(self) -> Findings:
-        """Yield the address of the API."""
-        found = self.api()
+        """Yield the finding about the API's address."""
+        place = self.api()
         fabric = f"the fabric address {self.fabric_links[0].ends[self.head][1].ip}; no other was found"
-        address = f"{found[0]} ({found[1]}{', where Ansible came in' if found[2] else ''})" if found else fabric
+        address = f"{place[0]} ({place[1]}{', where Ansible came in' if place[2] else ''})" if place else fabric
         yield row("api", self.head, "pass", f"the API would listen on {address}.")
 
     def found(self) -> Answer:
-        """Return the inventory's content in the form that the texts take."""
+        """Return the inventory's content in the form for the texts."""
         entry = self.chosen()
         profile = entry["profile"] if entry else None
         own = entry and Path(entry["path"]).parent != profiles.SHIPPED
@@ -386,7 +386,10 @@ class Cluster:
             "head": self.head,
             "hosts": hosts,
             "profile": (entry["path"] if own else entry["id"]) if entry else None,
-            "fitting": [{"id": one["id"], "repo": one["profile"]["model"]["repo"], "holders": self.holders(one["profile"])} for one in self.fitting()],
+            "fitting": [
+                {"id": candidate["id"], "repo": candidate["profile"]["model"]["repo"], "holders": self.holders(candidate["profile"])}
+                for candidate in self.fitting()
+            ],
             "class_gb": memory_class(min(self.totals.values())) if self.totals else None,
             "gpus": self.gpus_each,
             "api": self.api(),
@@ -396,30 +399,30 @@ class Cluster:
 
 
 def plan(answers: dict[str, Answer], run: Answer) -> Answer:
-    """Return the nodes' answers as findings and as the files of an inventory. No node is asked and nothing is written.
+    """Return findings and the files of an inventory for the nodes' answers. This contacts no node and writes nothing.
 
-    ``answers`` holds for each node, in the order of the play, ``info`` (what ``node_info`` answered), ``reached`` (its address that Ansible came
-    to, empty when not known), ``refused`` (what sudo said, empty when it worked) and ``login`` (connection variables to write, by name).
-    ``run`` has ``lost`` (hosts that could not be looked at), ``reach`` (what ``node_state_info`` answered of them),
+    ``answers`` has for each node, in the order of the play, ``info`` (the answer of ``node_info``), ``reached`` (its address that Ansible
+    used, empty when not known), ``refused`` (sudo's error, empty when it worked) and ``login`` (connection variables to write, by name).
+    ``run`` has ``lost`` (hosts that could not be looked at), ``reach`` (the answer of ``node_state_info`` about them),
     ``head`` (a name, or empty for the first host), ``catalogue`` (the profiles, as
-    :func:`_catalogue.catalogue` returns them), ``chosen`` (the same of the profile that was asked for, or empty), ``fallback`` (``none`` or
+    :func:`_catalogue.catalogue` returns them), ``chosen`` (the same for the requested profile, or empty), ``fallback`` (``none`` or
     ``tcp``) and ``directory``.
 
-    Returns ``findings``; ``files``, each with ``path`` below the directory, ``mode`` and ``content``, empty when a finding stops; ``advice`` in
-    the same shape, the addresses that are missing; ``found``, what the files say as data; ``note``, what to do next.
+    Returns ``findings``; ``files``, each with ``path`` below the directory, ``mode`` and ``content``, empty when a finding stops the run; ``advice`` in
+    the same form, with the missing addresses; ``found``, the content of the files as data; ``note``, the next steps.
     """
     cluster = Cluster(answers, run)
-    found = list(cluster.seen())
-    if table.worst(found) not in table.STOPPING:
-        found += [*cluster.machines(), *cluster.link()]
+    findings = list(cluster.seen())
+    if table.worst(findings) not in table.STOPPING:
+        findings += [*cluster.machines(), *cluster.link()]
         if cluster.fabric_links:
-            found += [*cluster.profiles(), *cluster.places()]
-    data = {} if table.worst(found) in table.STOPPING else cluster.found()
+            findings += [*cluster.profiles(), *cluster.places()]
+    data = {} if table.worst(findings) in table.STOPPING else cluster.found()
     asks = " --ask-become-pass" if any(answer["refused"] for answer in answers.values()) else ""
     notes = [texts.advice_note(cluster.missing)] if cluster.missing else []
     notes += [f"Next: ansible-playbook -i {run['directory']} gb10.cluster.doctor{asks}"] if data else []
     return {
-        "findings": found,
+        "findings": findings,
         "files": texts.files(data) if data else [],
         "advice": [texts.advice(cluster.missing)] if cluster.missing else [],
         "found": data,
@@ -430,21 +433,21 @@ def plan(answers: dict[str, Answer], run: Answer) -> Answer:
 def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
     """Return which files of a plan get written, given the existing files: path to SHA-1.
 
-    An existing file with the same text stays as it is. One with another text is never written over, and then nothing is written: half of
-    an old inventory and half of a new one would be neither. Returns ``findings`` and ``files``.
+    An existing file with the same text stays unchanged. One with another text is never overwritten, and then nothing is written: a mix of
+    an old inventory and a new one would be neither. Returns ``findings`` and ``files``.
     """
-    found = list(planned["findings"])
+    findings = list(planned["findings"])
     absent = [file for file in planned["files"] if not there.get(file["path"])]
     other = [file["path"] for file in planned["files"] if there.get(file["path"]) not in (None, "", _sha1(file))]
     if other:
         message = f"{', '.join(other)}: there already, with another text than this run would write. Nothing was written."
         remedy = "keep what you have, or write elsewhere and compare: -e gb10_to=DIRECTORY"
-        return {"findings": [*found, row("files", CONTROLLER, "block", message, remedy)], "files": []}
+        return {"findings": [*findings, row("files", CONTROLLER, "block", message, remedy)], "files": []}
     for file in planned["advice"]:
         if not there.get(file["path"]):
             absent.append(file)
         elif there[file["path"]] != _sha1(file):
-            found.append(
+            findings.append(
                 row(
                     "files",
                     CONTROLLER,
@@ -455,8 +458,8 @@ def writes(planned: Answer, there: t.Mapping[str, str]) -> Answer:
             )
     if planned["files"]:
         names = ", ".join(file["path"] for file in absent)
-        found.append(row("files", CONTROLLER, "pass", f"new: {names}." if names else "all is there already, as this run would write it."))
-    return {"findings": found, "files": absent}
+        findings.append(row("files", CONTROLLER, "pass", f"new: {names}." if names else "all is there already, as this run would write it."))
+    return {"findings": findings, "files": absent}
 
 
 def _sha1(file: Answer) -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The links between nodes, and addresses as advice for them. This plugin util is PRIVATE to the collection."""
+"""Finds the links between nodes, and suggests addresses for them. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
 Answer = dict[str, t.Any]
-#: The MTU of the suggested configuration where no link of the cluster has one to follow.
+#: The MTU of the suggested configuration if no link of the cluster has one to copy.
 MTU = 9000
 #: Names from a node that may be written to an inventory. Anything else could be read as YAML, or as a template, when it is loaded.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
-#: Interfaces that no cable ends in.
+#: Interfaces without a cable.
 VIRTUAL = re.compile(r"(lo|docker|br-|veth|virbr|cni|flannel|cali|tailscale|wg|tun|tap|zt|podman|lxc|incus)")
 #: The second PCIe half of a cage has a domain in its name: ``enP2p1s0f0np0``.
 _SECOND_HALF = re.compile(r"enP\d+p")
@@ -30,7 +30,7 @@ _SECOND_HALF = re.compile(r"enP\d+p")
 class LinkEnd:
     """A node's end of a link: one half of a cage, or a bond of several.
 
-    ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where the node does not say; ``addresses`` are IPv4 and meant to last,
+    ``speed`` is in Mbit/s and ``mtu`` in bytes, each None where unknown; ``addresses`` are IPv4 and permanent,
     ``link_local`` those that change at every boot.
     """
 
@@ -47,7 +47,7 @@ class LinkEnd:
 
     @property
     def order(self) -> tuple[str, bool, str]:
-        """Sorts by cage, its first half before its second."""
+        """The sort key: by cage, its first half before its second."""
         return (self.cage, bool(_SECOND_HALF.match(self.name)), self.name)
 
     def address_text(self) -> str:
@@ -78,7 +78,7 @@ class Wanted:
 
 
 def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
-    """Return the ends of links that a node has, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other cabled interfaces, too."""
+    """Return a node's ends of links, by cage: ConnectX interfaces, or their bonds; with ``tcp`` all other cabled interfaces as well."""
     known = {interface["name"]: interface for interface in info["interfaces"]}
     members = grouped((link["bond"] or link["netdev"], link) for link in info["fabric"] if link["bond"] or link["netdev"])
     taken = {link["netdev"] for link in info["fabric"]}
@@ -88,14 +88,15 @@ def link_ends(info: Answer, tcp: bool = False) -> list[LinkEnd]:
 
 def _link_end(name: str, links: list[Answer], interface: Answer | None) -> LinkEnd:
     first = links[0] if links else {}
-    # The addresses and the state of a bond are its own, and in `interfaces` alone.
+    # A bond has its own addresses and state, which are only in `interfaces`.
     bond = any(link["bond"] == name for link in links)
     own = interface or ({} if bond else first)
     networks = [network for network in own.get("networks") or [] if network["family"] == "ipv4"]
     held = [ipaddress.IPv4Interface(f"{network['address']}/{network['prefix']}") for network in networks]
+    devices = {link["device"] for link in links if link["device"] and PLAIN_NAME.match(link["device"])}
     return LinkEnd(
         name=name,
-        devices=tuple(sorted({link["device"] for link in links if link["device"] and PLAIN_NAME.match(link["device"])}, key=lambda one: ("P" in one, one))),
+        devices=tuple(sorted(devices, key=lambda device: ("P" in device, device))),
         twin=None if bond else first.get("twin"),
         cage=str(first.get("cage") or ""),
         bond=bond,
@@ -110,13 +111,13 @@ def _link_end(name: str, links: list[Answer], interface: Answer | None) -> LinkE
 def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> list[FabricLink]:
     """Return the subnets in which every node has an end with carrier, the best one first.
 
-    Best is: RDMA on every node, not the subnet over which Ansible came (``reached``, the head's address), the highest speed of the slowest
-    end, and the order of the head's ends. An end is used once. Where no subnet has RDMA on every node, those without stay.
+    The order is: RDMA on every node, not the subnet that Ansible used (``reached``, the head's address), the highest speed of the slowest
+    end, and the order of the head's ends. An end is used once. If no subnet has RDMA on every node, those without it are returned.
     """
     head = next(iter(nodes))
     by_network: dict[ipaddress.IPv4Network, dict[str, tuple[LinkEnd, ipaddress.IPv4Interface]]] = {}
-    for node, found in nodes.items():
-        for end in found:
+    for node, ends in nodes.items():
+        for end in ends:
             for address in end.addresses:
                 if end.carrier and address.network.prefixlen < 32:
                     by_network.setdefault(address.network, {}).setdefault(node, (end, address))
@@ -129,29 +130,29 @@ def fabric_links(nodes: t.Mapping[str, list[LinkEnd]], reached: str = "") -> lis
 
     chosen: list[FabricLink] = []
     for fabric_link in sorted(whole, key=order):
-        used = {(node, one.ends[node][0].name) for one in chosen for node in nodes}
+        used = {(node, link.ends[node][0].name) for link in chosen for node in nodes}
         if not any((node, end.name) in used for node, (end, _address) in fabric_link.ends.items()):
             chosen.append(fabric_link)
     return chosen
 
 
-def twins_together(found: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddress.IPv4Network]]:
+def twins_together(ends: list[LinkEnd]) -> list[tuple[LinkEnd, LinkEnd, ipaddress.IPv4Network]]:
     """Return the pairs of ends with carrier that share a subnet on one node."""
-    pairs = itertools.combinations([end for end in found if end.carrier], 2)
-    shared = [(one, other, {held.network for held in one.addresses} & {held.network for held in other.addresses}) for one, other in pairs]
-    return [(one, other, min(networks)) for one, other, networks in shared if networks]
+    pairs = itertools.combinations([end for end in ends if end.carrier], 2)
+    shared = [(first, other, {held.network for held in first.addresses} & {held.network for held in other.addresses}) for first, other in pairs]
+    return [(first, other, min(networks)) for first, other, networks in shared if networks]
 
 
 def wanted_addresses(
     nodes: t.Mapping[str, list[LinkEnd]], chosen: t.Sequence[FabricLink], others: t.Iterable[ipaddress.IPv4Network] = ()
 ) -> dict[str, list[Wanted]]:
-    """Return the addresses that ends with carrier lack, by node: each pair of ends gets its own subnet.
+    """Return the missing addresses of ends with carrier, by node: each pair of ends gets its own subnet.
 
-    An address that an end has stays, unless the end shares the subnet of its twin or no other node is in it. Ends are paired by their order on
-    each node, the twins of used ends first. ``others`` are subnets that are taken elsewhere.
+    An end keeps its address, unless it is in the same subnet as its twin, or no other node is in that subnet. Ends are paired by their order on
+    each node, the twins of used ends first. ``others`` are subnets that are already in use elsewhere.
     """
-    free = {node: _free_ends(found, [fabric_link.ends[node][0] for fabric_link in chosen]) for node, found in nodes.items()}
-    held = [address.network for found in nodes.values() for end in found for address in end.addresses]
+    free = {node: _free_ends(ends, [fabric_link.ends[node][0] for fabric_link in chosen]) for node, ends in nodes.items()}
+    held = [address.network for ends in nodes.values() for end in ends for address in end.addresses]
     taken = [*others, *held]
     mtu = max((end.mtu or 0 for fabric_link in chosen for end, _address in fabric_link.ends.values()), default=0) or MTU
     wanted: dict[str, list[Wanted]] = collections.defaultdict(list)
@@ -175,33 +176,33 @@ def wanted_addresses(
 
 
 def _has_room(network: ipaddress.IPv4Network, ends: t.Collection[LinkEnd]) -> bool:
-    """Return whether every end that has no address in a subnet can get one there."""
+    """Return whether there are enough addresses in a subnet for every end that has none there."""
     there = {address.ip for end in ends for address in end.addresses if address.network == network}
     without = [end for end in ends if all(address.network != network for address in end.addresses)]
     return network.num_addresses - 2 >= len(there) + len(without)
 
 
-def _free_ends(found: list[LinkEnd], used: list[LinkEnd]) -> list[LinkEnd]:
-    """Return the ends with carrier that are not used, twins of used ones first. Once a link is found, ends in other subnets are left alone."""
+def _free_ends(ends: list[LinkEnd], used: list[LinkEnd]) -> list[LinkEnd]:
+    """Return the unused ends with carrier, twins of used ones first. Once a link is found, ends in other subnets are left out."""
     names = [end.name for end in used]
     taken = {address.network for end in used for address in end.addresses}
-    left = [end for end in found if end.carrier and end.name not in names]
+    left = [end for end in ends if end.carrier and end.name not in names]
     if used:
         left = [end for end in left if not end.addresses or any(address.network in taken for address in end.addresses)]
     return sorted(left, key=lambda end: (names.index(end.twin) if end.twin in names else len(names), end.order))
 
 
 def _fresh_network(taken: t.Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network | None:
-    """Return a private subnet of 254 addresses that no node has an address in, from 192.168.100.0 up; None when all are taken."""
+    """Return a private subnet of 254 addresses in which no node has an address, from 192.168.100.0 up; None when all are used."""
     known = list(taken)
     blocks = map(ipaddress.IPv4Network, ("192.168.100.0/22", "192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8"))
-    spaces = (space for space in blocks if not any(one.supernet_of(space) for one in known))
+    spaces = (space for space in blocks if not any(other.supernet_of(space) for other in known))
     networks = (network for space in spaces for network in space.subnets(new_prefix=24))
-    return next((network for network in networks if not any(network.overlaps(one) for one in known)), None)
+    return next((network for network in networks if not any(network.overlaps(other) for other in known)), None)
 
 
 def _same_last_byte(node: str, chosen: t.Sequence[FabricLink], position: int) -> int:
-    """Return the last byte of a node's address in a new subnet: the one that it has on the first link, else 11 and up."""
+    """Return the last byte of a node's address in a new subnet: that of its address on the first link, else 11 and up."""
     return int(chosen[0].ends[node][1].ip) % 256 if chosen and chosen[0].network.prefixlen == 24 else 11 + position
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node says of itself that an inventory wants: its size, its address, its models. This plugin util is PRIVATE to the collection."""
+"""Reads what an inventory needs from a node's answer: its size, its address, its models. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PLAIN_PATH = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
 
 
 def limit(rule: str, name: str) -> t.Any:
-    """Return a limit of one of the preflight's rules, so that both judge alike."""
-    return next(one.limits[name] for one in rule_table.shipped() if one.id == rule)
+    """Return a limit of one of the preflight's rules, so that both use the same limits."""
+    return next(row.limits[name] for row in rule_table.shipped() if row.id == rule)
 
 
 def memory_class(total_mb: int) -> int | None:
-    """Return the size of Spark, in GB, that shows so many MiB; None for less than the smallest."""
+    """Return the size of a Spark, in GB, for a total in MiB; None for less than the smallest."""
     return next((size for size in CLASSES_GB if total_mb / MIB_IN_GIB >= size * limit("memory.class", "shown")), None)
 
 
 def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[str, str, bool] | None:
-    """Return (address, interface, whether Ansible came over it) for the API; None where the node has no address but those of its ``fabric`` interfaces.
+    """Return (address, interface, whether Ansible uses it) for the API; None if the node has no address except those of its ``fabric`` interfaces.
 
-    It is the one that Ansible reached. Where that is unknown, or not the node's, it is the first that is on no link of the fabric.
+    It is the address that Ansible reached. If that is unknown, or not the node's, it is the first one that is not on a link of the fabric.
     """
     for interface in info["interfaces"]:
         held = [network for network in interface["networks"] if network["address"] == reached]
@@ -43,13 +43,14 @@ def api_address(info: Answer, reached: str, fabric: t.Collection[str]) -> tuple[
             address = reached if held[0]["family"] == "ipv4" else best["address"]
             if not ipaddress.ip_address(address.partition("%")[0]).is_link_local:
                 return address, interface["name"], address == reached
-    others = [one for one in info["interfaces"] if one["carrier"] and one["name"] not in fabric and not VIRTUAL.match(one["name"])]
-    networks = ((one["name"], network["address"]) for one in others for network in one["networks"] if network["family"] == "ipv4")
+    cabled = [interface for interface in info["interfaces"] if interface["carrier"] and not VIRTUAL.match(interface["name"])]
+    others = [interface for interface in cabled if interface["name"] not in fabric]
+    networks = ((interface["name"], network["address"]) for interface in others for network in interface["networks"] if network["family"] == "ipv4")
     return next(((address, name, False) for name, address in networks if not ipaddress.ip_address(address).is_link_local), None)
 
 
 def cache_of(path: str) -> str | None:
-    """Return the hub cache (``HF_HOME``) of a model's path; None outside of one, or when an inventory can't name it."""
+    """Return the hub cache (``HF_HOME``) of a model's path; None outside of one, or when its path cannot be written to an inventory."""
     cache, hub, _rest = path.partition("/hub/models--")
     return cache if hub and PLAIN_PATH.match(cache) and ".." not in cache.split("/") else None
 
@@ -62,7 +63,7 @@ def on_disk(profile: Answer, info: Answer) -> str | None:
 
 
 def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
-    """Return (hub cache, why) of a node: the one with the profile's model, else the one with most bytes of models, else what HF_HOME says."""
+    """Return (hub cache, reason) of a node: the one with the profile's model, else the one with the most bytes of models, else the value of HF_HOME."""
     if profile and on_disk(profile, info):
         return t.cast(str, on_disk(profile, info)), "the profile's model is there"
     sizes: dict[str, int] = collections.defaultdict(int)
@@ -70,5 +71,5 @@ def hub_cache(profile: Answer | None, info: Answer) -> tuple[str, str] | None:
         sizes[t.cast(str, cache_of(model["path"]))] += model["bytes"] or 0
     if sizes:
         return max(sizes, key=lambda cache: sizes[cache]), "other models are there"
-    found = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and PLAIN_PATH.match(entry["value"])]
-    return (found[-1]["value"], f"HF_HOME in {texts.one_line(found[-1]['where'])}") if found else None
+    entries = [entry for entry in info["environment"] or [] if entry["name"] == "HF_HOME" and PLAIN_PATH.match(entry["value"])]
+    return (entries[-1]["value"], f"HF_HOME in {texts.one_line(entries[-1]['where'])}") if entries else None

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The texts of an inventory, with a comment for every value. This plugin util is PRIVATE to the collection.
+"""Writes the texts of an inventory, with a comment for every value. This plugin util is PRIVATE to the collection.
 
-Nothing in them changes from one run to the next unless a node does: a second run must find its own files as they are.
+They are the same in each run unless a node changes: a second run must find its own files unchanged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Lines = list[str]
 WIDTH = 118
 
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./@+-]*\Z")
-#: What Ansible would evaluate when it reads a value.
+#: Text that Ansible would evaluate when it reads a value.
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
-#: Settings that go into the group's file where all nodes agree, and into a node's own file otherwise, each with its comment.
+#: Settings that are in the group's file where all nodes agree, and in a node's own file otherwise, each with its comment.
 PER_HOST = {
     "gb10_fabric_interfaces": "Interfaces of the link: with carrier, and in a subnet that every node is in. NCCL's sockets use them.",
     "gb10_control_interface": "The one with gb10_fabric_address; Gloo and the rendezvous use it.",
@@ -73,7 +73,7 @@ do not confirm it. Where `/etc/netplan/40-cx7.yaml` of NVIDIA's guide is there f
 
 
 def one_line(text: str) -> str:
-    """Return a node's text for use in a line: no line breaks, nothing that can't be printed."""
+    """Return a node's text for use in a line: without line breaks and unprintable characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
 
 
@@ -93,10 +93,10 @@ def scalar(value: t.Any) -> str:
 
 
 def setting(name: str, value: t.Any, indent: int = 0) -> Lines:
-    """Return the lines of one variable; a list takes a line for each entry."""
+    """Return the lines of one variable; a list has one line for each entry."""
     start = " " * indent
     if isinstance(value, list) and value:
-        return [f"{start}{name}:", *(f"{start}  - {scalar(one)}" for one in value)]
+        return [f"{start}{name}:", *(f"{start}  - {scalar(entry)}" for entry in value)]
     return [f"{start}{name}: {scalar(value)}"]
 
 
@@ -111,9 +111,9 @@ def common(hosts: Text, name: str) -> bool:
     return all(value == first for value in others)
 
 
-def hosts_text(found: Text) -> str:
+def hosts_text(inventory: Text) -> str:
     """Return the hosts, how Ansible reaches them, and their addresses on the link."""
-    hosts, head = found["hosts"], found["head"]
+    hosts, head = inventory["hosts"], inventory["head"]
     logins = [host["login"] for host in hosts.values()]
     alike = {name: value for name, value in logins[0].items() if all(login.get(name) == value for login in logins)}
     shared = {name: value for name, value in alike.items() if name not in ("ansible_host", "ansible_port")}
@@ -151,41 +151,41 @@ def hosts_text(found: Text) -> str:
     return text(lines)
 
 
-def profile_lines(found: Text) -> Lines:
-    """Return the profile, and which others fit."""
-    many = len(found["hosts"])
-    size = f" of {found['class_gb']} GB" if found["class_gb"] else ""
+def profile_lines(inventory: Text) -> Lines:
+    """Return the lines about the profile, and about others that fit."""
+    many = len(inventory["hosts"])
+    size = f" of {inventory['class_gb']} GB" if inventory["class_gb"] else ""
     lines = comment("What is served. `ansible-playbook gb10.cluster.plan --tags profiles` shows more.")
     lines += comment(f"Those that fit {many} node(s){size}, and where their models are whole on disk:")
-    for one in found["fitting"]:
-        where = ", ".join(f"{name} in {cache}" for name, cache in one["holders"].items()) or "on no node"
-        lines += comment(f"{one['id']}: {one['repo']}, {where}", item=True)
-    if not found["fitting"]:
+    for profile in inventory["fitting"]:
+        where = ", ".join(f"{name} in {cache}" for name, cache in profile["holders"].items()) or "on no node"
+        lines += comment(f"{profile['id']}: {profile['repo']}, {where}", item=True)
+    if not inventory["fitting"]:
         lines += comment("none that is shipped", item=True)
-    return [*lines, *(["# gb10_profile: /path/of/your/own.yml"] if found["profile"] is None else setting("gb10_profile", found["profile"]))]
+    return [*lines, *(["# gb10_profile: /path/of/your/own.yml"] if inventory["profile"] is None else setting("gb10_profile", inventory["profile"]))]
 
 
-def host_settings(found: Text, name: str) -> Lines:
-    """Return the settings that one node has for itself, with comments."""
-    host = found["hosts"][name]
+def host_settings(inventory: Text, name: str) -> Lines:
+    """Return the settings of one node alone, with comments."""
+    host = inventory["hosts"][name]
     lines: Lines = []
     for key in PER_HOST:
         value = host["settings"][key]
-        if not common(found["hosts"], key) and value is not None:
+        if not common(inventory["hosts"], key) and value is not None:
             lines += ["", *comment(PER_HOST[key]), *(comment(f"Found: {host['cache']}.") if key == "gb10_hf_home" else []), *setting(key, value)]
     return lines
 
 
-def settings_text(found: Text) -> str:
+def settings_text(inventory: Text) -> str:
     """Return the settings of the whole cluster."""
-    hosts = found["hosts"]
-    first = hosts[found["head"]]
+    hosts = inventory["hosts"]
+    first = hosts[inventory["head"]]
     lines = [
         "---",
         *comment("Every variable you are likely to change. `ansible-doc -t role gb10.cluster.gb10` explains all of them."),
         *comment("Written once by gb10.cluster.init from what the nodes reported. It is yours now: init never overwrites a file."),
         "",
-        *profile_lines(found),
+        *profile_lines(inventory),
     ]
     for key in PER_HOST:
         value = first["settings"][key]
@@ -206,39 +206,39 @@ def settings_text(found: Text) -> str:
                 *comment("No models were found in the directories that were searched (gb10_model_directories adds others)."),
                 f"# {key}: /var/lib/gb10/huggingface",
             ]
-    if found["gpus"] != 1:
-        lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", found["gpus"])]
-    if found["fallback"] != "none":
+    if inventory["gpus"] != 1:
+        lines += ["", *comment("GPUs that the driver lists on each node."), *setting("gb10_ray_gpus", inventory["gpus"])]
+    if inventory["fallback"] != "none":
         lines += [
             "",
             *comment("Asked for when this was written: NCCL may use TCP, which is many times slower than InfiniBand."),
-            *setting("gb10_fabric_fallback", found["fallback"]),
+            *setting("gb10_fabric_fallback", inventory["fallback"]),
         ]
-    lines += ["", *api_lines(found)]
-    return text(lines) + "# gb10_api_port: 8000\n\n" + _SETTINGS_END.format(head=found["head"])
+    lines += ["", *api_lines(inventory)]
+    return text(lines) + "# gb10_api_port: 8000\n\n" + _SETTINGS_END.format(head=inventory["head"])
 
 
-def api_lines(found: Text) -> Lines:
+def api_lines(inventory: Text) -> Lines:
     """Return the settings of the API's address."""
     lines = comment("Where the API listens: an address of the head. The default is its fabric address, which only the nodes reach.")
-    if not found["api"]:
+    if not inventory["api"]:
         return [*lines, "# gb10_api_address: 10.0.0.11"]
-    address, interface, came = found["api"]
+    address, interface, came = inventory["api"]
     where = "where Ansible reached the head" if came else "which is not part of the link"
     lines += comment(f"This one is on {interface}, {where}. Where DHCP gave it, see that it lasts.")
     return [*lines, *setting("gb10_api_address", address)]
 
 
-def files(found: Text) -> list[Text]:
+def files(inventory: Text) -> list[Text]:
     """Return all files of the inventory: ``path`` below its directory, ``mode``, ``content``."""
     made = [
-        ("hosts.yml", "0644", hosts_text(found)),
-        (f"{GROUP_VARS}/settings.yml", "0644", settings_text(found)),
+        ("hosts.yml", "0644", hosts_text(inventory)),
+        (f"{GROUP_VARS}/settings.yml", "0644", settings_text(inventory)),
     ]
     made += [
         (f"host_vars/{name}.yml", "0644", text(["---", *comment(f"What {name} has and other nodes do not."), *own]))
-        for name in found["hosts"]
-        if (own := host_settings(found, name))
+        for name in inventory["hosts"]
+        if (own := host_settings(inventory, name))
     ]
     return [{"path": path, "mode": mode, "content": content} for path, mode, content in made]
 
@@ -246,14 +246,14 @@ def files(found: Text) -> list[Text]:
 def netplan(wanted: t.Sequence[t.Any]) -> str:
     """Return the netplan configuration that gives one node its missing addresses."""
     tree: Text = {"network": {"version": 2}}
-    for one in wanted:
-        kind = tree["network"].setdefault("bonds" if one.end.bond else "ethernets", {})
-        kind[one.end.name] = {"dhcp4": False, "dhcp6": False, "link-local": [], "mtu": one.mtu, "addresses": [str(one.address)]}
+    for entry in wanted:
+        kind = tree["network"].setdefault("bonds" if entry.end.bond else "ethernets", {})
+        kind[entry.end.name] = {"dhcp4": False, "dhcp6": False, "link-local": [], "mtu": entry.mtu, "addresses": [str(entry.address)]}
     return str(yaml.safe_dump(tree, sort_keys=False))
 
 
 def advice(missing: t.Mapping[str, t.Sequence[t.Any]]) -> Text:
-    """Return the file with the missing addresses, a netplan text a node. Ansible does not read a file of this name as an inventory."""
+    """Return the file with the missing addresses, with a netplan text for each node. Ansible does not read a file of this name as an inventory."""
     return {
         "path": "netplan.md",
         "mode": "0644",

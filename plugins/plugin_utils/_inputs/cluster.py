@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The inputs of all hosts together: what only shows between them. This plugin util is PRIVATE to the collection."""
+"""Judges the inputs of all hosts together, for problems that only show between hosts. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ IDS = (
     "input.worker",
 )
 
-#: Nodes that a cluster was seen to work with.
+#: The largest number of nodes with which a cluster was seen to work.
 TRIED = 2
 
-#: Variables with the passwords that Ansible logs in with. It evaluates them before any task, and fails in words that name no variable, so the
+#: Variables with the passwords for Ansible's login. Ansible evaluates them before any task, and its error names no variable, so the
 #: playbooks judge them first.
 PASSWORDS = (
     "ansible_become_pass",
@@ -58,7 +58,7 @@ PASSWORDS = (
 
 
 def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
-    """Judge the inputs of a play from what ``inputs_info`` answered for each of its hosts. No node is asked.
+    """Judge the inputs of a play from the answers of ``inputs_info`` for its hosts. This contacts no node.
 
     ``play`` has ``groups`` (name to hosts), ``hosts`` (all hosts of the play), ``batch`` (hosts of this batch), ``limit`` (the
     --limit pattern or empty), ``forks`` and ``consent`` (the word of gb10_allow that a job needs, or empty).
@@ -79,25 +79,25 @@ def judge_cluster(answers: Answers, play: dict[str, t.Any]) -> list[Finding]:
             problems += _api(present, head)
         if profile is not None and "gb10_ray_gpus" in values:
             problems += _sizes(profile, nodes, values["gb10_ray_gpus"])
-    found = gathered({host: answer["findings"] for host, answer in answers.items()}) + [problem_finding(problem, CLUSTER) for problem in problems]
-    return found or [finding("input", CLUSTER, "pass", f"{profile['id'] if profile else first['settings']['gb10_cluster_name']} on {', '.join(nodes)}.")]
+    findings = gathered({host: answer["findings"] for host, answer in answers.items()}) + [problem_finding(problem, CLUSTER) for problem in problems]
+    return findings or [finding("input", CLUSTER, "pass", f"{profile['id'] if profile else first['settings']['gb10_cluster_name']} on {', '.join(nodes)}.")]
 
 
 def judge_passwords(failures: t.Mapping[str, t.Mapping[str, Failure]]) -> list[Finding]:
-    """Judge the passwords that could not be evaluated, by host and variable; one that no host of several has is the cluster's."""
+    """Judge the passwords that could not be evaluated, by host and variable; one that fails on all of several hosts is a finding of the cluster."""
     return gathered({host: [problem_finding(failure.problem(name), host) for name, failure in failed.items()] for host, failed in failures.items()})
 
 
 def gathered(findings: dict[str, list[Finding]]) -> list[Finding]:
-    """Findings of all hosts; one that every host has is the cluster's."""
-    found: list[Finding] = []
-    for one in (one for of_host in findings.values() for one in of_host):
-        shared = {**one, "node": CLUSTER}
+    """Return the findings of all hosts; one that every host has becomes a finding of the cluster."""
+    result: list[Finding] = []
+    for entry in (entry for of_host in findings.values() for entry in of_host):
+        shared = {**entry, "node": CLUSTER}
         everywhere = len(findings) > 1 and all(shared in [{**other, "node": CLUSTER} for other in others] for others in findings.values())
-        named = shared if everywhere else one
-        if named not in found:
-            found.append(named)
-    return found
+        named = shared if everywhere else entry
+        if named not in result:
+            result.append(named)
+    return result
 
 
 def _differences(answers: Answers) -> Problems:
@@ -105,7 +105,7 @@ def _differences(answers: Answers) -> Problems:
     for name in CLUSTER_WIDE:
         values = {host: answer["settings"][name] for host, answer in answers.items() if name in answer["settings"]}
         marks = [answer["marks"][name] for answer in answers.values() if name in answer["marks"]]
-        keys = sorted({key for one in marks for key in one if any(other.get(key) != one[key] for other in marks)})
+        keys = sorted({key for mark in marks for key in mark if any(other.get(key) != mark[key] for other in marks)})
         what, remedy = "has one value for the whole cluster, but differs between hosts:", f"set {name} once, for the group of the cluster"
         given = list(values.values())
         if any(value != given[0] for value in given):
@@ -116,7 +116,7 @@ def _differences(answers: Answers) -> Problems:
 
 
 def _members(group: str, head: str, workers: list[str], play: dict[str, t.Any]) -> Problems:
-    """Who is in the cluster: one head, workers that exist, no node twice, no node without a role."""
+    """Yield problems of the cluster's members: one head, workers that exist, no node twice, no node without a role."""
     groups, everyone = play["groups"], play["groups"].get("all", [])
     members = groups.get(group, [])
     heads = [host for host in members if host in groups.get("gb10_head", [])]
@@ -177,7 +177,7 @@ def _members(group: str, head: str, workers: list[str], play: dict[str, t.Any]) 
 
 
 def _reach(nodes: list[str], play: dict[str, t.Any]) -> Problems:
-    """The play handles all nodes, at once."""
+    """Return problems of a play that does not handle all nodes at once."""
     missing = [node for node in nodes if node in play["groups"].get("all", []) and node not in play["hosts"]]
     without_limit = f"run without --limit (it is '{play['limit']}')"
     return only_if(
@@ -214,7 +214,7 @@ def _reach(nodes: list[str], play: dict[str, t.Any]) -> Problems:
 
 
 def _between(answers: Answers) -> Problems:
-    """What no two nodes may share."""
+    """Yield problems of values that no two nodes may share."""
     addresses: dict[str, str] = {}
     machines: dict[tuple[str, ...], str] = {}
     first_node = next(iter(answers), "")
@@ -235,7 +235,7 @@ def _between(answers: Answers) -> Problems:
 
 
 def _family(address: str | None) -> str:
-    """What kind of address this is, empty for none."""
+    """Return the family of an address, empty for none."""
     try:
         return f"IPv{ipaddress.ip_address(address or '').version}"
     except ValueError:
@@ -243,7 +243,7 @@ def _family(address: str | None) -> str:
 
 
 def _api(answers: Answers, head: str) -> Problems:
-    """The API listens on an address of the head. Its default is the head's fabric address, which is judged already."""
+    """Yield problems of the API's address, which is one of the head. Its default is the head's fabric address, which is judged elsewhere."""
     values = answers[head]["settings"]
     if "gb10_api_address" not in values or values["gb10_api_address"] == values.get("gb10_fabric_address"):
         return
@@ -266,7 +266,7 @@ def _api(answers: Answers, head: str) -> Problems:
 
 
 def _sizes(profile: dict[str, t.Any], nodes: list[str], ray_gpus: int) -> Problems:
-    """The ranks a profile asks for must be the GPUs that the nodes have, and tensor parallel must divide the heads."""
+    """Return problems of the sizes: the profile's ranks must be as many as the nodes' GPUs, and tensor parallel must divide the attention heads."""
     where, sizes = f"profile {profile['id']}", profile["parallel"]
     ranks, gpus = sizes["tensor"] * sizes["pipeline"] * sizes["data"], len(nodes) * ray_gpus
     heads = profile["memory"]["config"].get("num_attention_heads")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Variables of the containers among the settings. This plugin util is PRIVATE to the collection."""
+"""Judges the settings for variables of the containers. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Proble
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems
 from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import derived, validation
 
-#: Variables that hold secrets, and how the collection hands them over instead.
+#: Variables for secrets, and the setting to use instead.
 SECRET_ENV = {
     "HF_HUB_TOKEN": "put the token into a file, and name it in gb10_hf_token_file",
     "HF_TOKEN": "put the token into a file, and name it in gb10_hf_token_file",
@@ -21,7 +21,7 @@ SECRET_ENV = {
     "RAY_AUTH_TOKEN": "remove it; the collection makes Ray's token",
     "VLLM_API_KEY": "remove it; gb10_api_key: generate makes a key and hands it over as a file",
 }
-#: Variables whose meaning is fixed by another setting.
+#: Variables that another setting determines.
 OWNED_ENV = {
     "HF_HOME": "gb10_hf_home",
     "HF_HUB_CACHE": "gb10_hf_home",
@@ -31,7 +31,7 @@ OWNED_ENV = {
 SECRET_LIKE = re.compile(r"(?i)(\A|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_KEY|ACCESS_KEY|CREDENTIALS)(_|\Z)(?!(\w*_)?(FILE|PATH|DIR)\Z)")
 
 
-#: The finding about a variable of a setting or a profile.
+#: The id of the finding about a variable of a setting or a profile.
 ENV = "input.env"
 
 
@@ -59,7 +59,7 @@ def build_env(env: dict[str, t.Any]) -> Problems:
 
 
 def env_of(where: str, id: str, env: dict[str, t.Any]) -> Problems:
-    """What holds for variables of all containers. No value is ever shown: it could be a secret."""
+    """Yield problems of variables of all containers. No value is ever shown: it could be a secret."""
     yield from validation.env_problems(env, where, id, f"correct the variable in {where}")
     for name, value in env.items():
         name, place = str(name), f"{where}.{name}"
@@ -80,7 +80,7 @@ def off_fabric(where: str, env: dict[str, t.Any], fallback: str) -> Problems:
 
 
 def around_guard(where: str, id: str, env: dict[str, t.Any], api_key: str) -> Problems:
-    """The engine's front end in Rust runs no guard of the collection's, which asks for the key on every path."""
+    """Yield a problem of the engine's front end in Rust, which does not run the collection's guard that asks for the key on every path."""
     if api_key != "none" and str(env.get("VLLM_USE_RUST_FRONTEND", "0")).lower() not in ("", "0", "false"):
         what = "takes the front end that runs no guard, so the API would answer on some paths without its key"
         yield Problem(id, f"{where}.VLLM_USE_RUST_FRONTEND", what, remedy=f"remove it from {where}, or serve without a key: gb10_api_key: none")

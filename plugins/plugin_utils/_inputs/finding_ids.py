@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The ids of all findings that can stop or warn, from those who make them. This plugin util is PRIVATE to the collection."""
+"""Collects the ids of all findings that can stop or warn, from the modules that make them. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 #: Ids of findings that are made here.
 IDS = ("input.silenced",)
 
-#: Who makes findings, each with the ids in its table ``IDS``. Those of rules stand in the rules' own tables.
+#: The modules that make findings, each with its ids in ``IDS``. The ids of rules are in the rules' own tables.
 OWNERS = (
     cluster, digests, flags, inventory, leasing, long_prompt, model_code, model_files, node_memory, page_cache, planning, questions, reaching, rows,
     schema, settings, signature, tags, values,
@@ -39,7 +39,7 @@ def known_ids() -> frozenset[str]:
 
 
 def silenced(ids: list[str]) -> settings.Problems:
-    """Ids in gb10_silenced that no finding has."""
+    """Yield a warning for each id in gb10_silenced that no finding has."""
     for id in ids:
         if id not in known_ids():
             what = f"no finding has the id '{settings.short(id)}'{schema.near(id, sorted(known_ids()))}"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What one value of a setting has to be. This plugin util is PRIVATE to the collection."""
+"""Defines the forms that the value of a setting can have. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import invento
 from ansible_collections.gb10.cluster.plugins.module_utils._node import ray
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measures
 
-#: Devices by which root of a container reads the memory of the node.
+#: Devices through which root in a container can read the memory of the node.
 MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port")
 SYSTEM_DIRECTORIES = frozenset(
     "/ /bin /boot /dev /etc /home /lib /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /usr/local /var /var/lib /var/log /var/run /var/tmp".split()
@@ -24,7 +24,7 @@ SYSTEM_DIRECTORIES = frozenset(
 
 
 class Form(t.NamedTuple):
-    """What a value has to be: the id of its finding, whether a value is that, and how to say it. With ``each`` every entry of a list."""
+    """The form of a value: the id of its finding, whether a value fits, and the expected form as text. With ``each`` it applies to every entry of a list."""
 
     id: str
     fits: t.Callable[[t.Any], t.Any]
@@ -59,10 +59,10 @@ def is_ray_version(text: str) -> bool:
 
 
 def is_node_address(text: str) -> bool:
-    found = _address(text)
-    # One of IPv6's link-local addresses means something only together with an interface, which no variable of an engine takes.
-    of_a_link = isinstance(found, ipaddress.IPv6Address) and found.is_link_local
-    return found is not None and not (found.is_unspecified or found.is_loopback or found.is_multicast or of_a_link)
+    address = _address(text)
+    # An IPv6 link-local address needs an interface, which no variable of an engine accepts.
+    of_a_link = isinstance(address, ipaddress.IPv6Address) and address.is_link_local
+    return address is not None and not (address.is_unspecified or address.is_loopback or address.is_multicast or of_a_link)
 
 
 def is_absolute(path: str) -> bool:
@@ -92,7 +92,7 @@ def are_measures(text: str) -> bool:
 
 
 def is_device(text: str) -> bool:
-    # However it is spelled: Docker takes //dev/./mem for /dev/mem.
+    # In any spelling: Docker accepts //dev/./mem for /dev/mem.
     path = os.path.normpath(text.partition(":")[0])
     return path.startswith("/dev/") and path not in MEMORY and not re.search(r"\s", text)
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The inputs of one host, judged on the controller before any node is contacted. This plugin util is PRIVATE to the collection.
+"""Judges the inputs of one host on the controller, before any node is contacted. This plugin util is PRIVATE to the collection.
 
-``cluster`` puts the answers of all hosts together and adds what only shows between them.
+``cluster`` combines the answers of all hosts and adds the problems that only show between hosts.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def judge_host(
     with_profile: bool = True,
     given: t.Collection[str] = (),
 ) -> dict[str, t.Any]:
-    """Judge what was evaluated for one host.
+    """Judge the settings that were evaluated for one host.
 
-    ``evaluated`` are the settings that could be, ``failures`` the variables that could not. ``login`` holds what is set of
-    :data:`secrets.KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. ``roots`` is what relative paths of
-    profiles are seen from, ``given`` the names that the command line gives values to. Without ``with_profile`` the profile is neither read nor judged.
-    Returns ``settings`` (in their types, without secrets and free mappings), ``marks`` (setting → key → :func:`_mark`, of mappings that
+    ``evaluated`` are the settings that could be evaluated, ``failures`` the variables that could not. ``login`` has the set values of
+    :data:`secrets.KEY_FILES` and ``ansible_host``, ``names`` the names of all variables of the host. Relative paths of profiles are resolved
+    against ``roots``; ``given`` has the names that are set on the command line. Without ``with_profile`` the profile is neither read nor judged.
+    Returns ``settings`` (in their types, without secrets and free mappings), ``marks`` (setting → key → :func:`_marks`, of mappings that
     are the same on all hosts), ``profile`` (None when it can't be used, or it was not requested), ``findings``.
     """
     typed, problems = settings.typed(evaluated)
     problems += [failure.problem(name) for name, failure in failures.items()]
     problems += values.wrong_forms(typed)
-    # A value that is wrong in itself says nothing about another one.
+    # A value with an error of its own is not compared with others.
     wrong = {problem.where for problem in problems}
     sound = {name: value for name, value in typed.items() if name not in wrong}
     problems += secrets.credentials_of(typed)
@@ -78,7 +78,7 @@ def judge_role(
     roots: t.Sequence[Path] = (),
     with_profile: bool = True,
 ) -> list[dict[str, t.Any]]:
-    """Return the findings on what a role reads that needs no cluster, and with ``with_profile`` on the profile that it is about."""
+    """Return the findings about the settings of a role that needs no cluster, and with ``with_profile`` about the profile that it uses."""
     spec = settings.read_by(role)
     typed, problems = settings.typed(evaluated, spec)
     problems += [failure.problem(name) for name, failure in failures.items()]
@@ -100,5 +100,5 @@ def judge_role(
 
 
 def _marks(mapping: dict[str, t.Any]) -> dict[str, str]:
-    """Return 16 bits of a digest of each value: enough to see that two values differ, too few to tell what a value is, which could be a secret."""
+    """Return 16 bits of a digest of each value: enough to show that two values differ, too few to reveal a value, which could be a secret."""
     return {str(key): hashlib.sha256(str(value).encode()).hexdigest()[:4] for key, value in mapping.items()}

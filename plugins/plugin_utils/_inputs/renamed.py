@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-#: Old name → what to type instead. An old name in use is refused before any host is contacted.
+#: Old name → its replacement. An old name in use is refused before any host is contacted.
 RENAMED: dict[str, str] = {
     "doctor_probe_timeout": "remove it: an answer of an API has 3 s",
     "doctor_probe_token": "-e doctor_probe=token",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Secrets among the settings, and the files that hold them. This plugin util is PRIVATE to the collection."""
+"""Judges secrets in the settings, and the files that contain them. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Proble
 from ansible_collections.gb10.cluster.plugins.module_utils._redact import SHORTEST_SECRET, holds_secret
 from ansible_collections.gb10.cluster.plugins.plugin_utils._inputs.settings import Problems, Values, settings, short
 
-#: Files on the controller that hold one secret each, and nothing else.
+#: Files on the controller that contain one secret each, and nothing else.
 SECRET_FILES = ("gb10_api_key_file", "gb10_hf_token_file")
-#: Bytes of such a file that are looked at: no key and no token is longer.
+#: Bytes of such a file that are read: no key and no token is longer.
 SECRET_BYTES = 4096
-#: What Ansible logs in with.
+#: The private keys for Ansible's login.
 KEY_FILES = ("ansible_private_key_file", "ansible_ssh_private_key_file")
 
 
 def texts(content: t.Any, where: str) -> t.Iterator[tuple[str, str]]:
-    """Yield where each text stands in data of any depth, and the text."""
+    """Yield the place of each text in data of any depth, and the text."""
     if isinstance(content, str):
         yield where, content
     elif isinstance(content, dict):
@@ -37,7 +37,7 @@ def texts(content: t.Any, where: str) -> t.Iterator[tuple[str, str]]:
 
 
 def credentials(content: t.Any, where: str) -> Problems:
-    """Texts that hold a password, a token or a key, as the address of a proxy or an index does. They are never shown."""
+    """Yield problems of texts that contain a password, a token or a key, such as the address of a proxy or an index. They are never shown."""
     for place, text in texts(content, where):
         if holds_secret(text):
             what = "holds what looks like a password, a token or a key; it would be readable in a container's configuration, an image or a command line"
@@ -46,21 +46,21 @@ def credentials(content: t.Any, where: str) -> Problems:
 
 
 def credentials_of(values: Values) -> Problems:
-    """What :func:`credentials` finds in all settings but those for secrets."""
+    """Yield the problems of :func:`credentials` for all settings except those for secrets."""
     for name, value in values.items():
         if not settings()[name].get("no_log"):
             yield from credentials(value, name)
 
 
 def secret_files(values: Values) -> Problems:
-    """Each holds one word. What it is appears nowhere."""
+    """Yield problems of the files for secrets, which contain one word each. The word is never shown."""
     for name in SECRET_FILES:
         if values.get(name):
             yield from _secret_file(name, Path(os.path.expanduser(values[name])), f"correct {name}, or the credential that it comes from", one_word=True)
 
 
 def login(variables: Values) -> Problems:
-    """A private key that others can read is refused by ssh, at the first contact and in many words."""
+    """Yield problems of private keys: ssh refuses one that others can read, at the first contact and with a long message."""
     for name in KEY_FILES:
         if variables.get(name):
             yield from _secret_file(name, Path(os.path.expanduser(str(variables[name]))), f"correct {name}")
@@ -79,7 +79,7 @@ def _secret_file(name: str, path: Path, remedy: str, one_word: bool = False) -> 
     if one_word and len(words) != 1:
         yield wrong(f"{path} holds {f'{len(words)} words' if words else 'nothing'}", "one word", f"put the secret alone into {path}")
     elif one_word and (length := len(words[0].decode("utf-8", "replace"))) < SHORTEST_SECRET:
-        # So short a text is not taken out of logs, where it may stand by chance.
+        # A text this short is not removed from logs, where it may occur by chance.
         least = f"{SHORTEST_SECRET} or more"
         yield wrong(f"{path} holds {length} characters", least, f"put a longer secret into {path}", measured=length, needed=SHORTEST_SECRET)
     elif mode & 0o077:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which settings there are, and their values in their types. This plugin util is PRIVATE to the collection.
+"""Lists the settings, and converts their values to their types. This plugin util is PRIVATE to the collection.
 
-Types and choices come from the argument specs of the roles, so each is written once.
+Types and choices are read from the argument specs of the roles, so each is written once.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Problems = t.Iterator[Problem]
 #: Ids of findings that are made here.
 IDS = ("input.choice", "input.template", "input.type", "input.unknown_setting", "input.vault")
 
-#: What all settings begin with.
+#: The prefix of all settings.
 PREFIX = "gb10_"
 
-#: Settings that say which profile a run is about, and what its engine gets.
+#: Settings that select the profile of a run, and its engine's arguments.
 OF_PROFILE = ("gb10_profile", "gb10_profile_dirs", "gb10_profile_switches", "gb10_serve_arguments")
 
-#: The roles, seen from this file, in a clone and in an installed collection alike.
+#: The directory of the roles, in a clone and in an installed collection alike.
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 #: The stages: each is a file.
 STAGES = Path(__file__).resolve().parents[1] / "_stages"
 
-#: What the plays pass on with set_stats. A job controller hands it to the next job of a workflow as variables, where it means nothing.
+#: Variables that the plays pass on with set_stats. A job controller gives them to the next job of a workflow, where they have no meaning.
 ARTIFACTS = frozenset(
     """
     gb10_baseline gb10_bench gb10_bundled gb10_calibration gb10_doctor gb10_endpoint gb10_explanation gb10_fabric gb10_glance
@@ -57,32 +57,32 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = ((str, "the text"), ((
 
 @functools.cache
 def options(role: str) -> dict[str, dict[str, t.Any]]:
-    """The options of a role's entry points, by name."""
+    """Return the options of a role's entry points, by name."""
     specs = yaml_load((ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
     return {name: option for entry_point in specs["argument_specs"].values() for name, option in (entry_point.get("options") or {}).items()}
 
 
 def settings() -> dict[str, dict[str, t.Any]]:
-    """The settings of the whole collection, by name."""
+    """Return the settings of the whole collection, by name."""
     return options("gb10")
 
 
 @functools.cache
 def known_settings() -> frozenset[str]:
-    """The names of all variables that a role of the collection reads."""
+    """Return the names of all variables that a role of the collection reads."""
     return frozenset(name for path in ROLES.glob("*/meta/argument_specs.yml") for name in options(path.parents[1].name))
 
 
 @functools.cache
 def passed_on() -> frozenset[str]:
-    """The names of what jobs pass on. What a stage passes on beside its verdict is ``gb10_STAGE_report``, so a new one is known."""
+    """Return the names of variables that jobs pass on. A stage passes on ``gb10_STAGE_report`` beside its verdict, so a new stage is included."""
     return ARTIFACTS.union(f"{PREFIX}{path.stem}_report" for path in STAGES.glob("*.py"))
 
 
 def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = (), known: t.Collection[str] = ()) -> Problems:
-    """Variables that begin like a setting and are none. One that was renamed, is close to a setting or was ``given`` for this run stops it.
+    """Yield a problem for each variable that begins like a setting and is none. It stops the run if it was renamed, resembles a setting or was ``given``.
 
-    ``known`` are those that a playbook itself reads, beside the roles' settings.
+    ``known`` are variables that a playbook itself reads, in addition to the roles' settings.
     """
     everything = known_settings().union(known)
     for name in sorted(set(names).difference(everything, passed_on())):
@@ -95,45 +95,45 @@ def unknown_settings(names: t.Iterable[str], given: t.Collection[str] = (), know
 
 
 def only_if(*rows: tuple[t.Any, Problem]) -> Problems:
-    """The problems of those rows whose condition holds."""
+    """Return the problems of those rows whose condition holds."""
     return (problem for condition, problem in rows if condition)
 
 
-# --- what could not be evaluated ----------------------------------------------------------------------------------------------
+# --- failed evaluations -------------------------------------------------------------------------------------------------------
 
 
 class Failure(t.NamedTuple):
-    """A variable that could not be evaluated: whether a vault was in the way, and what Ansible said."""
+    """A variable that could not be evaluated: whether a vault was the reason, and Ansible's message."""
 
     vault: bool
     message: str
 
     @classmethod
     def of(cls, text: str) -> Failure:
-        """From the text of Ansible's exception. Its class for vaults is private to Ansible; both of its sentences have these words."""
+        """Return the failure for the text of Ansible's exception. Ansible's class for vaults is private; both of its messages have these words."""
         line = text.splitlines()[0]
         for prefix in ("Error rendering template: ", "Attempt to use undecryptable variable: "):
             line = line.removeprefix(prefix)
         return cls("vault secrets" in line, line)
 
     def problem(self, name: str) -> Problem:
-        """What is wrong with the variable ``name``."""
-        said = self.message.rstrip(".")
+        """Return the problem of the variable ``name``."""
+        message = self.message.rstrip(".")
         if self.vault:
-            return Problem("input.vault", name, f"is encrypted and can't be decrypted: {said}", remedy=VAULT_REMEDY)
-        return Problem("input.template", name, f"can't be evaluated: {said}", remedy=f"correct the expression in {name}, or define what it uses")
+            return Problem("input.vault", name, f"is encrypted and can't be decrypted: {message}", remedy=VAULT_REMEDY)
+        return Problem("input.template", name, f"can't be evaluated: {message}", remedy=f"correct the expression in {name}, or define what it uses")
 
 
 # --- types --------------------------------------------------------------------------------------------------------------------
 
 
 def read_by(role: str) -> dict[str, dict[str, t.Any]]:
-    """The options of a role that needs no cluster, by name, and what says which profile it is about."""
+    """Return the options of a role that needs no cluster, by name, and the settings that select its profile."""
     return {**{name: settings()[name] for name in OF_PROFILE}, **options(role)}
 
 
 def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tuple[dict[str, t.Any], list[Problem]]:
-    """The values in their option's type, without those that have another, and what is wrong with the latter. ``spec`` is that of all settings."""
+    """Return the values in their option's type, without those of another type, and the problems of the latter. The default for ``spec`` is all settings."""
     fitting: dict[str, t.Any] = {}
     problems: list[Problem] = []
     for name, value in values.items():
@@ -155,10 +155,10 @@ def typed(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> tu
 
 
 def _as_type(option: dict[str, t.Any], value: t.Any, strict: bool) -> t.Any:
-    """``value`` as the roles understand it. Raises :class:`TypeError` where they would not, or would take it for something else.
+    """Return ``value`` as the roles use it. Raises :class:`TypeError` for a value that they would refuse, or take for another one.
 
-    Stricter than a module's options, since roles use the values as they are written: a text is not a list of its letters, and a
-    version written without quotes (2.60) is a number that has lost its zero. Without ``strict`` a whole number is a text as well.
+    This is stricter than a module's options, since roles use the values as they are written: a text is not a list of its letters, and a
+    version written without quotes (2.60) is a number that has lost its zero. Without ``strict`` a whole number is accepted as a text.
     """
     wanted, of_texts = option["type"], option.get("elements") == "str"
     if wanted == "list" and "choices" in option and isinstance(value, str):
@@ -193,7 +193,7 @@ def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
         entries = _entries(value)
         remedy = f"write {name} as a list: {name}: [{', '.join(entries)}] (on the command line: -e '{json.dumps({name: entries})}')"
     elif option["type"] == "dict" and isinstance(value, str) and (pair := re.fullmatch(r"\s*-*([\w.-]+)[=: ]\s*(\S+)\s*", value)):
-        # As typed for a list of one entry.
+        # Typed as for a list of one entry.
         remedy = f"write {name} as a mapping, on the command line: -e '{json.dumps({name: {pair[1]: yaml_load(pair[2])}})}'"
     else:
         remedy = f"set {name} to {expected}"
@@ -201,22 +201,22 @@ def _wrong_type(name: str, option: dict[str, t.Any], value: t.Any) -> Problem:
 
 
 def _entries(text: str) -> list[str]:
-    """What a text that stands for a list should hold: its entries when it is a list in JSON, as ``-e NAME='["a"]'`` gives it, else the text itself."""
+    """Return the entries for a text in place of a list: those of a list in JSON, as in ``-e NAME='["a"]'``, else the text itself."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        found = text
-    return [short(entry) for entry in (found if isinstance(found, list) else [text])]
+        parsed = text
+    return [short(entry) for entry in (parsed if isinstance(parsed, list) else [text])]
 
 
 def _kind(value: t.Any) -> str:
-    """What a value of YAML is called."""
+    """Return the name of a YAML value's type."""
     if isinstance(value, bool):
         return str(value).lower()
     return next((word for types, word in _KINDS if isinstance(value, types)), f"a {type(value).__name__}")
 
 
 def short(value: t.Any) -> str:
-    """A value for a message: one line, and not a long one."""
+    """Return a value for a message: one line of limited length."""
     text = str(value).replace("\n", "\\n").replace("\0", "\\0")
     return text if len(text) <= 60 else f"{text[:57]}..."

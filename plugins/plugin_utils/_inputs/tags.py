@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a run's tags are tags of its playbooks, and whether these write the file that it names. PRIVATE to the collection.
+"""Checks that a run's tags are tags of its playbooks, and that these write the file that it names. PRIVATE to the collection.
 
-Ansible runs nothing for a tag that no task has, and calls that a success.
+Ansible runs nothing for a tag that no task has, and reports success.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ IDS = ("input.tag", "input.to")
 #: Playbooks that write ``gb10_to``, with the tag that they need for it.
 WRITING = {"bench": "", "calibrate": "", "explain": "", "import": "", "init": "", "models": "", "plan": "", "status": "postmortem"}
 
-#: The playbooks of the collection, seen from this file, in a clone and in an installed collection alike.
+#: The directory of the collection's playbooks, in a clone and in an installed collection alike.
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 ROLES = PLAYBOOKS.parent / "roles"
 _COLLECTION = "gb10.cluster."
 
-#: Tags that mean something to Ansible itself.
+#: Tags with a meaning for Ansible itself.
 _ALWAYS_KNOWN = {"all", "always", "never", "tagged", "untagged"}
 _LISTS = ("pre_tasks", "tasks", "post_tasks", "block", "rescue", "always")
-#: What Ansible includes while a run goes on is reached by the tags of the task alone.
+#: Only the tags of the task itself reach a file that Ansible includes during a run.
 _INCLUDES = ("include_role", "include_tasks")
 _IMPORTS = ("import_playbook", "import_tasks")
 
 
 def of_collection(names: t.Iterable[str]) -> list[Path] | None:
-    """Return the files of the playbooks that a run was started with; None when one of them is not the collection's, whose tags are its own matter."""
+    """Return the files of the playbooks of a run; None when one of them is not the collection's, whose tags are not checked."""
     paths = [PLAYBOOKS / f"{name.removeprefix(_COLLECTION).removesuffix('.yml')}.yml" if name.startswith(_COLLECTION) else Path(name) for name in names]
     paths = [path.resolve() for path in paths]
     return paths if paths and all(path.parent == PLAYBOOKS and path.is_file() for path in paths) else None
@@ -44,28 +44,28 @@ def of_collection(names: t.Iterable[str]) -> list[Path] | None:
 
 def known(path: Path) -> set[str]:
     """Return the tags of a playbook, with those of the playbooks, roles and task files that it imports."""
-    found: set[str] = set()
+    tags: set[str] = set()
     for entry in yaml_load(path.read_text(encoding="utf-8")) or []:
-        found |= _of_entry(entry, path.parent)
-    return found
+        tags |= _of_entry(entry, path.parent)
+    return tags
 
 
 def _of_entry(entry: dict[str, t.Any], directory: Path) -> set[str]:
     """Return the tags of a play, a block or a task."""
-    found = _words(entry.get("tags"))
+    tags = _words(entry.get("tags"))
     for key, value in entry.items():
         name = key.removeprefix("ansible.builtin.")
         if name in _LISTS:
-            found |= {tag for one in value or [] for tag in _of_entry(one, directory)}
+            tags |= {tag for child in value or [] for tag in _of_entry(child, directory)}
         elif name in _INCLUDES:
-            found |= _words((value.get("apply") or {}).get("tags") if isinstance(value, dict) else ())
+            tags |= _words((value.get("apply") or {}).get("tags") if isinstance(value, dict) else ())
         elif name in _IMPORTS:
             places = [place for place in (directory / value, PLAYBOOKS / value) if place.is_file()]
-            found |= known(places[0]) if places else set()
+            tags |= known(places[0]) if places else set()
         elif name == "import_role":
             file = ROLES / value["name"].removeprefix(_COLLECTION) / "tasks" / f"{value.get('tasks_from', 'main')}.yml"
-            found |= known(file) if file.is_file() else set()
-    return found
+            tags |= known(file) if file.is_file() else set()
+    return tags
 
 
 def _words(tags: t.Any) -> set[str]:
@@ -73,14 +73,14 @@ def _words(tags: t.Any) -> set[str]:
 
 
 def problems(books: t.Iterable[str], run_tags: t.Iterable[str], skip_tags: t.Iterable[str]) -> t.Iterator[Problem]:
-    """Yield a problem for each tag that no task of the run has. ``books`` are the playbooks as they were named."""
-    asked = [(option, tag) for option, tags in (("--tags", run_tags), ("--skip-tags", skip_tags)) for tag in tags if tag not in _ALWAYS_KNOWN]
-    paths = of_collection(books) if asked else None
+    """Yield a problem for each tag that no task of the run has. ``books`` are the playbooks as they were named on the command line."""
+    requested = [(option, tag) for option, tags in (("--tags", run_tags), ("--skip-tags", skip_tags)) for tag in tags if tag not in _ALWAYS_KNOWN]
+    paths = of_collection(books) if requested else None
     if not paths:
         return
     stages = sorted(set().union(*map(known, paths)) - _ALWAYS_KNOWN)
-    for option, tag in asked:
-        # Leaving out a tag that is nowhere changes nothing, and tools do so (molecule: notest): only one that was meant to be a stage's counts.
+    for option, tag in requested:
+        # Skipping a tag that does not exist changes nothing, and tools do so (molecule: notest): only one that resembles a stage's counts.
         meant = near(tag, stages)
         if tag not in stages and (meant or option == "--tags"):
             expected = f"one of {', '.join(stages)}" if stages else "no tag: this playbook has no stages"

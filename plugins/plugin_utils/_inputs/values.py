@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings of one host, judged as they were evaluated for it. This plugin util is PRIVATE to the collection.
+"""Judges the evaluated settings of one host. This plugin util is PRIVATE to the collection.
 
-What one value has to be stands in :data:`FORMS`; what values mean to each other, and to the profile, is in the functions below.
+The form of each value is in :data:`FORMS`; the functions below judge values together, and with the profile.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ IDS = (
     "input.tenants",
 )
 
-#: Settings that must have one value for the whole cluster: nodes that disagree would build half of two clusters.
+#: Settings that must have one value for the whole cluster: nodes with different values would build half of two clusters.
 CLUSTER_WIDE = (
     "gb10_api_key",
     "gb10_api_port",
@@ -95,16 +95,16 @@ CLUSTER_WIDE = (
     "gb10_worker_hosts",
 )
 
-#: The range in which Linux picks ports for outgoing connections (its default).
+#: The range from which Linux takes ports for outgoing connections (its default).
 EPHEMERAL = (32768, 60999)
 
 
-#: Directories on the nodes. Those that hold others' files beside the collection's would get its owner and mode.
+#: Directories on the nodes. One that also contains files of others would get the collection's owner and mode.
 DIRECTORIES = ("gb10_state_dir", "gb10_log_dir", "gb10_secrets_dir", "gb10_hf_home")
-#: No other directory may lie in these: what is in them is shown, pruned, or protected as a whole.
+#: No other directory may be in these: their content is shown, pruned, or protected as a whole.
 UNSHARED_DIRECTORIES = ("gb10_log_dir", "gb10_secrets_dir", "gb10_hf_home")
 
-#: Names of hosts that only an example has (RFC 2606, and the ones of inventories/example).
+#: Names of hosts that only occur in examples (RFC 2606, and those of inventories/example).
 _PLACEHOLDER = re.compile(r"(\A|\.)(example\.(lan|com|net|org)|example|invalid)\Z")
 #: The addresses of the example inventory.
 EXAMPLE_API, EXAMPLE_FABRIC = "10.0.0.11", ("192.168.100.1", "192.168.100.2")
@@ -119,10 +119,10 @@ SECRET_PATH = Form(
     "input.path", lambda path: not path or os.path.isabs(os.path.expanduser(path)), "the absolute path of a file on the controller"
 )
 PORT = whole(1024, 65535, "input.port")
-#: Images are copied through the port after it.
+#: Images are copied through the next port.
 COPY_PORT = whole(1024, 65534, "input.port")
 
-#: Setting → what its value has to be. Ports and other whole numbers that are not here: :func:`form_of`.
+#: Setting → the form of its value. Ports and other whole numbers that are not here: :func:`form_of`.
 FORMS: dict[str, Form] = {
     "gb10_bundle_dir": Form("input.path", lambda path: not path or is_absolute(path.rpartition(":")[2]), f"{ABSOLUTE}, after NODE: if it is not the head's"),
     "gb10_bundle_signers": Form("input.path", lambda path: not path or is_absolute(path), ABSOLUTE),
@@ -186,7 +186,7 @@ FORMS: dict[str, Form] = {
 
 
 def form_of(name: str, option: dict[str, t.Any] | None = None) -> Form | None:
-    """What the value of a setting has to be, None where its type says all."""
+    """Return the form of a setting's value, None where its type is enough."""
     if name in FORMS or (option or settings()[name])["type"] != "int":
         return FORMS.get(name)
     if name.endswith("_port"):
@@ -195,7 +195,7 @@ def form_of(name: str, option: dict[str, t.Any] | None = None) -> Form | None:
 
 
 def wrong_forms(values: Values, spec: dict[str, dict[str, t.Any]] | None = None) -> Problems:
-    """Values that are not what they have to be. ``spec`` is that of all settings."""
+    """Yield problems of values that do not have their form. The default for ``spec`` is all settings."""
     for name, value in values.items():
         option = (spec or settings())[name]
         form = form_of(name, option)
@@ -213,33 +213,33 @@ def _quoted(value: t.Any) -> str:
     return f"'{short(value)}'" if isinstance(value, str) else short(value)
 
 
-# --- what values mean to each other -------------------------------------------------------------------------------------------
+# --- relations between values -------------------------------------------------------------------------------------------------
 
 
 def _ports_of(values: Values) -> dict[str, int]:
-    """The ports of these settings, and the one that follows from gb10_copy_port."""
+    """Return the ports of these settings, and the one that follows from gb10_copy_port."""
     ports = {name: value for name, value in values.items() if form_of(name) in (PORT, COPY_PORT)}
     return ports | ({"gb10_copy_port + 1": ports["gb10_copy_port"] + 1} if "gb10_copy_port" in ports else {})
 
 
 def _ports(values: Values) -> Problems:
-    """No two ports are equal, and none lies inside Ray's range."""
+    """Yield problems of ports: no two may be equal, and none may be inside Ray's range."""
     ports = _ports_of(values)
     for (name, port), (other, value) in itertools.combinations(sorted(ports.items(), reverse=True), 2):
         if port == value:
             yield Problem("input.same_port", name, f"is {port}, and so is {other}", "a port of its own", f"choose another {name} or {other}", measured=port)
-    asked = values.get("gb10_ray_port_range")
+    given = values.get("gb10_ray_port_range")
     wrong = functools.partial(Problem, "input.port_range")
     try:
-        # No port is 0: those that lie inside are named below, each with its variable.
-        span = ray.parse_port_range(asked, 0) if asked is not None else None
+        # No port is 0: those that are inside are named below, each with its variable.
+        span = ray.parse_port_range(given, 0) if given is not None else None
     except ClusterError as error:
-        yield wrong("gb10_ray_port_range", error.what, error.expected, error.remedy, measured=asked)
+        yield wrong("gb10_ray_port_range", error.what, error.expected, error.remedy, measured=given)
         return
     if span:
         inside = f"lies inside gb10_ray_port_range {span.first}-{span.last}, which Ray's own processes use"
         overlap = f"overlaps {EPHEMERAL[0]}-{EPHEMERAL[1]}, from which Linux takes ports for outgoing connections"
-        lower = {"remedy": "choose a range below, such as 20100-20299", "verdict": "warn", "measured": asked}
+        lower = {"remedy": "choose a range below, such as 20100-20299", "verdict": "warn", "measured": given}
         yield from only_if(
             *(
                 (
@@ -256,7 +256,7 @@ def _ports(values: Values) -> Problems:
 
 
 def _directories(values: Values) -> Problems:
-    """Directories on the nodes are apart from each other where that matters."""
+    """Yield problems of directories on the nodes that have to be separate from each other."""
     wrong = functools.partial(Problem, "input.same_path", expected="a directory of its own")
     paths = {name: os.path.normpath(values[name]) for name in DIRECTORIES if name in values}
     for (name, path), (other, inner) in itertools.permutations(paths.items(), 2):
@@ -272,7 +272,7 @@ def _directories(values: Values) -> Problems:
 
 
 def _control(control: str, interfaces: list[str]) -> Problems:
-    """Rendezvous over another link than the fabric works where both nodes have it, and is mostly a slip."""
+    """Yield a warning about rendezvous over another link than the fabric: it works where both nodes have it, and is mostly a mistake."""
     if control and interfaces and control not in interfaces:
         what = f"is {short(control)}, which is none of gb10_fabric_interfaces ({', '.join(interfaces)})"
         remedy = "leave it out for the first of them, unless rendezvous is meant to go another way"
@@ -280,7 +280,7 @@ def _control(control: str, interfaces: list[str]) -> Problems:
 
 
 def _one_cache(kv_cache: str, arguments: dict[str, t.Any]) -> Problems:
-    """A size of the cache that is written down leaves nothing to take from a record."""
+    """Yield a problem if the size of the cache is set: then it cannot be taken from a record."""
     stated = next((name for name in arguments if name.replace("-", "_") == "kv_cache_memory_bytes" and arguments[name] is not None), "")
     if kv_cache == "recorded" and stated:
         what = "states the size of the KV cache, and gb10_kv_cache is recorded, which takes it from the memory plan"
@@ -288,22 +288,22 @@ def _one_cache(kv_cache: str, arguments: dict[str, t.Any]) -> Problems:
 
 
 def _tenants(tenants: list[t.Any], head: str, workers: list[str]) -> Problems:
-    """Each declared tenant has a name and a size, and is on a node of this cluster."""
+    """Yield problems of declared tenants: each has a name and a size, and is on a node of this cluster."""
     faults = declared_claims.tenant_faults(tenants)
     for where, what, expected in faults:
         yield Problem("input.tenants", where, what, expected, "correct gb10_tenants")
-    strange = [] if faults else [(index, one) for index, one in enumerate(tenants) if one.get("node") not in (None, head, *workers)]
-    for index, one in strange:
-        what = f"{short(one['node'])} is not a node of this cluster, so {short(one['name'])} is ignored"
+    strange = [] if faults else [(index, tenant) for index, tenant in enumerate(tenants) if tenant.get("node") not in (None, head, *workers)]
+    for index, tenant in strange:
+        what = f"{short(tenant['node'])} is not a node of this cluster, so {short(tenant['name'])} is ignored"
         yield Problem("input.tenants", f"gb10_tenants[{index}].node", what, f"one of {', '.join([head, *workers])}", "correct it", verdict="warn")
 
 
 def _companions(companions: list[t.Any]) -> Problems:
-    """Each companion is one, and none has the name, the port or the unit of another."""
+    """Yield problems of companions: each is valid, and none has the name, the port or the unit of another."""
     for fault in declared.faults(companions):
         yield Problem("input.companions", *fault)
-    for index, one in enumerate(companions):
-        env = one.get("env") if isinstance(one, dict) else None
+    for index, companion in enumerate(companions):
+        env = companion.get("env") if isinstance(companion, dict) else None
         if not isinstance(env, dict):
             continue
         where = f"gb10_companions[{index}].env"
@@ -314,18 +314,18 @@ def _companions(companions: list[t.Any]) -> Problems:
 
 
 def _companion_ports(values: Values) -> Problems:
-    """No companion has a port that the cluster needs."""
+    """Yield problems of companions with a port that the cluster needs."""
     ports = _ports_of(values)
     try:
-        found = ray.parse_port_range(values["gb10_ray_port_range"], 0) if "gb10_ray_port_range" in values else None
+        span = ray.parse_port_range(values["gb10_ray_port_range"], 0) if "gb10_ray_port_range" in values else None
     except ClusterError:
-        found = None  # named by _ports
-    for fault in declared.port_faults(values.get("gb10_companions", []), ports, (found.first, found.last) if found else None):
+        span = None  # named by _ports
+    for fault in declared.port_faults(values.get("gb10_companions", []), ports, (span.first, span.last) if span else None):
         yield Problem("input.companions", *fault)
 
 
 def _sweep_alerts(alerts: list[t.Any]) -> Problems:
-    """Each channel of the sweep is one. What it keeps secret is never shown."""
+    """Yield problems of the sweep's channels. Their secrets are never shown."""
     for fault in sweep.channel_faults(alerts):
         yield Problem("input.sweep", *fault)
 
@@ -336,12 +336,12 @@ def _sweep_endpoints(endpoints: list[t.Any]) -> Problems:
 
 
 def _sweep_test(state: str, alerts: list[t.Any]) -> Problems:
-    """A test needs a channel."""
+    """Yield a problem of a test without a channel."""
     what, remedy = "is test, and gb10_sweep_alerts has no channel", "declare where alerts go in gb10_sweep_alerts"
     yield from only_if((state == "test" and not alerts, Problem("input.sweep", "gb10_sweep", what, remedy=remedy)))
 
 
-#: Which settings a rule needs, in the order of its parameters. It is left out when one of them has no usable value.
+#: The settings that a rule needs, in the order of its parameters. A rule is left out when one of them has no usable value.
 RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] = (
     (("gb10_api_key", "gb10_api_key_file"), unused_key),
     (("gb10_env",), per_host_env),
@@ -364,7 +364,7 @@ RULES: tuple[tuple[tuple[str, ...], t.Callable[..., t.Iterable[Problem]]], ...] 
 
 
 def judge(values: Values) -> Problems:
-    """What is wrong between values that are right in themselves."""
+    """Yield problems between values that are right in themselves."""
     for wanted, rule in RULES:
         if all(name in values for name in wanted):
             yield from rule(*(values[name] for name in wanted))
@@ -372,7 +372,7 @@ def judge(values: Values) -> Problems:
 
 
 def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
-    """What a profile says about the settings over it, and what holds for its own variables as for those of the settings."""
+    """Yield problems of the settings together with the profile, and of the profile's own variables."""
     where = f"profile {profile['id']}: env.shared"
     yield from env_of(where, ENV, profile["env"]["shared"])
     yield from credentials(profile, f"profile {profile['id']}")
@@ -392,7 +392,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
         what = f"names {repo}, which the play does not download, and the engine asks no hub"
         remedy = "list it under repositories of the profile, and write repository:NAME here"
         if given.get(TRUST):
-            # Any revision of it in the cache would run, and nothing compares it.
+            # Any revision of it in the cache would run, and no commit is compared.
             what, remedy = f"{what}; {TRUST} runs code from there, which no commit pins", f"{remedy}, with its revision"
         yield Problem("input.offline", f"profile {profile['id']}: serve.{name}", what, remedy=remedy, verdict="block" if given.get(TRUST) else "warn")
     shutdown, grace = {**profile["serve"], **arguments}.get("shutdown_timeout"), values.get("gb10_stop_grace")
@@ -403,7 +403,7 @@ def with_profile(profile: dict[str, t.Any], values: Values) -> Problems:
 
 
 def of_plan(profile: dict[str, t.Any] | None, given: Values) -> Problems:
-    """What is wrong with the settings of a memory plan, which needs no cluster. Without a profile it is for a model of a hub cache."""
+    """Yield problems of the settings of a memory plan, which needs no cluster. Without a profile it is for a model of a hub cache."""
     spec = options("plan")
     chosen = {name: option.get("default") for name, option in spec.items()} | dict(given)
     wrong = functools.partial(Problem, "input.plan")
@@ -421,17 +421,17 @@ def of_plan(profile: dict[str, t.Any] | None, given: Values) -> Problems:
 
 
 def of_engine(profile: dict[str, t.Any], arguments: dict[str, t.Any]) -> Problems:
-    """What the engine's arguments are, those of the settings and those of the profile under them."""
+    """Yield problems of the engine's arguments, from the settings and from the profile."""
     yield from validation.serve_problems(profile, arguments, "gb10_serve_arguments", "input.serve_arguments", "correct gb10_serve_arguments")
     yield from flags.problems(profile, arguments, "gb10_serve_arguments")
     yield from flags.problems(profile, {name: value for name, value in profile["serve"].items() if name not in arguments}, f"profile {profile['id']}: serve")
 
 
-# --- secrets, and what Ansible logs in with -----------------------------------------------------------------------------------
+# --- placeholders -------------------------------------------------------------------------------------------------------------
 
 
 def placeholders(node: str, host: str, values: Values) -> Problems:
-    """What stands in the example inventory for an owner's own. Its addresses may be real ones next to another ``host``."""
+    """Yield warnings for values of the example inventory. Its addresses may be real ones beside another ``host``."""
     example = bool(_PLACEHOLDER.search(host))
     fabric, api = values.get("gb10_fabric_address"), values.get("gb10_api_address")
     rows = (
@@ -444,7 +444,7 @@ def placeholders(node: str, host: str, values: Values) -> Problems:
             "put in the address of the head that the API's users come to, or remove the line",
         ),
     )
-    for name, value, told, remedy in rows:
-        if told:
+    for name, value, applies, remedy in rows:
+        if applies:
             what = f"{value} stands in the example inventory for your own"
             yield Problem("input.placeholder", name, what, remedy=remedy, verdict="warn", measured=value)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the nodes' recorded climbs say. This plugin util is PRIVATE to the collection."""
+"""The climbs that nodes recorded: their text, and the comparison with a node's present state. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READS = {
 
 
 def now_of(look: t.Mapping[str, t.Any], tag: str) -> climbs.Now:
-    """Return what a node is now, by an answer of node_info. What could not be seen matches nothing."""
+    """Return the present state of a node from a result of node_info. A value that could not be read matches nothing."""
     driver = next((gpu["driver_version"] for gpu in look.get("gpus") or [] if gpu["driver_version"]), "")
     image = (look.get("images") or {}).get(tag) or {}
     blind = {error["section"].partition(".")[0] for error in look.get("errors") or []}
@@ -28,22 +28,22 @@ def now_of(look: t.Mapping[str, t.Any], tag: str) -> climbs.Now:
 
 
 def tenants_mb(tenants: t.Iterable[t.Mapping[str, t.Any]]) -> int:
-    """Return the MiB that foreign processes hold of the GPU: by the driver's list, or what they hold at all where it does not say."""
-    return sum(one["rss_mb"] if one["gpu_mib"] is None else one["gpu_mib"] for one in tenants if one["cuda"])
+    """Return the MiB of GPU memory that foreign processes use: as the driver lists it, or their resident memory where the driver does not report it."""
+    return sum(tenant["rss_mb"] if tenant["gpu_mib"] is None else tenant["gpu_mib"] for tenant in tenants if tenant["cuda"])
 
 
 def fixed(arguments: t.Mapping[str, t.Any]) -> bool:
-    """Return whether the settings name a context length themselves."""
+    """Return whether the serve arguments set a context length."""
     return "max_model_len" in {name.replace("-", "_") for name in arguments}
 
 
 def records(look: t.Mapping[str, t.Any], cluster: str) -> list[climbs.Climb]:
     """Return the climbs of a cluster on a node."""
-    return [one for one in look.get("ladder") or [] if one["cluster"] == cluster]
+    return [climb for climb in look.get("ladder") or [] if climb["cluster"] == cluster]
 
 
 def text(climb: climbs.Climb) -> str:
-    """Return a climb in a line."""
+    """Return a climb as one line."""
     ended = {
         climbs.CLIMBING: f"was interrupted, or is still running, at {climb['trying'] or 'its end'}",
         climbs.TOP: "reached its last rung",
@@ -53,13 +53,13 @@ def text(climb: climbs.Climb) -> str:
     return f"ladder: {climb['profile']} is good for {climb['rung'] or 'no rung'}; the climb of {climb['began_at']} {ended}"
 
 
-def status_lines(found: t.Mapping[str, t.Any]) -> list[str]:
-    """Return what the climbs on a node say, by an answer of node_container_info."""
-    return [f"ladder: {found['error']}"] if found.get("error") else [text(one) for one in found.get("climbs") or []]
+def status_lines(answer: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the lines about the climbs on a node, from a result of node_container_info."""
+    return [f"ladder: {answer['error']}"] if answer.get("error") else [text(climb) for climb in answer.get("climbs") or []]
 
 
-def remaining(found: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
-    """Return in one line where recorded climbs remain after their cluster is gone; no line where there is none."""
-    nodes = [node for node, one in found.items() if one.get("climbs") or one.get("error")]
-    paths = {one["path"] for one in found.values() if one.get("path")}
+def remaining(answers: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
+    """Return one line about the nodes that still have recorded climbs after their cluster was removed; no line without any."""
+    nodes = [node for node, answer in answers.items() if answer.get("climbs") or answer.get("error")]
+    paths = {answer["path"] for answer in answers.values() if answer.get("path")}
     return [f"The ladder record remains on {', '.join(nodes)} ({', '.join(sorted(paths))}); the next bring-up uses it."] if nodes else []

@@ -30,9 +30,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def words_of(given: t.Any) -> list[str]:
-    """Return the words of a command: of a list, or of a text that is split like a shell does, without expansion.
+    """Return the words of a command that is a list, or text. Text is split as a shell does, without expansion.
 
-    Empty for an empty text. Raises :class:`ValueError` for an invalid command.
+    Empty text has no words. Raises :class:`ValueError` for an invalid command.
     """
     if isinstance(given, str):
         return shlex.split(given)
@@ -127,9 +127,9 @@ class Command:
         """Return the lines since the last call, up to a limit; with ``last`` all of them, including an unfinished line."""
         with open(self.log, "rb") as stream:
             stream.seek(self._shown)
-            found = stream.read(-1 if last else LOOK_BYTES)
-        self._shown += len(found)
-        *lines, self._rest = (self._rest + found).split(b"\n")
+            chunk = stream.read(-1 if last else LOOK_BYTES)
+        self._shown += len(chunk)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
         if self._rest and (last or len(self._rest) > LOOK_BYTES):
             lines, self._rest = [*lines, self._rest], b""
         return [line.decode("utf-8", "replace").rstrip("\r")[:LINE_LENGTH] for line in lines]

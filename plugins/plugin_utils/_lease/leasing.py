@@ -30,12 +30,12 @@ READS = {"lease": "gb10_lease", "break_lock": "gb10_break_lock"}
 
 
 def is_asked(given: t.Any) -> bool:
-    """Return whether a lease is requested: not by an empty text; an empty list is a mistake."""
+    """Return whether a lease is requested. Empty text requests none; an empty list is a mistake."""
     return given is not None and given != ""
 
 
 def words_of(given: t.Any) -> list[str]:
-    """Return the words of the command, none without a lease or for an invalid command, which is refused before any node is contacted."""
+    """Return the words of the command; none without a lease, or for an invalid command. That one is refused before any node is contacted."""
     with contextlib.suppress(ValueError):
         return command.words_of(given) if is_asked(given) else []
     return []
@@ -71,16 +71,16 @@ def refusals(answers: Answers, undeclared: bool, changes: bool, lost: t.Sequence
     """Yield the findings about leases that refuse a change: another live lease, or a mode that could not be restored after this one."""
     first = list(answers.values())[0]
     for node, answer in answers.items():
-        found = answer["look"].get("lease") if answered(answer["look"]) else None
-        if found and found["state"] == record.ENDING:
-            message = f"it is ending the lease of {record.of(found)}: {found['reason']}."
+        lease = answer["look"].get("lease") if answered(answer["look"]) else None
+        if lease and lease["state"] == record.ENDING:
+            message = f"it is ending the lease of {record.of(lease)}: {lease['reason']}."
             remedy = "run again when it is done: the playbook status with --tags glance shows it"
             yield finding("mode.leased", node, "block", message, remedy=remedy)
-        elif found and found["state"] == record.LIVE and not is_free(found, first["break_lock"]):
-            message = f"it is leased by {record.of(found)}."
+        elif lease and lease["state"] == record.LIVE and not is_free(lease, first["break_lock"]):
+            message = f"it is leased by {record.of(lease)}."
             remedy = (
-                f"wait for the command to end. Without a renewal the node ends the lease in {found['left_seconds']} s. "
-                f"When you have made sure that it no longer runs, take it over: {BREAK}{found['id']}"
+                f"wait for the command to end. Without a renewal the node ends the lease in {lease['left_seconds']} s. "
+                f"When you have made sure that it no longer runs, take it over: {BREAK}{lease['id']}"
             )
             yield finding("mode.leased", node, "block", message, remedy=remedy)
     if words_of(first["lease"]) and lost:
@@ -98,14 +98,14 @@ def is_free(lease: t.Mapping[str, t.Any], break_lock: str | None) -> bool:
 def planned(words: t.Sequence[str], before: modes.Record, mode: str, wanted: t.Mapping[str, t.Any], changes: bool) -> dict[str, t.Any]:
     """Return a lease's plan for the plays, empty without a lease. ``wanted`` are the clusters of its mode, as recorded.
 
-    ``keeps``: its mode already runs, and stays. ``back`` is the mode after it; ``restore`` has by node the clusters of that mode that the node can restart
-    itself, without those whose name the lease uses, too. ``whole`` says whether these are all clusters.
+    ``keeps``: its mode already runs, and stays. ``back``: the mode after the lease. ``restore``: by node, the clusters of that mode that the node can restart
+    itself, except those whose names the lease also uses. ``whole``: whether these are all clusters.
     """
     if not words:
         return {}
     back = modes.former(before)
     keeps = not changes and (not before or (before["phase"], before["mode"], before["clusters"]) == (modes.SETTLED, mode, dict(wanted)))
-    had = {name: one["nodes"] for name, one in back["clusters"].items()}
+    had = {name: entry["nodes"] for name, entry in back["clusters"].items()}
     nodes = {node for names in had.values() for node in names}
     return {
         "program": os.path.basename(words[0]),
@@ -144,13 +144,13 @@ def remedy_for(error: t.Mapping[str, str], otherwise: str, then: str) -> str:
 def findings(answers: Answers, errors: t.Mapping[str, t.Mapping[str, str]]) -> list[Finding]:
     """Return the findings about the command's failures; ``errors`` has by node why it could not be started or finished."""
     then = "the command did not run to its end"
-    found = [finding("mode.lease", node, "block", one["said"], remedy=remedy_for(one, "see the failure above", then)) for node, one in errors.items()]
+    failures = [finding("mode.lease", node, "block", error["said"], remedy=remedy_for(error, "see the failure above", then)) for node, error in errors.items()]
     result = ended(answers)
     if said(answers):
         needed, remedy = (None, "raise gb10_lease_seconds if it needs longer") if result["limited"] else (0, "see its output")
         message = f"{result['msg']}; its log on the controller: {result['log']}."
-        found.append(finding("mode.command", "controller", "block", message, measured=result["exit_code"], needed=needed, remedy=remedy))
-    return found
+        failures.append(finding("mode.command", "controller", "block", message, measured=result["exit_code"], needed=needed, remedy=remedy))
+    return failures
 
 
 def report(lease: t.Mapping[str, t.Any], answers: Answers, before: str, during: str, after: str) -> dict[str, t.Any]:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A model in a hub cache of the controller, as far as a memory plan takes to know of it. This plugin util is PRIVATE to the collection.
+"""The facts that a memory plan needs of a model in a hub cache of the controller. This plugin util is PRIVATE to the collection.
 
-Nothing but config.json, the index of the weights and the sizes of files is read, and nothing is downloaded.
+It reads only config.json, the index of the weights and the sizes of files, and downloads nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import model_
 from ansible_collections.gb10.cluster.plugins.module_utils._model import model_files
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared_claims
 
-#: What the hub takes for a repository.
+#: Repository names that the hub accepts.
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _WEIGHTS = (".safetensors", ".gguf")
 _GB = 1e9
@@ -48,10 +48,10 @@ def weights_gb(root: str) -> float | None:
 
 
 def profile_of(model: str, nodes: t.Any = None) -> dict[str, t.Any]:
-    """Return the parts of a profile that a memory plan reads, for a model (``org/name`` or ``org/name@revision``) in the hub cache: no arguments, a tensor
-    rank on each of ``nodes``, in the form of ``gb10_plan_nodes``.
+    """Return the parts of a profile that a memory plan reads, for a model (``org/name`` or ``org/name@revision``) in the hub cache: without arguments, and
+    with one tensor rank on each of ``nodes``, in the form of ``gb10_plan_nodes``.
 
-    Raises :class:`ClusterError` when its config.json is not there.
+    Raises :class:`ClusterError` when its config.json is missing.
     """
     repo, _at, revision = model.partition("@")
     ranks = declared_claims.count_of(nodes)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A memory plan as a picture: for each node a bar once it is loaded and one while it serves, part by part. This plugin util is PRIVATE to the collection."""
+"""A memory plan as a picture: two bars for each node, after loading and while it serves, divided into parts. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory.components im
 from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import wording
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.drawing import frame, mark, on, text
 
-#: Widths and heights in pixels of the picture's own system.
+#: Widths and heights in units of the picture.
 _WIDTH, _LEFT, _RIGHT = 1100, 300, 40
 _BAR, _GAP, _TOP, _LINE = 22, 8, 70, 20
-#: A part at least this wide has its GiB in it.
+#: A part of at least this width is labeled with its GiB.
 _LABELED = 30
 
-#: Colors that people who see no red or green tell apart as well (Okabe and Ito), and lighter and darker shades of them.
+#: Colors that are distinguishable with red-green color blindness (Okabe and Ito), with lighter and darker shades of them.
 _COLORS = {
     "os": "#999999", "engine_host": "#bbbbbb", "tenants": "#555555", "ray": "#d4d4d4", "pinned": "#777777",
     "weights": "#0072b2", "weights_read": "#6bb5dc", "drafter": "#56b4e9",
@@ -28,9 +28,9 @@ _COLORS = {
 }  # fmt: skip
 
 
-def svg(found: t.Mapping[str, t.Any]) -> str:
-    """Return the picture of a plan as SVG. A plan that could not be made has none: its text says what is missing."""
-    nodes = [{**column.node, "node": column.title} for column in wording.columns(found)]
+def svg(memory_plan: t.Mapping[str, t.Any]) -> str:
+    """Return the picture of a plan as SVG. A plan with missing facts has no picture; its text names them."""
+    nodes = [{**column.node, "node": column.title} for column in wording.columns(memory_plan)]
     most = max((max(node["total_gib"], node["loading"]["driver_sees_gib"], node["serving"]["used_gib"]) for node in nodes), default=1.0) * 1.02
     scale = (_WIDTH - _LEFT - _RIGHT) / most
     legend = list(dict.fromkeys((part["id"], part["title"]) for node in nodes for part in node["components"]))
@@ -38,9 +38,9 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
     bars = len(nodes) * (2 * (_BAR + _GAP) + _GAP)
     axis = _TOP + bars
     rows = [
-        *frame(_WIDTH, axis + 45 + (-(-len(legend) // columns)) * _LINE + 20, f"Memory plan of {found['profile']}"),
-        text(10, 24, f"{found['profile']}: {found['verdict']}", size=17),
-        text(10, 46, _subtitle(found)),
+        *frame(_WIDTH, axis + 45 + (-(-len(legend) // columns)) * _LINE + 20, f"Memory plan of {memory_plan['profile']}"),
+        text(10, 24, f"{memory_plan['profile']}: {memory_plan['verdict']}", size=17),
+        text(10, 46, _subtitle(memory_plan)),
     ]
     for index, node in enumerate(nodes):
         top = _TOP + index * (2 * (_BAR + _GAP) + _GAP)
@@ -57,14 +57,14 @@ def svg(found: t.Mapping[str, t.Any]) -> str:
     return "\n".join([*rows, "</svg>", ""])
 
 
-def _subtitle(found: t.Mapping[str, t.Any]) -> str:
-    use = found["settings"]
+def _subtitle(memory_plan: t.Mapping[str, t.Any]) -> str:
+    use = memory_plan["settings"]
     lines = "solid line: the node's memory; dashed: the limit until a start was recorded; line under the bar: the estimate's error"
     return f"{use['context']} tokens, GiB a node; {lines}"
 
 
 def _bar(node: t.Mapping[str, t.Any], when: str, top: float, scale: float) -> t.Iterator[str]:
-    """Yield one bar: its parts from left to right, its sum, and by how much that may be wrong."""
+    """Yield one bar: its sum, its parts from left to right, and the error of the sum."""
     figure, left = node[when], 0.0
     yield text(10, top + _BAR - 6, f"{node['node']} {when}: {figure['used_gib']:.1f}, {figure['available_gib']:.1f} left")
     for part in node["components"]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What follows from a profile: the arguments of its engine and the variables of its containers. This plugin util is PRIVATE to the collection."""
+"""Derives from a profile the arguments of its engine and the variables of its containers. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHARED_ENV = {
 
 
 def mod_digests(profile: dict[str, t.Any]) -> dict[str, str]:
-    """The digest of each change of a profile's image: the same digest is the same change."""
+    """Return the digest of each change to a profile's image: the same digest means the same change."""
     return {
         name: hashlib.sha256(canonical([mod["packages"], [[patch["sha256"], patch["package"]] for patch in mod["patches"]]]).encode()).hexdigest()
         for name, mod in profile["image"]["mods"].items()
@@ -48,10 +48,10 @@ def mod_digests(profile: dict[str, t.Any]) -> dict[str, str]:
 
 
 def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | None = None, executor: str | None = None) -> dict[str, t.Any]:
-    """Everything behind ``vllm serve MODEL`` but the address and what differs between nodes, as typed data.
+    """Return all arguments after ``vllm serve MODEL`` except the address and the values that differ between nodes, as typed data.
 
     ``overrides`` win, and null removes. ``executor`` is ``ray`` or ``native``; the default is the profile's.
-    Raises :class:`ProfileError` when an override names what the collection sets itself, or when the executor is none of the two.
+    Raises :class:`ProfileError` for an override of an argument that the collection sets itself, and for any other executor.
     """
     chosen = executor or profile["executor"]
     if chosen not in EXECUTOR_BACKENDS:
@@ -78,7 +78,7 @@ def serve_arguments(profile: dict[str, t.Any], overrides: dict[str, t.Any] | Non
 def _resolve(profile: dict[str, t.Any], value: t.Any) -> t.Any:
     """Replace ``side_file:NAME`` and ``repository:NAME[/PATH]`` anywhere in a value by paths inside the container.
 
-    A repository that is not pinned is given by its own name: the engine finds it in the cache as ``main``.
+    A repository that is not pinned is passed by its own name: the engine finds it in the cache as ``main``.
     """
     if isinstance(value, dict):
         return {key: _resolve(profile, item) for key, item in value.items()}
@@ -88,8 +88,8 @@ def _resolve(profile: dict[str, t.Any], value: t.Any) -> t.Any:
         value = f"{REPOSITORY}{MODEL}/{value[len(SIDE_FILE):]}"
     if isinstance(value, str) and value.startswith(REPOSITORY):
         name, slash, path = value[len(REPOSITORY):].partition("/")
-        one = profile["model"] if name == MODEL else profile["repositories"][name]
-        return f"{snapshot_path(profile, repository=name)}{slash}{path}" if one["revision"] or one["path"] else one["repo"]
+        repository = profile["model"] if name == MODEL else profile["repositories"][name]
+        return f"{snapshot_path(profile, repository=name)}{slash}{path}" if repository["revision"] or repository["path"] else repository["repo"]
     return value
 
 
@@ -102,9 +102,9 @@ def node_env(
     shared: dict[str, t.Any] | None = None,
     host: dict[str, t.Any] | None = None,
 ) -> dict[str, str]:
-    """The environment of one node's container.
+    """Return the environment of one node's container.
 
-    ``facts`` holds the node's value of each of :data:`HOST_FACTS`; an empty one leaves its variables out. Several ``nodes`` talk
+    ``facts`` has the node's value for each of :data:`HOST_FACTS`; an empty one leaves its variables out. Several ``nodes`` use
     InfiniBand or fail (``NCCL_NET=IB``), unless ``fabric_fallback`` is ``tcp``. ``shared`` and ``host`` are the user's own variables.
     """
     env = {
@@ -119,5 +119,5 @@ def node_env(
 
 
 def per_host_names(profile: dict[str, t.Any], host: t.Iterable[str] = ()) -> list[str]:
-    """Names whose values differ from node to node: left out of the env comparison, and never copied by the engine."""
+    """Return the names of variables that differ between nodes: they are left out of the env comparison, and the engine never copies them."""
     return sorted({*PER_HOST_ENV, *profile["env"]["per_host"], *host})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What spreads an engine's ranks over the nodes: Ray, or the engine itself. This plugin util is PRIVATE to the collection."""
+"""Chooses what spreads an engine's ranks over the nodes: Ray, or the engine itself. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import
 
 
 def is_asked(profile: dict[str, t.Any]) -> bool:
-    """Return whether the image has to be asked: the profile leaves the choice open, has ranks to spread, and adds no Ray to the image."""
+    """Return whether the image has to be inspected: the profile leaves the choice open, has several ranks, and adds no Ray to the image."""
     return profile["executor"] == "auto" and ranks(profile) > 1 and "ray" not in profile["image"]["layers"]
 
 
 def ranks(profile: t.Mapping[str, t.Any]) -> int:
-    """Return how many ranks a profile's engine has, one for each GPU."""
+    """Return the number of ranks of a profile's engine, one for each GPU."""
     return math.prod(profile["parallel"][size] for size in ("tensor", "pipeline", "data"))
 
 
 def choose(profile: dict[str, t.Any], image: dict[str, t.Any] | None = None, predict: bool = False) -> dict[str, str]:
     """Return ``executor`` (``ray`` or ``native``) and ``reason``.
 
-    ``image`` is what ``image_info`` answered about the profile's image, only needed when :func:`is_asked`. With
-    ``predict`` an image that is not there yet is taken to hold no Ray. Raises :class:`ProfileError` when neither executor fits.
+    ``image`` is the answer of ``image_info`` about the profile's image, only needed when :func:`is_asked`. With
+    ``predict``, an image that does not exist yet is assumed to contain no Ray. Raises :class:`ProfileError` when neither executor fits.
     """
     if ranks(profile) == 1:
         return {"executor": "native", "reason": "one rank: there is nothing to spread"}
@@ -73,9 +73,9 @@ def spreads_ranks(version: str) -> bool:
 
 
 def ray_words(profile: dict[str, t.Any], image: dict[str, t.Any]) -> str:
-    """Return which Ray an image holds, in place of which one and why, and whether the profile's evidence has it with the image's vLLM.
+    """Return a text: the image's Ray, which one it replaces and why, and whether the profile's evidence has it together with the image's vLLM.
 
-    ``image`` is what ``image_info`` answered about an image that is there.
+    ``image`` is the answer of ``image_info`` about an image that exists.
     """
     versions, wanted = image["contract"]["versions"], (image["base"] or {}).get("ray_wanted")
     kept_out = f" in place of {wanted['version']}: {wanted['why']}" if wanted else ""

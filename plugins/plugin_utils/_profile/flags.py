@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Serve arguments judged before any image is asked: their values, and their names by the releases that a profile allows. PRIVATE to the collection.
+"""Judges serve arguments before any image is inspected: their values, and their names by the releases that a profile allows. PRIVATE to the collection.
 
-An image's own parser is asked before its engine starts, but that is after the image and mostly after the model. What no release takes is reported first.
+An image's own parser checks them before its engine starts, but only after the image and usually the model are there. Arguments that no release accepts
+are reported first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FORK = "what only the image's own engine has goes into fork_flags of the profil
 
 
 class Table(t.NamedTuple):
-    """What arguments take, by their names with underscores."""
+    """The accepted values of arguments, by their names with underscores."""
 
     #: The releases whose parsers were read.
     recorded: list[str]
@@ -67,7 +68,7 @@ def is_known(name: str) -> bool:
 
 
 def fault(name: str, value: t.Any) -> tuple[str, str] | None:
-    """Return what is wrong with a value, and what was expected; None for one that a release may take, as far as that is known."""
+    """Return the problem with a value, and what was expected; None for one that some release may accept, as far as that is known."""
     kind = table().kinds.get(name)
     if name in argument_values.KINDS:
         try:
@@ -80,14 +81,14 @@ def fault(name: str, value: t.Any) -> tuple[str, str] | None:
         return _number_fault(name, value, whole=kind == "whole")
     elif name in table().choices:
         listed = [*table().choices[name], *resolver.history().get(name, {}).get("values", {})]
-        for one in value if isinstance(value, list) else [value]:
-            if resolver.text_of(one) not in listed:
-                return f"is {one!r}", f"one of {', '.join(dict.fromkeys(listed))}{near(one, listed)}"
+        for entry in value if isinstance(value, list) else [value]:
+            if resolver.text_of(entry) not in listed:
+                return f"is {entry!r}", f"one of {', '.join(dict.fromkeys(listed))}{near(entry, listed)}"
     return None
 
 
 def _number_fault(name: str, value: t.Any, whole: bool) -> tuple[str, str] | None:
-    """Return what is wrong with a number; a text of it is the same to the engine."""
+    """Return the problem with a number; the engine also accepts it as text."""
     low = table().least.get(name)
     expected = f"a {'whole ' if whole else ''}number{'' if low is None else f' of {low} or more'}"
     try:
@@ -98,19 +99,19 @@ def _number_fault(name: str, value: t.Any, whole: bool) -> tuple[str, str] | Non
 
 
 def releases(profile: dict[str, t.Any]) -> list[str]:
-    """Return the known releases that a profile allows, oldest first; none for a fork with its own version numbers, and for what is newer than all of them."""
+    """Return the known releases that a profile allows, oldest first; none for a fork with its own version numbers, or if only newer releases are allowed."""
     if not HAS_PACKAGING:
         return []
     try:
         allowed = SpecifierSet(profile["requires"].get("vllm") or "")
     except InvalidSpecifier:  # named where the profile is judged
         return []
-    return [one for one in _known_releases() if allowed.contains(one, prereleases=True)]
+    return [release for release in _known_releases() if allowed.contains(release, prereleases=True)]
 
 
 @functools.cache
 def _known_releases() -> list[str]:
-    """Return the releases that the history or a recorded parser speaks of."""
+    """Return the releases in the history and those with a recorded parser."""
     spoken = set(table().recorded)
     for row in resolver.history().values():
         spoken |= {row[field] for field in ("added", "removed", "ignored") if field in row}
@@ -119,7 +120,7 @@ def _known_releases() -> list[str]:
 
 
 def problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str) -> t.Iterator[Problem]:
-    """Yield what no release takes that the profile allows: names that no parser knows, and names and values that come later or are gone."""
+    """Yield problems for arguments that no allowed release accepts: unknown names, and names and values that were added later or removed earlier."""
     allowed = releases(profile)
     wanted = {name.replace("-", "_"): value for name, value in {**profile["serve"], **arguments}.items() if value is not None}
     for typed, value in arguments.items():
@@ -132,9 +133,9 @@ def problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str)
             what, remedy = _not_of(allowed, head, value, wanted, profile) if allowed and head == name else ("", "")
             verdict = "block"
         else:
-            hint = near(head, [*table().names, *(one for one in resolver.history() if not resolver.is_variable(one))])
+            hint = near(head, [*table().names, *(argument for argument in resolver.history() if not resolver.is_variable(argument))])
             what = f"is an argument of no release of vLLM from {table().recorded[0]} to {table().recorded[-1]}{hint}"
-            # A fork, or a release after those, may have what looks like nothing that is known.
+            # A fork or a later release may have an argument that resembles none of the known ones.
             remedy, verdict = f"correct its name; {_FORK}", "block" if hint or allowed else "warn"
         if what:
             yield Problem("input.flags", f"{where}.{typed}", what, remedy=remedy, verdict=verdict)
@@ -145,13 +146,13 @@ def problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str)
 
 
 def _not_of(allowed: list[str], name: str, value: t.Any, wanted: dict[str, t.Any], profile: dict[str, t.Any]) -> tuple[str, str]:
-    """Return why no allowed release takes an argument, and what to do; nothing when one may."""
+    """Return why no allowed release accepts an argument, and the remedy; empty texts if one may accept it."""
     if name in resolver.history():
-        steps = [resolver.lacks(resolver.Engine(one, fork_flags=profile["fork_flags"]), name, value, wanted) for one in allowed]
+        steps = [resolver.lacks(resolver.Engine(release, fork_flags=profile["fork_flags"]), name, value, wanted) for release in allowed]
         return (steps[-1].message.rstrip("."), f"{steps[-1].remedy}; {_FORK}") if all(steps) else ("", "")
     after, before = table().names.get(name, ("", ""))
-    late = bool(after) and all(Version(one) <= Version(after) for one in allowed)
-    gone = bool(before) and all(Version(one) >= Version(before) for one in allowed)
+    late = bool(after) and all(Version(release) <= Version(after) for release in allowed)
+    gone = bool(before) and all(Version(release) >= Version(before) for release in allowed)
     if not late and not gone:
         return "", ""
     says = f"it came after {after}" if late else f"it was removed in {before}"
@@ -162,6 +163,6 @@ def _not_of(allowed: list[str], name: str, value: t.Any, wanted: dict[str, t.Any
 
 
 def _is_strange(name: str, value: t.Any, history: resolver.Row, wanted: dict[str, t.Any]) -> bool:
-    """Return whether the history lists the values of an argument and not this one, and nothing registers more."""
+    """Return whether the history lists the values of an argument without this one, and no plugin registers more."""
     plugin = resolver.PARSERS.get(name, ("", ""))[1]
     return isinstance(value, str) and bool(history["values"]) and value not in history["values"] and plugin not in wanted and name not in table().choices

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a profile may say: the form of its file. This plugin util is PRIVATE to the collection."""
+"""Defines the form of a profile's file. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ansible_collections.gb10.cluster.plugins.module_utils._model import model_f
 
 SCHEMA_VERSION = 1
 
-#: How ranks on several nodes find each other: a profile's executor, and what the engine calls it. ``auto`` has to be resolved
+#: How ranks on several nodes find each other: a profile's executor, and the engine's name for it. ``auto`` has to be resolved
 #: before there is a command line.
 EXECUTOR_BACKENDS = {"ray": "ray", "native": "mp"}
 
-#: What the proof may look at: a completion, where the ranks are, what their environments hold, what their containers may do, where their traffic goes.
+#: What the proof may check: a completion, the hosts of the ranks, their environments, the rights of their containers, the path of their traffic.
 PROOFS = ("completion", "rank_hosts", "env_parity", "container_rights", "fabric")
 
-#: Facts of a node that a per-host variable may take its value from (a profile's env.per_host and :data:`PER_HOST_ENV`).
+#: Facts of a node that may be the value of a per-host variable (a profile's env.per_host and :data:`PER_HOST_ENV`).
 HOST_FACTS = ("fabric_address", "fabric_interfaces", "control_interface", "rdma_devices", "ucx_devices")
 
-#: The word for a profile that is not known to have run as it is written.
+#: The word for a profile that is not known to have run unchanged.
 UNTESTED = "untested"
 SIDE_FILE = "side_file:"
-#: What begins an argument that is a repository of the profile, or with ``/PATH`` a file or directory in it.
+#: The beginning of an argument that refers to a repository of the profile, or with ``/PATH`` to a file or directory in it.
 REPOSITORY = "repository:"
-#: How a profile calls the repository of its model.
+#: A profile's name for the repository of its model.
 MODEL = "model"
 REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
 
-#: Who measured what, on which image, with which versions of vLLM and Ray in it, where and when that was published; or the word for an untested profile.
+#: Who measured what, on which image, with which versions of vLLM and Ray, where and when that was published; or the word for an untested profile.
 _EVIDENCE = {
     "type": "list",
     "elements": "dict",
@@ -52,7 +52,7 @@ _EVIDENCE = {
     },
 }
 
-#: A change that a recipe makes to an image: packages, and patches of packages that are there. It becomes a layer; nothing of it runs at a start.
+#: A change that a recipe makes to an image: packages, and patches of existing packages. It becomes a layer; nothing of it runs at a start.
 _MOD: dict[str, t.Any] = {
     "type": "dict",
     "options": {
@@ -71,17 +71,17 @@ _MOD: dict[str, t.Any] = {
     },
 }
 
-#: Under which terms a repository's files are given: the license's name, where its text is, and whether it has to be accepted at the hub first.
-#: What no source says is left out, and is unknown.
+#: The terms of a repository's files: the license's name, the address of its text, and whether it has to be accepted at the hub first.
+#: A field without a source is left out, and is unknown.
 _LICENSE: dict[str, t.Any] = {
     "type": "dict",
     "options": {"id": {"type": "str"}, "url": {"type": "str"}, "accept": {"type": "bool"}},
 }
 
-#: What is fetched of a repository: at which commit, which files (all without any), how large that is, and whether the hub gives it to
-#: accounts alone that were let in (``gated``).
+#: What is downloaded of a repository: the commit, the files (all if none are named), their size, and whether the hub restricts it to approved
+#: accounts (``gated``).
 _FETCHED: dict[str, t.Any] = {
-    # The hub's repository, or a plain directory on every node in its place: it is served from there.
+    # The hub's repository, or instead a plain directory on every node from which the model is served.
     "repo": {"type": "str"},
     "path": {"type": "str"},
     "revision": {"type": "str"},
@@ -91,8 +91,8 @@ _FETCHED: dict[str, t.Any] = {
     "gated": {"type": "bool"},
 }
 
-#: An argument or variable, or the value that the profile gives it, which a fork of the engine alone knows: what it is for, which public record says so,
-#: and which image has it.
+#: An argument or variable, or a value of it, that only a fork of the engine has: its purpose, a public source,
+#: and the image that has it.
 _FORK_FLAG: dict[str, t.Any] = {
     "type": "dict",
     "options": {
@@ -123,7 +123,7 @@ FORM: dict[str, t.Any] = {
             "values": {
                 "type": "dict",
                 "options": {
-                    "purpose": {"type": "str", "required": True, "choices": [one for one in model_files.PURPOSES if one != MODEL]},
+                    "purpose": {"type": "str", "required": True, "choices": [purpose for purpose in model_files.PURPOSES if purpose != MODEL]},
                     **_FETCHED,
                 },
             },
@@ -173,7 +173,7 @@ FORM: dict[str, t.Any] = {
         "checks": {"type": "list", "elements": "str", "choices": list(PROOFS), "default": list(PROOFS)},
         "answers": {"type": "list", "elements": "str", "choices": list(questions.CHECKS), "default": []},
         "requires": {"type": "dict", "default": {}},
-        # What the inventory has to grant on purpose: nothing of it is set by a profile.
+        # What the inventory has to grant explicitly: a profile sets nothing of it.
         "needs": {"type": "dict", "options": {"capabilities": {"type": "list", "elements": "str", "default": []}}},
         "switches": {
             "type": "dict",
@@ -191,7 +191,7 @@ FORM: dict[str, t.Any] = {
                 },
             },
         },
-        # Tokens per second to choose a model by, as others reported them: for one user and for many, on which hardware, image and checkpoint.
+        # Tokens per second for the choice of a model, as others reported them: for one user and for many, with hardware, image and checkpoint.
         "speed": {
             "type": "dict",
             "options": {
@@ -213,10 +213,11 @@ class ProfileError(ClusterError):
     """A profile can't be used, for one or more ``problems``."""
 
     def __init__(self, *problems: Problem) -> None:
-        super().__init__("\n".join(f"{one}." for one in problems), remedy="; ".join(dict.fromkeys(one.remedy for one in problems if one.remedy)))
+        remedies = dict.fromkeys(problem.remedy for problem in problems if problem.remedy)
+        super().__init__("\n".join(f"{problem}." for problem in problems), remedy="; ".join(remedies))
         self.problems = problems
 
 
 def snake(arguments: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Arguments under the one spelling that the collection compares: underscores."""
+    """Return arguments by their names with underscores, the spelling that the collection compares."""
     return {name.replace("-", "_"): value for name, value in arguments.items()}

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Profiles: finding them, judging them, and what follows from them for a node. This plugin util is PRIVATE to the collection.
+"""Finds profiles, judges them, and turns their switches on. This plugin util is PRIVATE to the collection.
 
 A profile is one model's whole recipe as data. Its switches are named overlays that its author documented; the user turns on
-any number of them, and what the rest of the collection sees is one profile.
+any number of them, and the rest of the collection sees one profile.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SHIPPED = Path(__file__).resolve().parents[3] / "playbooks" / "profiles"
 
 
 def roots(variables: t.Mapping[str, t.Any]) -> list[Path]:
-    """What relative paths are seen from, given a host's variables: the current directory, the inventory's, the playbook's."""
+    """Return the directories against which relative paths are resolved, from a host's variables: the current one, the inventory's, the playbook's."""
     return [Path.cwd(), *(Path(str(variables[name])) for name in ("inventory_dir", "playbook_dir") if variables.get(name))]
 
 
 def search_path(directories: t.Sequence[str], roots: t.Sequence[Path] = ()) -> list[Path]:
-    """The directories in which a profile id is looked up: the user's own first, then the shipped one.
+    """Return the directories in which a profile id is looked up: the user's own first, then the shipped one.
 
-    ``roots`` is what relative directories are seen from, the first that has one; without any it is the current directory.
+    Relative directories are resolved against the first of ``roots`` that has them; without any it is the current directory.
     Raises :class:`ProfileError` for a directory of the user that does not exist.
     """
     path = []
@@ -50,7 +50,7 @@ def search_path(directories: t.Sequence[str], roots: t.Sequence[Path] = ()) -> l
 
 
 def _candidates(name: str, roots: t.Sequence[Path]) -> list[Path]:
-    """The paths that ``name`` may mean, seen from each of ``roots``."""
+    """Return the paths that ``name`` may mean, resolved against each of ``roots``."""
     path = Path(os.path.expanduser(name))
     return [path] if path.is_absolute() else list(dict.fromkeys((root / path).resolve() for root in roots or [Path.cwd()]))
 
@@ -64,7 +64,7 @@ def _either(candidates: t.Sequence[Path]) -> str:
 
 
 def find(name: str, directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> Path:
-    """The file of profile ``name``, which is an id or a path ending in ``.yml`` or ``.yaml``.
+    """Return the file of profile ``name``, which is an id or a path ending in ``.yml`` or ``.yaml``.
 
     Raises :class:`ProfileError` naming the known ids when there is none.
     """
@@ -82,7 +82,7 @@ def find(name: str, directories: t.Sequence[str] = (), roots: t.Sequence[Path] =
 
 
 def files(directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> dict[str, Path]:
-    """Every id with its file, sorted by id. Where two directories hold the same id, the first one's counts."""
+    """Return every id with its file, sorted by id. If two directories have the same id, the first one counts."""
     found_files: dict[str, Path] = {}
     for directory in search_path(directories, roots):
         for path in sorted([*directory.glob("*.yml"), *directory.glob("*.yaml")], key=lambda file: (file.stem, file.suffix != ".yml")):
@@ -91,7 +91,7 @@ def files(directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> di
 
 
 def known(directories: t.Sequence[str] = (), roots: t.Sequence[Path] = ()) -> list[str]:
-    """The ids that :func:`find` accepts, sorted."""
+    """Return the ids that :func:`find` accepts, sorted."""
     return list(files(directories, roots))
 
 
@@ -104,7 +104,7 @@ def load(name: str, directories: t.Sequence[str] = (), switches: t.Sequence[str]
     profile, problems = read(path)
     if problems:
         remedy = "correct the file, or choose another profile with -e gb10_profile=ID"
-        raise ProfileError(*(dataclasses.replace(one, where=f"{path}: {one.where}", remedy=one.remedy or remedy) for one in problems))
+        raise ProfileError(*(dataclasses.replace(fault, where=f"{path}: {fault.where}", remedy=fault.remedy or remedy) for fault in problems))
     return {**switch(profile, switches), "path": str(path)}
 
 
@@ -118,7 +118,7 @@ def read(path: Path) -> tuple[dict[str, t.Any], list[Problem]]:
 
 
 def _raw(path: Path) -> t.Any:
-    """Return what a file holds. Raises :class:`ProfileError` when it is not YAML."""
+    """Return a file's content. Raises :class:`ProfileError` when it is not YAML."""
     try:
         return yaml_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -126,7 +126,7 @@ def _raw(path: Path) -> t.Any:
 
 
 def _with_extended(path: Path, above: tuple[Path, ...] = ()) -> t.Any:
-    """Return what a file holds, laid over the profile that it extends: one next to it, else a shipped one. Raises :class:`ProfileError`."""
+    """Return a file's content merged into the profile that it extends: one next to it, else a shipped one. Raises :class:`ProfileError`."""
     raw = _anchored(_raw(path), path.parent)
     name = raw.get("extends") if isinstance(raw, dict) else None
     if not isinstance(name, str):
@@ -158,23 +158,23 @@ def _anchored(raw: t.Any, directory: Path) -> t.Any:
 
 
 def _within(value: t.Any, *keys: str) -> t.Any:
-    """The value below these keys, an empty mapping where there is none."""
+    """Return the value below these keys, an empty mapping if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, (dict, list)) else {}
 
 
 def _without_evidence(raw: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return a profile without who measured it: what was measured with one variant is not known of another."""
+    """Return a profile without its evidence: a measurement of one variant does not count for another."""
     switches = raw.get("switches")
     kept = {key: value for key, value in raw.items() if key not in ("evidence", "extends", "speed")}
     if isinstance(switches, dict):
-        kept["switches"] = {name: {**one, "evidence": UNTESTED} if isinstance(one, dict) else one for name, one in switches.items()}
+        kept["switches"] = {name: {**overlay, "evidence": UNTESTED} if isinstance(overlay, dict) else overlay for name, overlay in switches.items()}
     return kept
 
 
 def _without_terms(under: dict[str, t.Any], over: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return a profile without the terms of repositories in whose place a variant puts others: each has its own."""
+    """Return a profile without the terms of repositories that a variant replaces: each repository has its own."""
     result = copy.deepcopy(under)
     for *above, name in ((MODEL,), *(("repositories", name) for name in _within(over, "repositories"))):
         old, new = _within(result, *above, name), _within(over, *above, name)
@@ -185,7 +185,7 @@ def _without_terms(under: dict[str, t.Any], over: dict[str, t.Any]) -> dict[str,
 
 
 def _overlaid(under: t.Any, over: t.Any, spec: dict[str, t.Any]) -> t.Any:
-    """Return ``over`` laid over ``under``: fields of mappings one by one, null removes one; an argument's own value is replaced as a whole."""
+    """Return ``over`` merged into ``under``: mappings field by field, where null removes a field; the value of an argument is replaced as a whole."""
     if not isinstance(under, dict) or not isinstance(over, dict):
         return over
     options = spec.get("options")
@@ -200,10 +200,10 @@ def _overlaid(under: t.Any, over: t.Any, spec: dict[str, t.Any]) -> t.Any:
 
 
 def switch(profile: dict[str, t.Any], names: t.Sequence[str]) -> dict[str, t.Any]:
-    """The profile with the switches ``names`` turned on, and ``switches_used``.
+    """Return the profile with the switches ``names`` turned on, and ``switches_used``.
 
-    A switch's arguments, variables and ladder win over the profile's, a null argument removes the profile's, and what both require
-    is required. Raises :class:`ProfileError` for a switch the profile does not have, and for two that contradict each other.
+    A switch's arguments, variables and ladder replace the profile's, a null argument removes the profile's, and the requirements of both
+    apply. Raises :class:`ProfileError` for a switch that the profile does not have, and for two that contradict each other.
     """
     used = list(dict.fromkeys(names))
     result = {**copy.deepcopy(profile), "switches_used": used}

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what a profile wants to what the engine in its image takes. This plugin util is PRIVATE to the collection.
+"""Converts a profile's arguments to those that the engine in its image accepts. This plugin util is PRIVATE to the collection.
 
-A profile says what it wants once, in today's words. The image's contract says which arguments, variables and values its engine takes, and
-``flag_history.yml`` how other engines spell it. Nothing is passed that the engine would refuse or ignore.
+A profile states its arguments once, in the current spelling. The image's contract lists the arguments, variables and values that its engine accepts, and
+``flag_history.yml`` their spelling in other engines. Nothing is passed that the engine would refuse or ignore.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.versions import
 
 HISTORY = Path(__file__).with_name("flag_history.yml")
 
-#: Arguments that name a parser: under what the contract lists those, and the argument with a file that registers more.
+#: Arguments that name a parser: their key in the contract, and the argument with a file that registers more.
 PARSERS = {"reasoning_parser": ("reasoning", "reasoning_parser_plugin"), "tool_call_parser": ("tool", "tool_parser_plugin")}
 
-#: The oldest release of which the history speaks: a lower number is a fork's own version, such as 0.1.dev21553.
+#: The oldest release in the history: a lower number is a fork's own version, such as 0.1.dev21553.
 OLDEST = "0.10"
 
 #: The arguments that distinguish the ranks of an engine that spreads them itself.
@@ -35,7 +35,7 @@ Row = dict[str, t.Any]
 
 
 class Step(t.NamedTuple):
-    """What was done about one argument or variable, and why; ``source`` names the rows of the survey that say so."""
+    """The result for one argument or variable, and its reason; ``source`` names the rows of the survey that support it."""
 
     verdict: str
     name: str
@@ -45,7 +45,7 @@ class Step(t.NamedTuple):
 
 
 class Resolved(t.NamedTuple):
-    """What the engine is given, and how that came out of what was wanted."""
+    """The arguments and variables for the engine, and the steps that led to them."""
 
     arguments: dict[str, t.Any]
     env: dict[str, str]
@@ -89,8 +89,8 @@ class Engine:
     ) -> None:
         """Raise ValueError for a version that cannot be read.
 
-        ``known_env`` are variables of the image or of a plugin. ``fork_flags`` are what the profile says that a fork alone knows: the history
-        of releases says nothing of these.
+        ``known_env`` are variables of the image or of a plugin. ``fork_flags`` are those that the profile assigns to a fork alone: the history
+        of releases does not cover them.
         """
         if not HAS_PACKAGING:
             raise ValueError("the Python package packaging is missing on the controller")
@@ -102,13 +102,13 @@ class Engine:
         self.takes, self.known_env, self.fork_flags = takes, set(known_env), fork_flags or {}
 
     def within(self, since: str | None, until: str | None) -> bool:
-        """Return whether it is of the releases from ``since`` on and before ``until``; a fork's own version counts as the newest."""
+        """Return whether its release is ``since`` or later and before ``until``; a fork's own version counts as the newest."""
         if self.fork_flags and self.version < Version(OLDEST):
             return until is None
         return (since is None or self.version >= Version(since)) and (until is None or self.version < Version(until))
 
     def has(self, name: str) -> bool:
-        """Return whether it knows an argument or a variable."""
+        """Return whether it has an argument or a variable."""
         row = history().get(name, {})
         if is_variable(name):
             if name in self.known_env or not name.startswith("VLLM_"):
@@ -120,7 +120,7 @@ class Engine:
         return self.within(row.get("added"), row.get("removed"))
 
     def choices(self, name: str, wanted: t.Collection[str]) -> list[str] | None:
-        """Return the values that it takes for a name, None when that is unknown or it takes any. ``wanted`` are all arguments."""
+        """Return the values that it accepts for a name; None when they are unknown, or it accepts any. ``wanted`` are all arguments."""
         if self.takes and not is_variable(name):
             kind, plugin = PARSERS.get(name, ("", ""))
             listed = self.takes["parsers"].get(kind) if plugin not in wanted else None
@@ -130,7 +130,7 @@ class Engine:
         return None
 
     def accepts(self, name: str, value: t.Any, wanted: t.Collection[str]) -> bool:
-        """Return whether it takes this value, as far as that is known."""
+        """Return whether it accepts this value, as far as that is known."""
         listed = self.choices(name, wanted)
         if listed is not None:
             return all(text_of(item) in listed for item in (value if isinstance(value, list) else [value]))
@@ -144,7 +144,7 @@ class Engine:
         None when that is unknown.
         """
         if self.takes and not is_variable(name) and option(name) in self.takes["flags"] and f"--no-{option(name)[2:]}" not in self.takes["flags"]:
-            # A switch without an opposite can be left out alone.
+            # Only a switch without an opposite can be left out.
             return ("false", True) if self.takes["flags"][option(name)].get("default") is False else (None, False)
         known = [value for since, value in history().get(name, {}).get("defaults", {}).items() if self.within(since, None)]
         return (known[-1], len(known) > 1) if known else (None, False)
@@ -156,9 +156,9 @@ def as_typed(name: str, value: t.Any) -> str:
 
 
 def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], executor: str = "ray", places: bool = False) -> Resolved:
-    """Return what the engine is given of what is wanted, with every step; those with the verdict ``block`` say what can't be had.
+    """Return the arguments and variables for the engine, with every step; steps with the verdict ``block`` are about those that it does not accept.
 
-    That is kept all the same: who silences the finding leaves the judgment to the engine.
+    These are passed all the same: a user who silences the finding leaves the decision to the engine.
     ``places``: the engine itself spreads its ranks over several nodes.
     """
     wanted = {**arguments, **env}
@@ -177,14 +177,14 @@ def resolve(engine: Engine, arguments: dict[str, t.Any], env: dict[str, str], ex
         if step:
             steps.append(step)
     steps += [_refusal(engine, name, None, wanted) for name in PLACE if places and not engine.has(name)]
-    # What was written in today's words wins over what older words become.
+    # Arguments in the current spelling win over those that are converted from older ones.
     result = {**given, **kept}
     variables = {name for name in result if name in env or is_variable(name)}
     return Resolved({name: value for name, value in result.items() if name not in variables}, {name: result[name] for name in sorted(variables)}, steps)
 
 
 def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], executor: str) -> tuple[Step | None, dict[str, t.Any] | None]:
-    """Return what to say about one name, and what the engine is given in its place; None when it is given the name as it is."""
+    """Return the step for one name, and what replaces the name; None when it is passed unchanged."""
     if name in engine.fork_flags:
         return _of_a_fork(engine, name, value, wanted), None
     row, text = history().get(name, {}), text_of(value)
@@ -208,8 +208,8 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
     if instead is not None:
         instead = {other: value if new == "*" else new for other, new in instead.items()}
         if all(engine.has(other) and engine.accepts(other, new, wanted) for other, new in instead.items()):
-            said = " and ".join(f"{as_typed(other, wanted.get(other, new))}{' (set separately)' if other in wanted else ''}" for other, new in instead.items())
-            does = f"becomes {said}" if said else f"is left out: vLLM {engine.version} does that by default"
+            others = [f"{as_typed(other, wanted.get(other, new))}{' (set separately)' if other in wanted else ''}" for other, new in instead.items()]
+            does = f"becomes {' and '.join(others)}" if others else f"is left out: vLLM {engine.version} does that by default"
             return step("pass", name, f"{as_typed(name, value)} {does}."), instead
     if not has and "removed" in row and is_variable(name) and engine.within(row["removed"], None):
         now = row.get("instead", "")
@@ -221,7 +221,7 @@ def _settle(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any], e
 
 
 def lacks(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step | None:
-    """Return why an engine cannot be given an argument; None when it can, or when it is refused for another reason than that it does not know it."""
+    """Return the step for an argument that an engine does not have; None when it has it, or refuses it for another reason."""
     if any(text_of(value) == refused["value"] for refused in history().get(name, {}).get("refused", ())):
         return None
     step = _settle(engine, name, value, wanted, "")[0]
@@ -229,19 +229,19 @@ def lacks(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> 
 
 
 def _of_a_fork(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step | None:
-    """Return why an engine cannot be given what a fork alone knows; None when it can, or when the engine's flags are unknown."""
+    """Return the step for an argument that only a fork has; None when the engine has it, or its flags are unknown."""
     has = not engine.takes or engine.has(name)
     listed = engine.choices(name, wanted) if has else None
     if has and (listed is None or text_of(value) in listed):
         return None
-    said = engine.fork_flags[name]
+    row = engine.fork_flags[name]
     lacks = f"does not take {as_typed(name, value)}" if has else f"knows no {name if is_variable(name) else option(name)}"
     what = f"vLLM {engine.version} {lacks}"
-    return Step("block", name, f"{what}: a fork alone does, and {said['image']} has it ({said['why']}).", f"take {said['image']} as image.base", said["source"])
+    return Step("block", name, f"{what}: a fork alone does, and {row['image']} has it ({row['why']}).", f"take {row['image']} as image.base", row["source"])
 
 
 def _refusal(engine: Engine, name: str, value: t.Any, wanted: dict[str, t.Any]) -> Step:
-    """Return why an engine cannot be given a name, or this value of it, and what can be done."""
+    """Return the step for a name, or for a value of it, that an engine does not accept, with a remedy."""
     row = history().get(name, {})
     first, gone = row.get("added"), row.get("removed")
     what = f"vLLM {engine.version} knows no {name if is_variable(name) else option(name)}"

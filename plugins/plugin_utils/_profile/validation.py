@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is wrong with a profile. This plugin util is PRIVATE to the collection."""
+"""Finds the problems of a profile. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NO_ENV_NAME = "is not a valid variable name"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SWITCH_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*\Z")
-#: An image's digest, alone or behind the image's name.
+#: An image's digest, alone or after the image's name.
 _DIGEST = re.compile(r"^(?:[^\s@]+@)?sha256:[0-9a-f]{64}$")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _RANGE = re.compile(r"\s*(?:==|!=|<=|>=|<|>|~=)\s*[0-9][0-9A-Za-z.+!*-]*\s*\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-#: A package at one version, as pip takes it.
+#: A package at one version, as pip accepts it.
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?==[0-9][A-Za-z0-9.!+]*\Z")
 _PATCH_SUFFIXES = (".patch", ".diff")
 _PACKAGE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -48,9 +48,9 @@ def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.An
     problems = problems or _place_problems(profile)
     if problems:
         return raw, problems
-    for one in (profile["model"], *profile["repositories"].values()):
-        # A plain directory is called by its path wherever a repository is called by its name.
-        one["repo"] = one["repo"] or one["path"]
+    for repository in (profile["model"], *profile["repositories"].values()):
+        # A plain directory is referred to by its path wherever a repository is referred to by its name.
+        repository["repo"] = repository["repo"] or repository["path"]
     problems = _judge(profile, expected_id)
     path = profile["model"]["path"]
     profile["model"]["served_names"] = profile["model"]["served_names"] or [path.rpartition("/")[2] if path else profile["model"]["repo"]]
@@ -62,7 +62,7 @@ def validate(raw: t.Any, expected_id: str | None = None) -> tuple[dict[str, t.An
 
 
 def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
-    """What the types alone can't say."""
+    """Return the problems that the types alone do not show."""
     sizes, named = profile["parallel"], expected_id in (None, profile["id"])
     problems = [
         *([] if named else [problem("id", f"is '{profile['id']}', but the file is named '{expected_id}'")]),
@@ -81,12 +81,12 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
         ),
     ]
     for name, fact in profile["env"]["per_host"].items():
-        problems += _found(
+        problems += _problems_of(
             (not _ENV_NAME.match(name), problem(f"env.per_host.{name}", NO_ENV_NAME, ENV_NAME)),
             (fact not in HOST_FACTS, problem(f"env.per_host.{name}", f"'{fact}' is not a fact of a node", f"one of {', '.join(HOST_FACTS)}")),
         )
     for name, overlay in profile["switches"].items():
-        problems += _found(
+        problems += _problems_of(
             (
                 not _SWITCH_NAME.match(name),
                 problem(f"switches.{name}", "is not a valid name of a switch", "lower case letters, digits and underscores, a letter first"),
@@ -96,20 +96,20 @@ def _judge(profile: dict[str, t.Any], expected_id: str | None) -> list[Problem]:
     return problems
 
 
-def _found(*checks: tuple[t.Any, Problem]) -> list[Problem]:
+def _problems_of(*checks: tuple[t.Any, Problem]) -> list[Problem]:
     """Return the problems whose condition holds."""
-    return [one for is_wrong, one in checks if is_wrong]
+    return [fault for is_wrong, fault in checks if is_wrong]
 
 
 def _place_problems(profile: dict[str, t.Any]) -> list[Problem]:
-    """What is wrong with the places of a model and its further repositories: the hub, or a plain directory on every node."""
+    """Return problems of the places of a model and its further repositories: the hub, or a plain directory on every node."""
     problems = []
-    for name, one in {MODEL: profile["model"], **profile["repositories"]}.items():
-        where, path, given = field_of(name), one["path"] or "", one["path"] is not None
+    for name, repository in {MODEL: profile["model"], **profile["repositories"]}.items():
+        where, path, given = field_of(name), repository["path"] or "", repository["path"] is not None
         is_of_home, is_directory = path.startswith("~"), _DIRECTORY.match(path) and ".." not in path.split("/")
         both, expected = "both given" if given else "missing", "one of them: organization/name at the hub, or a directory on the nodes"
-        problems += _found(
-            ((one["repo"] is not None) == given, problem(f"{where}.repo", f"and {where}.path are {both}", expected)),
+        problems += _problems_of(
+            ((repository["repo"] is not None) == given, problem(f"{where}.repo", f"and {where}.path are {both}", expected)),
             (is_of_home, problem(f"{where}.path", f"'{path}' would be root's home", "the whole path on the nodes, such as /home/NAME/models/MODEL")),
             (
                 given and not is_of_home and not is_directory,
@@ -117,7 +117,7 @@ def _place_problems(profile: dict[str, t.Any]) -> list[Problem]:
             ),
             *(
                 (
-                    given and one[field] is not None,
+                    given and repository[field] is not None,
                     problem(f"{where}.{field}", "is given, and a directory on the nodes has none", remedy=f"remove it, or {where}.path"),
                 )
                 for field in ("revision", "gated")
@@ -127,30 +127,30 @@ def _place_problems(profile: dict[str, t.Any]) -> list[Problem]:
 
 
 def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
-    """What is wrong with the repositories of a profile, each alone and all together."""
+    """Return problems of the repositories of a profile, each alone and all together."""
     problems = []
     places: dict[str, str] = {}
     used = {named_repository(text) for part in (profile, *profile["switches"].values()) for _path, text in strings(part["serve"], "")}
-    for where, one in ((MODEL, profile["model"]), *((f"repositories.{name}", one) for name, one in profile["repositories"].items())):
-        name, repo = where.rpartition(".")[2], one["repo"]
+    for where, repository in ((MODEL, profile["model"]), *((f"repositories.{name}", repository) for name, repository in profile["repositories"].items())):
+        name, repo = where.rpartition(".")[2], repository["repo"]
         first = places.setdefault(repo, name)
-        problems += _found(
+        problems += _problems_of(
             (
-                one["revision"] is not None and not _COMMIT.match(one["revision"]),
-                problem(f"{where}.revision", f"'{one['revision']}' is not a commit", "40 hexadecimal digits"),
+                repository["revision"] is not None and not _COMMIT.match(repository["revision"]),
+                problem(f"{where}.revision", f"'{repository['revision']}' is not a commit", "40 hexadecimal digits"),
             ),
-            (one["size_gb"] is not None and one["size_gb"] <= 0, problem(f"{where}.size_gb", f"is {one['size_gb']}", "more than 0")),
+            (repository["size_gb"] is not None and repository["size_gb"] <= 0, problem(f"{where}.size_gb", f"is {repository['size_gb']}", "more than 0")),
         )
-        problems += _license_problems(one, where)
-        further = _found(
+        problems += _license_problems(repository, where)
+        further = _problems_of(
             (
                 not _SWITCH_NAME.match(name) or name == MODEL,
                 problem(where, "is not a valid name of a repository", f"lower case letters, digits and underscores, a letter first, not {MODEL}"),
             ),
-            (one["path"] is None and not REPO.match(repo), problem(f"{where}.repo", f"'{repo}' is not a repository of the hub", "organization/name")),
+            (repository["path"] is None and not REPO.match(repo), problem(f"{where}.repo", f"'{repo}' is not a repository of the hub", "organization/name")),
             (first != name, problem(f"{where}.repo", f"'{repo}' is that of {first}, too", remedy=f"write {REPOSITORY}{first}/PATH for a part of it")),
             (
-                one.get("purpose") == "files" and not one["files"],
+                repository.get("purpose") == "files" and not repository["files"],
                 problem(f"{where}.files", "is empty, and the purpose is files", "the names of the files"),
             ),
             (
@@ -166,11 +166,11 @@ def _repository_problems(profile: dict[str, t.Any]) -> list[Problem]:
     return problems
 
 
-def _license_problems(one: dict[str, t.Any], where: str) -> list[Problem]:
-    """What is wrong with the terms of one repository: users have to be able to find and to accept them."""
-    id, url, accept = (one["license"][field] for field in ("id", "url", "accept"))
+def _license_problems(repository: dict[str, t.Any], where: str) -> list[Problem]:
+    """Return problems of the terms of one repository: users have to be able to find and to accept them."""
+    id, url, accept = (repository["license"][field] for field in ("id", "url", "accept"))
     consent = "a hub that asks for consent gates the repository: make gated true, or accept false"
-    return _found(
+    return _problems_of(
         (
             id is None and (url is not None or accept is not None),
             problem(f"{where}.license.id", "is missing", "the license's name, such as apache-2.0"),
@@ -180,12 +180,12 @@ def _license_problems(one: dict[str, t.Any], where: str) -> list[Problem]:
             problem(f"{where}.license.id", "is empty", "the license's name, such as apache-2.0; leave license out where it is unknown"),
         ),
         (url is not None and not _PAGE.match(url), problem(f"{where}.license.url", f"found {found(url)}", "an address that begins with https://")),
-        (accept and one["gated"] is False, problem(f"{where}.gated", "is false, and the license has to be accepted at the hub", remedy=consent)),
+        (accept and repository["gated"] is False, problem(f"{where}.gated", "is false, and the license has to be accepted at the hub", remedy=consent)),
     )
 
 
 def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> list[Problem]:
-    """What is wrong with the digests of the images in the evidence."""
+    """Return problems of the digests of the images in the evidence."""
     return [
         problem(f"{where}evidence[{index}].digest", f"'{row['digest']}' is not a digest", "sha256: and 64 hexadecimal digits, or base_digest of the report")
         for index, row in enumerate([] if isinstance(evidence, str) else evidence)
@@ -194,20 +194,20 @@ def _evidence_problems(evidence: list[dict[str, t.Any]] | str, where: str) -> li
 
 
 def _fork_problems(profile: dict[str, t.Any]) -> list[Problem]:
-    """What is wrong with the flags that a fork alone knows: each is set somewhere, can be looked up, and no release was measured with it."""
+    """Return problems of the flags that only a fork has: each has to be set and to have a source, and no release can have been measured with it."""
     problems = []
     known = {path for part in (profile, *profile["switches"].values()) for path in (*_paths(snake(part["serve"])), *part["env"]["shared"])}
-    for name, one in profile["fork_flags"].items():
+    for name, entry in profile["fork_flags"].items():
         where = f"fork_flags.{name}"
         what = f"neither serve nor env.shared sets it{near(name, known)}"
-        problems += _found(
+        problems += _problems_of(
             (
                 name not in known,
                 problem(where, what, "an argument with underscores, a key within one (speculative_config.method), or a variable that is set here"),
             ),
-            (not one["why"].strip(), problem(f"{where}.why", "is empty", "what it is for")),
-            (not one["image"].strip(), problem(f"{where}.image", "is empty", "the name of an image that has it")),
-            (not _PAGE.match(one["source"]), problem(f"{where}.source", f"found {found(one['source'])}", "an address that begins with https://")),
+            (not entry["why"].strip(), problem(f"{where}.why", "is empty", "what it is for")),
+            (not entry["image"].strip(), problem(f"{where}.image", "is empty", "the name of an image that has it")),
+            (not _PAGE.match(entry["source"]), problem(f"{where}.source", f"found {found(entry['source'])}", "an address that begins with https://")),
         )
     what = f"has rows, and {', '.join(profile['fork_flags'])} are flags that a fork alone knows"
     return problems + [
@@ -218,7 +218,7 @@ def _fork_problems(profile: dict[str, t.Any]) -> list[Problem]:
 
 
 def _paths(value: dict[str, t.Any], above: str = "") -> t.Iterator[str]:
-    """The path of every key of a mapping, and of the mappings in it."""
+    """Yield the path of every key of a mapping, and of the mappings in it."""
     for key, item in value.items():
         yield f"{above}{key}"
         if isinstance(item, dict):
@@ -226,10 +226,10 @@ def _paths(value: dict[str, t.Any], above: str = "") -> t.Iterator[str]:
 
 
 def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
-    """An image with layers has its own name; an image without is the base itself, and nothing is built."""
+    """Return problems of an image. With layers it has its own name; without them it is the base itself, and nothing is built."""
     base, layers, tag = image["base"], ", ".join([*image["layers"], *image["mods"]]), image["tag"]
     other, remedy = f"is '{tag}', but without layers the image is the base itself", "remove it, or name the layers"
-    return _found(
+    return _problems_of(
         (layers and tag is None, problem("image.tag", "is missing", f"the name of {base} with {layers} added, or `layers: []` to use the base as it is")),
         (layers and tag == base, problem("image.tag", f"is the base's own name '{base}'", f"another one, because the layers {layers} make another image")),
         (not layers and tag not in (None, base), problem("image.tag", other, remedy=remedy)),
@@ -237,11 +237,11 @@ def _image_problems(image: dict[str, t.Any]) -> list[Problem]:
 
 
 def _mod_problems(mods: dict[str, t.Any]) -> list[Problem]:
-    """What is wrong with changes of an image: each has to be known to the byte before anything is built."""
+    """Return problems of the changes to an image: each has to be known to the byte before anything is built."""
     problems = []
     for name, mod in mods.items():
         where, expected = f"image.mods.{name}", "lower case letters, digits, '.', '_' and '-', a letter or digit first"
-        problems += _found(
+        problems += _problems_of(
             (not _MOD_NAME.match(name), problem(where, "is not a valid name of a mod", expected)),
             (not mod["packages"] and not mod["patches"], problem(where, "changes nothing", "packages or patches")),
             *(
@@ -249,12 +249,12 @@ def _mod_problems(mods: dict[str, t.Any]) -> list[Problem]:
                 for index, package in enumerate(mod["packages"])
             ),
         )
-        problems += [one for index, patch in enumerate(mod["patches"]) for one in _patch_problems(patch, f"{where}.patches[{index}]")]
+        problems += [fault for index, patch in enumerate(mod["patches"]) for fault in _patch_problems(patch, f"{where}.patches[{index}]")]
     return problems
 
 
 def _patch_problems(patch: dict[str, str], where: str) -> list[Problem]:
-    """What is wrong with one patch. A script is none: it could do anything, and differently on each node."""
+    """Return problems of one patch. A script is not a patch: it could do anything, and differently on each node."""
     path = Path(patch["file"])
     if not _PACKAGE.match(patch["package"]):
         return [problem(f"{where}.package", f"'{patch['package']}' is not the name of a Python package", "a name such as vllm")]
@@ -274,13 +274,13 @@ def _patch_problems(patch: dict[str, str], where: str) -> list[Problem]:
 
 
 def measured_versions(evidence: list[dict[str, t.Any]] | str) -> list[tuple[str, str]]:
-    """The versions of vLLM and Ray that evidence speaks of, by their fields."""
+    """Return the versions of vLLM and Ray in the evidence, by their fields."""
     rows = enumerate(evidence) if isinstance(evidence, list) else ()
     return [(f"evidence[{index}].{name}", item[name]) for index, item in rows for name in ("vllm", "ray") if item[name]]
 
 
 def overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: str) -> list[Problem]:
-    """Problems of what a profile and its switches have in common; ``where`` begins the fields' paths."""
+    """Return problems of the fields that a profile and its switches share; ``where`` begins the fields' paths."""
     return [
         *env_problems(part["env"]["shared"], f"{where}env.shared", ID),
         *serve_problems(profile, part["serve"], f"{where}serve", ID),
@@ -299,12 +299,12 @@ def overlay_problems(profile: dict[str, t.Any], part: dict[str, t.Any], where: s
 
 
 def env_problems(env: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
-    """What is wrong with a mapping of environment variables, which is called ``where``. No value is ever shown: it could be a secret."""
+    """Return problems of a mapping of environment variables, which is called ``where``. No value is ever shown: it could be a secret."""
     return [Problem(id, f"{where}.{name}", *wrong, remedy) for name, value in env.items() if (wrong := _wrong_variable(name, value))]
 
 
 def _wrong_variable(name: str, value: t.Any) -> tuple[str, str] | None:
-    """What is wrong with an environment variable, and what was expected."""
+    """Return the problem of an environment variable, and what was expected."""
     if not _ENV_NAME.match(name):
         return NO_ENV_NAME, ENV_NAME
     if not isinstance(value, (str, int, float)):
@@ -315,10 +315,10 @@ def _wrong_variable(name: str, value: t.Any) -> tuple[str, str] | None:
 
 
 def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where: str, id: str, remedy: str = "") -> list[Problem]:
-    """What is wrong with serve arguments for this profile; ``where`` is what the mapping is called, ``remedy`` what to do about most."""
+    """Return problems of serve arguments for this profile; ``where`` is the mapping's name, ``remedy`` the remedy for most of them."""
     dashed = [name for name in arguments if name.startswith("-")]
     names, pinned = snake({name: value for name, value in arguments.items() if name not in dashed}), profile["model"]["revision"] is not None
-    known, path = {one["name"]: one for one in repositories(profile)}, profile["model"]["path"]
+    known, path = {repository["name"]: repository for repository in repositories(profile)}, profile["model"]["path"]
 
     def wrong(name: str, what: str, expected: str = "", own_remedy: str = "") -> Problem:
         return Problem(id, f"{where}.{name}", what, expected, own_remedy or remedy)
@@ -328,7 +328,7 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
         unfit = flags.fault(name, value) if value is not None and name not in profile["fork_flags"] else None
         setting, full = RESERVED[name].setting if name in RESERVED else "", short_for(name)
         runs_code = name == "trust_remote_code" and value
-        problems += _found(
+        problems += _problems_of(
             (
                 sum(name == other.replace("-", "_") for other in arguments) > 1,
                 wrong(name, "is given twice, with dashes and with underscores", "one of the two"),
@@ -356,19 +356,19 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
             ),
             *(
                 (
-                    runs_code and not path and pinned and one["revision"] is None,
-                    wrong(name, f"runs code from {one['repo']}, too", own_remedy=f"pin repositories.{other}.revision to a commit first"),
+                    runs_code and not path and pinned and repository["revision"] is None,
+                    wrong(name, f"runs code from {repository['repo']}, too", own_remedy=f"pin repositories.{other}.revision to a commit first"),
                 )
-                for other, one in known.items()
+                for other, repository in known.items()
             ),
         )
         for key, text in strings(value, name):
             other, file = named_repository(text), text.removeprefix(SIDE_FILE)
             is_side_file, is_listed = text.startswith(SIDE_FILE), file in profile["model"]["side_files"]
-            one = known.get(other, {"repo": "", "revision": ""})
+            repository = known.get(other, {"repo": "", "revision": ""})
             # Without a revision of its own, the engine would look for the model's in a tokenizer's repository.
-            needs_commit = one["revision"] is None and not model_files.is_directory(one["repo"]) and ("/" in text or key == "tokenizer")
-            problems += _found(
+            needs_commit = repository["revision"] is None and not model_files.is_directory(repository["repo"]) and ("/" in text or key == "tokenizer")
+            problems += _problems_of(
                 (is_side_file and not is_listed, wrong(key, f"side file '{file}' is not listed in model.side_files")),
                 (
                     is_side_file and is_listed and not pinned and not path,
@@ -378,6 +378,6 @@ def serve_problems(profile: dict[str, t.Any], arguments: dict[str, t.Any], where
                     other and other not in known,
                     wrong(key, f"the profile has no repository '{other}'{near(other, known)}", f"one of {', '.join(known)}"),
                 ),
-                (other and needs_commit, wrong(key, f"needs {one['repo']} pinned to a commit", own_remedy=f"set {field_of(other)}.revision")),
+                (other and needs_commit, wrong(key, f"needs {repository['repo']} pinned to a commit", own_remedy=f"set {field_of(other)}.revision")),
             )
     return problems

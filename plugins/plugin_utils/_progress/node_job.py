@@ -17,22 +17,22 @@ from ansible_collections.gb10.cluster.plugins.module_utils._files import copy_jo
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 from ansible_collections.gb10.cluster.plugins.plugin_utils._progress.progress import Progress
 
-#: Seconds until the first look at the node, the share of what has passed until the next one, and the most: short work is not waited for much longer.
+#: Seconds until the node is first polled; later polls wait for this share of the elapsed time, up to this maximum. Short work thus has a short wait.
 FIRST_LOOK, LOOK_SHARE, LOOK_SECONDS = 0.5, 0.25, 15.0
-#: Seconds until the first line is asked for, and between two.
+#: Seconds until the first progress line, and between two lines.
 FIRST_LINE, LINE_SECONDS = 5.0, 15.0
-#: Seconds beyond the work's own limit after which the node's job is given up.
+#: Seconds after the module's own limit at which the job is given up.
 MARGIN = 60
-#: What the status of a job adds to the module's result.
+#: Keys that the status of a job adds to the module's result.
 OF_JOB = ("ansible_job_id", "finished", "results_file", "started", "stderr", "stderr_lines", "stdout", "stdout_lines")
 
 display = Display()
 
 
 class NodeJob(ActionBase):
-    """Runs a module as a job of the node, and prints a line now and then.
+    """Runs a module as an asynchronous job on its node, and prints progress lines.
 
-    ``MODULE`` is the module, ``DOING`` what a line says that it does, ``LOST`` where to look when it does not end. ``TIMEOUT`` and ``STATE_DIR`` are the
+    ``MODULE`` is the module, ``DOING`` its activity in the lines, ``LOST`` the remedy when the job does not end. ``TIMEOUT`` and ``STATE_DIR`` are the
     defaults of its options, and ``KIND`` names its note.
     """
 
@@ -48,7 +48,7 @@ class NodeJob(ActionBase):
         return int(self._task.args.get("timeout") or self.TIMEOUT)
 
     def note(self) -> str:
-        """Return the file on the node that says how far it is, as ``{"text": …}``."""
+        """Return the path of the progress note on the node, a file with ``{"text": …}``."""
         return copy_job.note_path(self._task.args.get("state_dir") or self.STATE_DIR, self.KIND, self._task.args.get("cluster_name") or "gb10")
 
     def is_short(self) -> bool:
@@ -65,14 +65,14 @@ class NodeJob(ActionBase):
         try:
             job = self._execute_module(self.MODULE, task_vars=self._vars, wrap_async=True)
         finally:
-            # Else Ansible would wait for the job once more.
+            # Otherwise Ansible would wait for the job again.
             self._task.async_val = 0
         if job.get("failed") or "ansible_job_id" not in job:
             return job
         return self._watch(job["ansible_job_id"], limit)
 
     def _watch(self, job: str, limit: int) -> dict[str, t.Any]:
-        """Return the job's result once it is there."""
+        """Wait for the job and return its result."""
         progress = Progress(str(self._vars["inventory_hostname"]), display.display)
         next_look, next_line = FIRST_LOOK, FIRST_LINE
         for elapsed in clock(limit, FIRST_LOOK):
@@ -96,7 +96,7 @@ class NodeJob(ActionBase):
         return self._execute_module("ansible.legacy.async_status", module_args={"jid": job, "mode": mode, "_async_dir": folder}, task_vars=self._vars)
 
     def _text(self) -> str:
-        """Return what the node noted, empty when it noted nothing yet."""
+        """Return the text of the progress note, empty when there is no note yet."""
         answer = self._execute_module("ansible.legacy.slurp", module_args={"src": self.note()}, task_vars=self._vars)
         try:
             return str(json.loads(base64.b64decode(answer["content"]))["text"])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lines that show how far a start is. This plugin util is PRIVATE to the collection."""
+"""Progress lines of a start. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def minutes(seconds: float) -> str:
 
 
 def line(node: str, stage: str, shards: str, work: str, memory_mb: int | None, elapsed: float) -> str:
-    """Return one line: node, stage, shards, what its processes do, memory available, time since the task began."""
+    """Return one line: node, stage, shards, the work of its processes, available memory, time since the task began."""
     fields = [f"{stage} {shards}".strip(), work, "" if memory_mb is None else f"{memory_mb / 1024:.1f} GiB available", minutes(elapsed)]
     return f"{node}: " + ", ".join(field for field in fields if field)
 
@@ -36,7 +36,7 @@ class Progress:
         self._shown_at = 0.0
 
     def update(self, stage: str, shards: str, work: str, memory_mb: int | None, elapsed: float) -> None:
-        """Print a line if one is due, ``elapsed`` seconds after the task began. An empty stage means that the last one still holds."""
+        """Print a line if one is due, ``elapsed`` seconds after the task began. An empty stage means that the stage did not change."""
         stage, shards = (stage, shards) if stage else (self.stage, self._shown[1] if self._shown else "")
         self.stage = stage
         if (stage, shards) != self._shown or elapsed - self._shown_at >= REPEAT_SECONDS:

@@ -17,7 +17,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import UnknownState
 from ansible_collections.gb10.cluster.plugins.module_utils._protect.protection import SCHEMA
 
-#: What dpkg can be told to do with a package.
+#: dpkg's selections of a package.
 WANTS = ("unknown", "install", "hold", "deinstall", "purge")
 #: The capability that lowers an OOM score (CAP_SYS_RESOURCE, capability.h).
 SYS_RESOURCE = 24
@@ -29,7 +29,7 @@ _OPTION = re.compile(r'^(?P<name>[A-Za-z0-9_:./+-]+) "(?P<value>.*)";$', re.MULT
 
 
 class Package(t.NamedTuple):
-    """One package as dpkg has it; ``name`` carries its architecture where dpkg needs that, ``plain`` never does."""
+    """One package of dpkg; ``name`` has its architecture where dpkg needs it, ``plain`` never has."""
 
     name: str
     plain: str
@@ -39,37 +39,37 @@ class Package(t.NamedTuple):
 
 
 class Facts:
-    """What one node answered: ``info`` (node_info), ``read`` (tools by the names in the role's variables) and ``files`` (stat)."""
+    """One node's answers: ``info`` (node_info), ``read`` (tools by the names in the role's variables) and ``files`` (stat)."""
 
     def __init__(self, answer: t.Mapping[str, t.Any]) -> None:
         self.info = answer["info"]
-        self._read = {one["item"]["key"]: one for one in answer["read"]["results"]}
-        self.files = {one["item"]: one["stat"] for one in answer["files"]["results"]}
+        self._read = {result["item"]["key"]: result for result in answer["read"]["results"]}
+        self.files = {result["item"]: result["stat"] for result in answer["files"]["results"]}
 
     def said(self, name: str, *fine: int) -> str:
         """Return the output of a tool. ``fine`` are exit codes of a missing file, or of an empty result."""
-        one = self._read[name]
-        quiet = all(line.endswith("No such file or directory") for line in one.get("stderr_lines", []))
-        if one.get("rc") != 0 and not (one.get("rc") in fine and quiet):
-            raw = f"{one.get('stdout', '')}{one.get('stderr') or one.get('msg', '')}"
-            raise UnknownState(f"{one['item']['value'][0]} ended with {one.get('rc')}: {raw[:200]!r}", remedy="Run it there.", raw=raw[:2000])
-        return one["stdout"]
+        answer = self._read[name]
+        quiet = all(line.endswith("No such file or directory") for line in answer.get("stderr_lines", []))
+        if answer.get("rc") != 0 and not (answer.get("rc") in fine and quiet):
+            raw = f"{answer.get('stdout', '')}{answer.get('stderr') or answer.get('msg', '')}"
+            raise UnknownState(f"{answer['item']['value'][0]} ended with {answer.get('rc')}: {raw[:200]!r}", remedy="Run it there.", raw=raw[:2000])
+        return answer["stdout"]
 
     def limit(self, name: str) -> dict[str, t.Any]:
         """Return a part of the section limits of node_info."""
-        if found := (self.info["limits"] or {}).get(name):
-            return found
-        errors = [one for one in self.info["errors"] if one["section"].startswith("limits")]
-        raise UnknownState("; ".join(one["error"] for one in errors) or f"{name} cannot be seen", remedy=errors[0]["remedy"] if errors else "")
+        if part := (self.info["limits"] or {}).get(name):
+            return part
+        errors = [error for error in self.info["errors"] if error["section"].startswith("limits")]
+        raise UnknownState("; ".join(error["error"] for error in errors) or f"{name} cannot be seen", remedy=errors[0]["remedy"] if errors else "")
 
     @property
     def record_path(self) -> str:
-        """Where the record is."""
+        """The path of the record."""
         return self._read["record"]["item"]["value"][-1]
 
     @functools.cached_property
     def measures(self) -> dict[str, dict[str, t.Any]]:
-        """The record of what was changed, by measure."""
+        """The recorded changes, by measure."""
         text = self.said("record", 1)
         try:
             record = json.loads(text) if text or self._read["record"]["rc"] == 0 else {"schema": SCHEMA, "measures": {}}
@@ -82,7 +82,7 @@ class Facts:
 
     @property
     def recorded(self) -> dict[str, dict[str, t.Any]]:
-        """The record, empty where it cannot be read: nothing is changed then."""
+        """The record, empty where it cannot be read: then nothing is changed."""
         try:
             return self.measures
         except UnknownState:
@@ -91,14 +91,14 @@ class Facts:
     def unit(self, name: str) -> dict[str, str]:
         """Return the properties of a unit."""
         blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in self.said("units").split("\n\n")]
-        found = next((one for one in blocks if one.get("Id") == name), None)
-        if not found or not found.get("ActiveState"):
+        properties = next((block for block in blocks if block.get("Id") == name), None)
+        if not properties or not properties.get("ActiveState"):
             raise UnknownState(f"systemctl does not report {name}", remedy=f"Run systemctl show {name} on the node.", raw=self.said("units")[:2000])
-        return found
+        return properties
 
     @functools.cached_property
     def packages(self) -> list[Package]:
-        """All packages that dpkg knows."""
+        """All packages of dpkg."""
         rows = [line.split("\t") for line in self.said("packages").splitlines()]
         bad = next((row for row in rows if len(row) != len(Package._fields) or row[2] not in WANTS), None)
         if bad or not rows:
@@ -106,28 +106,28 @@ class Facts:
         return [Package(*row) for row in rows]
 
     def package(self, name: str) -> Package | None:
-        """Return a package that dpkg knows."""
-        return next((one for one in self.packages if one.plain == name), None)
+        """Return a package by its plain name, None if dpkg does not have it."""
+        return next((package for package in self.packages if package.plain == name), None)
 
     @property
     def altered(self) -> bool:
         """Whether /etc/default/earlyoom is not the package's own any more."""
-        found = self.package("earlyoom")
-        return found is not None and found.status == "installed" and bool(_ALTERED.search(self.said("altered", 1)))
+        package = self.package("earlyoom")
+        return package is not None and package.status == "installed" and bool(_ALTERED.search(self.said("altered", 1)))
 
     def assigned(self, place: str, own: str, names: t.Collection[str]) -> dict[str, tuple[str, str]]:
         """Return which of ``names`` files below ``place`` set, each with the last file and value. The collection's ``own`` file does not count."""
-        found: dict[str, tuple[str, str]] = {}
+        values: dict[str, tuple[str, str]] = {}
         lines = [line.partition(":") for line in self.said("settings", 1, 2).splitlines()]
         for path, _colon, text in sorted(lines, key=lambda parts: parts[0]):
             name, _sign, value = text.strip().removeprefix("-").partition("=")
             name = name.strip().replace("/", ".")
             if path.startswith(place) and path != own and name in names:
-                found[name] = (path, value.strip())
-        return found
+                values[name] = (path, value.strip())
+        return values
 
     def kernel(self, path: str, name: str = "") -> str:
-        """Return what a file of /proc says after ``name``."""
+        """Return the text after ``name`` in a file of /proc."""
         start = f"{path}:{name}"
         for line in self.said("kernel").splitlines():
             if line.startswith(start):

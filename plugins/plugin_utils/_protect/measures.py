@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The numbers of the measures that protect a node; measures.yml has their reasons and sources. This plugin util is PRIVATE to the collection."""
+"""Defines the figures of the measures that protect a node; measures.yml has their reasons and sources. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 from ansible_collections.gb10.cluster.plugins.module_utils._process import classify
 
-#: What makes the findings of each measure, in the order in which the measures are set up.
+#: The function that makes the findings of each measure, in the order in which the measures are set up.
 FINDINGS = {
     "sshd": functools.partial(finding, "protect.sshd"),
     "journal": functools.partial(finding, "protect.journal"),
@@ -28,41 +28,41 @@ NAMES = tuple(FINDINGS)
 #: Ids of findings that are made here.
 IDS = ("protect.earlyoom", "protect.holds", "protect.journal", "protect.sshd", "protect.swap", "protect.unattended")
 
-#: What the kernel never kills; OpenSSH's listener gives itself this (openssh-portable, openbsd-compat/port-linux.c, oom_adjust_setup).
+#: The OOM score of a process that the kernel never kills; OpenSSH's listener sets it itself (openssh-portable, openbsd-compat/port-linux.c, oom_adjust_setup).
 NEVER_KILLED = -1000
 #: Seconds after which the journal is synced to the disk. Stock are 300 (journald.conf(5)).
 SYNC_SECONDS = 10
-#: vm.swappiness; the remedy of the reports of thrashing. Not 0: with that the kernel does not swap before memory runs out (admin-guide/sysctl/vm.rst).
+#: vm.swappiness; the remedy in reports of thrashing. Not 0: with that the kernel does not swap before memory runs out (admin-guide/sysctl/vm.rst).
 SWAPPINESS = "1"
 #: earlyoom acts below the smaller of this (KiB of MemAvailable, 2 GiB) and of MemTotal / :data:`SHARE`: the same share of a node of half the size.
 ACTS_BELOW_KIB = 2097152
 SHARE = 60
 #: KiB of MemAvailable on a healthy node that serves, the least that was reported (one of three Sparks, 2026-09-12); two had 3.9 and 4.1 GiB after 8 h.
 HEALTHY_KIB = 3659708
-#: What its option -p does, as its manual says for its unit: that lacks the capabilities for it, and from 1.8 on is ended for the attempt.
+#: The effect of earlyoom's option -p, as its manual suggests it for its unit: the unit has no capabilities for -p, and from 1.8 on is ended for the attempt.
 EARLYOOM_FIRST = "Nice=-20\nOOMScoreAdjust=-100\n"
-#: comm of processes (15 bytes at most) whose end helps nothing; earlyoom takes 300 from their score.
+#: comm of processes (15 bytes at most) that are not worth ending; earlyoom subtracts 300 from their score.
 AVOIDED = (
     "sshd", "sshd-session", "systemd", "systemd-journal", "systemd-logind", "systemd-udevd", "systemd-network", "systemd-resolve", "dockerd", "containerd",
     "containerd-shim", "dbus-daemon",
 )  # fmt: skip
-#: What the name of a process is cut to (proc_pid_comm(5)).
+#: The length to which the kernel cuts the name of a process (proc_pid_comm(5)).
 COMM = 15
 
 
 @functools.cache
 def table() -> dict[str, dict[str, t.Any]]:
     """Return the measures by their names, each as ``{id, does, reason, figures: [[text, why, source]]}``."""
-    return {one["id"]: one for one in yaml_load(pathlib.Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))}
+    return {measure["id"]: measure for measure in yaml_load(pathlib.Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))}
 
 
 def held_patterns() -> list[str]:
-    """Return the patterns of packages that are held: what an update replaces under an engine that runs."""
+    """Return the patterns of packages that are held: those that an update would replace under a running engine."""
     return [pattern for figure in table()["holds"]["figures"] for pattern in figure[0].split(", ")]
 
 
 def preferred() -> tuple[str, ...]:
-    """Return the beginnings of the names of the engines' processes that hold a model, as the kernel cuts them."""
+    """Return the beginnings of the names of engine processes that hold a model in memory, as the kernel cuts them."""
     kinds = (classify.ENGINE_CORE, classify.RANK)
     return tuple(title[:COMM] for how, title, kind, _engine in classify.TABLE if how == classify.TITLE and kind in kinds)
 

@@ -4,7 +4,7 @@
 
 """Decides the steps that set up a measure or revert it. This plugin util is PRIVATE to the collection.
 
-Each measure is a pure function of the node's answers and of its entry in the record. The role protect carries out the steps. There is a finding for
+Each measure is a pure function of the node's answers and of its entry in the record. The role protect performs the steps. There is a finding for
 each correct state and for each state that is not changed.
 """
 
@@ -22,7 +22,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._protect import measu
 from ansible_collections.gb10.cluster.plugins.plugin_utils._protect.facts import SWAPPINESS_FILE, Facts
 
 JOURNALD, EARLYOOM, OOMD, UPGRADES = "systemd-journald.service", "earlyoom.service", "systemd-oomd.service", "apt-daily-upgrade.timer"
-#: Where the drop-ins go.
+#: The paths of the drop-ins.
 FILES = {
     "journal": "/etc/systemd/journald.conf.d/90-gb10-protect.conf",
     "earlyoom": "/etc/systemd/system/earlyoom.service.d/90-gb10-protect.conf",
@@ -88,20 +88,20 @@ class Draft:
         return Plan(self.steps, self.texts, self.findings, before if self.texts else None, {**before, "done": True, **self.steps.pop("after", {})})
 
 
-def untouched(entry: Entry, found: t.Mapping[str, t.Any]) -> bool:
+def untouched(entry: Entry, file: t.Mapping[str, t.Any]) -> bool:
     """Return whether a file is unchanged since it was written, according to the record."""
-    plain = found["exists"] and found["isreg"] and (found["mode"], found["uid"], found["gid"]) == ("0644", 0, 0)
-    return bool(plain and found["checksum"] in entry.get("sha256", []))
+    plain = file["exists"] and file["isreg"] and (file["mode"], file["uid"], file["gid"]) == ("0644", 0, 0)
+    return bool(plain and file["checksum"] in entry.get("sha256", []))
 
 
 def _file(draft: Draft, text: str) -> bool:
     """Write a drop-in. Return whether it can be written, or is written already."""
     path, content = FILES[draft.measure], HEADER.format(measures.table()[draft.measure]["reason"]) + text
-    found, folder, digest = draft.facts.files[path], os.path.dirname(path), hashlib.sha256(content.encode()).hexdigest()
-    ours, known = untouched(draft.entry, found), draft.entry.get("sha256", [])
-    if found.get("checksum") == digest and (ours or not known):
+    file, folder, digest = draft.facts.files[path], os.path.dirname(path), hashlib.sha256(content.encode()).hexdigest()
+    ours, known = untouched(draft.entry, file), draft.entry.get("sha256", [])
+    if file.get("checksum") == digest and (ours or not known):
         return True
-    if found["exists"] and not ours:
+    if file["exists"] and not ours:
         whose = "was changed since it was written" if known else "is not this collection's"
         draft.say("warn", f"{path} {whose}, so it is not changed", "Move it away, and repeat.")
         return False
@@ -116,23 +116,23 @@ def _file(draft: Draft, text: str) -> bool:
 def sshd(draft: Draft) -> None:
     """Judge the running listener, and lower only its score."""
     facts, listener = draft.facts, draft.facts.limit("sshd")
-    pid, found, score = listener["pid"], listener["oom_score_adj"], limits.parse_oom_score_adj(facts.unit("ssh.service")["OOMScoreAdjust"])
+    pid, live, score = listener["pid"], listener["oom_score_adj"], limits.parse_oom_score_adj(facts.unit("ssh.service")["OOMScoreAdjust"])
     if score < 0:
         message = f"ssh.service has OOMScoreAdjust={score}: OpenSSH gives it to every login, which is then as hard to kill as sshd"
         draft.say("warn", message, "Remove it from the drop-in of ssh.service (systemctl cat ssh).", measured=score, needed=0)
     if pid is None:
         message = "no sshd takes connections now; a socket of systemd may start one, whose score is not known before"
         return draft.say("warn", message, "Run this again over ssh.")
-    process, evidence = [pid, facts.started(pid)], {"measured": found, "needed": measures.NEVER_KILLED}
+    process, evidence = [pid, facts.started(pid)], {"measured": live, "needed": measures.NEVER_KILLED}
     same = draft.entry.get("process") == process
-    if found == measures.NEVER_KILLED:
+    if live == measures.NEVER_KILLED:
         why = "set by this collection, until it ends" if same else "as OpenSSH sets it by itself"
         return draft.say("pass", f"sshd (pid {pid}) is never killed: {why}", **evidence)
     if not facts.may_lower:
-        message = f"sshd (pid {pid}) has an OOM score of {found}, and this node does not let it be lowered (CAP_SYS_RESOURCE is missing, as in containers)"
+        message = f"sshd (pid {pid}) has an OOM score of {live}, and this node does not let it be lowered (CAP_SYS_RESOURCE is missing, as in containers)"
         return draft.say("warn", message, "Nothing can be done inside a container; a real node has it.", **evidence)
-    draft.keep = {"process": process, "before": draft.entry["before"] if same else found}
-    draft.do(f"set the OOM score of sshd (pid {pid}) from {found} to {measures.NEVER_KILLED}", [*CHOOM, str(measures.NEVER_KILLED), "-p", str(pid)])
+    draft.keep = {"process": process, "before": draft.entry["before"] if same else live}
+    draft.do(f"set the OOM score of sshd (pid {pid}) from {live} to {measures.NEVER_KILLED}", [*CHOOM, str(measures.NEVER_KILLED), "-p", str(pid)])
     return None
 
 
@@ -153,7 +153,7 @@ def journal(draft: Draft) -> None:
 
 
 def _theirs(draft: Draft, live: dict[str, t.Any], unit: dict[str, str]) -> bool:
-    """Return whether the owner installed an earlyoom that acts in time, or configured it, and add a finding for that."""
+    """Return whether the owner installed an earlyoom that acts in time, or configured it; add a finding for either."""
     if live["running"] and live["effective"] and live["acts_below_mb"]["of_total"] * 1024 < measures.HEALTHY_KIB:
         draft.say("pass", f"an earlyoom of yours acts in time: {live['why']}", measured=live["args"])
     elif unit["UnitFileState"].startswith("masked") or draft.facts.altered:
@@ -176,7 +176,7 @@ def earlyoom(draft: Draft) -> None:
     arguments = measures.earlyoom_arguments(facts.kib("MemTotal"))
     if not _file(draft, f'[Service]\nEnvironmentFile=\nEnvironment="EARLYOOM_ARGS={arguments}"\n{measures.EARLYOOM_FIRST}'):
         return None
-    # A package that starts without the drop-in would act at 10 % of available memory, under a healthy engine: the drop-in comes first.
+    # Without the drop-in, the package would act at 10 % of available memory, under a healthy engine: the drop-in is written first.
     if not installed:
         draft.keep["package"] = entry.get("package", package.status if package else "not-installed")
         draft.do("install the package earlyoom", *([] if facts.candidate else [[*APT, "update"]]), [*APT, *INSTALL, "earlyoom"])
@@ -195,7 +195,7 @@ def earlyoom(draft: Draft) -> None:
 
 
 def swap(draft: Draft) -> None:
-    """Let the kernel swap late. A value that the owner set in a file is not changed."""
+    """Make the kernel swap late. A value that the owner set in a file is not changed."""
     facts, wanted = draft.facts, measures.SWAPPINESS
     if theirs := facts.assigned("/etc/sysctl", FILES["swap"], ("vm.swappiness",)).get("vm.swappiness"):
         path, value = theirs
@@ -218,11 +218,12 @@ def swap(draft: Draft) -> None:
 def _wanted(facts: Facts) -> dict[str, str]:
     """Return the installed packages that are to be held, with dpkg's selection of each."""
     patterns = measures.held_patterns()
-    return {one.name: one.want for one in facts.packages if one.status == "installed" and any(fnmatch.fnmatchcase(one.plain, each) for each in patterns)}
+    installed = [package for package in facts.packages if package.status == "installed"]
+    return {package.name: package.want for package in installed if any(fnmatch.fnmatchcase(package.plain, pattern) for pattern in patterns)}
 
 
 def _free(wanted: t.Mapping[str, str]) -> list[str]:
-    """Return those that are not held."""
+    """Return the packages that are not held."""
     return [name for name, want in wanted.items() if want == "install"]
 
 
@@ -272,8 +273,8 @@ def _back_score(draft: Draft) -> None:
 
 def _back_package(draft: Draft) -> None:
     """Remove the package; a configuration file that was edited, or existed before, is kept."""
-    found, before = draft.facts.package("earlyoom"), draft.entry["package"]
-    if found is None or found.status in ("not-installed", before):
+    package, before = draft.facts.package("earlyoom"), draft.entry["package"]
+    if package is None or package.status in ("not-installed", before):
         return
     edited = draft.facts.altered
     how = "--remove" if edited or before == "config-files" else "--purge"
@@ -314,7 +315,7 @@ def _back_swappiness(draft: Draft) -> None:
 
 def _back_holds(draft: Draft) -> None:
     """Release the holds, except those of unknown origin."""
-    held = {one.name for one in draft.facts.packages if one.want == "hold"}
+    held = {package.name for package in draft.facts.packages if package.want == "hold"}
     made, begun = ([name for name in draft.entry[word] if name in held] for word in ("made", "begun"))
     if made:
         draft.do(f"unhold {', '.join(made)}", packages=made, selection="install")

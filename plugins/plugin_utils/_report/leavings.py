@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What clusters left on their nodes, as a table. This plugin util is PRIVATE to the collection."""
+"""Lists what clusters left on their nodes, as a table. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def size_text(size: int) -> str:
 
 
 def lines(answers: dict[str, dict[str, t.Any]]) -> list[str]:
-    """Return the table over all nodes, its totals, and what is kept although it is in the same places; ``answers`` are cluster_prune's by node."""
+    """Return the table for all nodes, its totals, and the entries that are kept in the same places; ``answers`` are cluster_prune's by node."""
     rows = [
         (entry["kind"], node, age_text(entry["age_seconds"]), size_text(entry["size_bytes"]), f"{entry['name']} ({entry['why']})")
         for node, answer in answers.items()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The units on the nodes, in lines. This plugin util is PRIVATE to the collection."""
+"""Describes the units on the nodes, as lines. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 
-#: By key of the table, what there is of a unit on a node; empty where they were not checked.
+#: By key of the table, the state of a unit on a node; empty where it was not checked.
 Services = t.Mapping[str, t.Mapping[str, t.Any]]
 
 
-#: What the record of an active unit may contain, each a reason to look at it.
+#: Keys in the record of an active unit, each a reason to look at it.
 TROUBLE = ("error", "failed", "older", "problems", "said", "undelivered")
 
 
-def is_well(found: t.Mapping[str, t.Any]) -> bool:
+def is_well(state: t.Mapping[str, t.Any]) -> bool:
     """Return whether a unit is installed and active, and has nothing to report."""
-    return bool(found.get("installed") and found["active"]) and not any(found.get(word) for word in TROUBLE)
+    return bool(state.get("installed") and state["active"]) and not any(state.get(word) for word in TROUBLE)
 
 
-def lines(found: Services) -> list[tuple[str, bool]]:
+def lines(services: Services) -> list[tuple[str, bool]]:
     """Return the units of a node, each in a line, and whether it is well."""
-    looked = ((one, dict(found.get(one.key) or {})) for one in table.SERVICES)
-    return [(text, is_well(state)) for one, state in looked if (text := one.text(state))]
+    looked = ((service, dict(services.get(service.key) or {})) for service in table.SERVICES)
+    return [(text, is_well(state)) for service, state in looked if (text := service.text(state))]
 
 
-def remaining(found: t.Mapping[str, Services]) -> list[str]:
-    """Return which units stay on which nodes after their cluster is gone, and how each is taken away."""
-    nodes = {one: [node for node, services in found.items() if (services.get(one.key) or {}).get("installed")] for one in table.SERVICES if one.absent}
-    return [
-        f"The {one.key} stays on {', '.join(names)}; ansible-playbook -i inventories/NAME gb10.cluster.protect --tags {one.key} -e {one.absent} takes it away."
-        for one, names in nodes.items()
-        if names
-    ]
+def remaining(answers: t.Mapping[str, Services]) -> list[str]:
+    """Return lines about units that stay on nodes after their cluster is removed, with the command that removes each."""
+    result = []
+    for service in table.SERVICES:
+        nodes = [node for node, services in answers.items() if (services.get(service.key) or {}).get("installed")]
+        if nodes and service.absent:
+            command = f"ansible-playbook -i inventories/NAME gb10.cluster.protect --tags {service.key} -e {service.absent}"
+            result.append(f"The {service.key} stays on {', '.join(nodes)}; {command} takes it away.")
+    return result
 
 
-def left(found: Services) -> list[str]:
-    """Return the units of a node that are still there, or their files, and should be gone with their cluster."""
-    there = [found[one.key] for one in table.SERVICES if one.goes and found.get(one.key)]
-    return [one["name"] for one in there if one["installed"] or one["files"]]
+def left(services: Services) -> list[str]:
+    """Return the units of a node that should have been removed with their cluster and are still there, or their files are."""
+    there = [services[service.key] for service in table.SERVICES if service.goes and services.get(service.key)]
+    return [state["name"] for state in there if state["installed"] or state["files"]]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node answered, as evidence for rules: what is missing is never taken for a pass. This plugin util is PRIVATE to the collection."""
+"""The results of a node as evidence for rules; missing evidence is never a pass. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Unseen(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One thing that is not as a rule wants it. ``words`` fill the placeholders of the rule's texts.
+    """One violation of a rule. ``words`` fill the placeholders of the rule's texts.
 
-    ``node`` is the node that it concerns, unless that is the node that was checked. Its own ``verdict`` takes the place of the
-    rule's: only findings that a module made have one. ``cannot`` says why the stage that repairs such a thing would not.
+    ``node`` is the node that it concerns, if that is not the checked node. ``verdict`` overrides the rule's verdict. ``cannot`` is the reason why the stage
+    that repairs such violations would not repair this one.
     """
 
     measured: t.Any = None
@@ -39,10 +39,10 @@ class Fault:
 
 
 class Node:
-    """One node: its name, what ``node_info`` and ``cuda_zombie_check`` answered there, and what is asked of it.
+    """One node: its name, the results of ``node_info`` and ``cuda_zombie_check`` there, and its requirements.
 
-    ``needs`` is what ``judging.requirements`` returns. ``engine_live`` says whether an engine of this very cluster serves: its ports,
-    memory and processes are not faults.
+    ``needs`` is the result of ``judging.requirements``. ``engine_live``: whether an engine of this cluster serves; its ports, memory and processes are not
+    faults.
     """
 
     def __init__(self, name: str, info: Entry, zombies: Entry, needs: Entry) -> None:
@@ -53,7 +53,7 @@ class Node:
         self._tree = {**info, "zombies": zombies}
 
     def get(self, path: str) -> t.Any:
-        """Return the value at a dotted ``path``. Raises :class:`Unseen` when it, or what holds it, is null or was not answered.
+        """Return the value at a dotted ``path``. Raises :class:`Unseen` when the value or a mapping above it is null or missing.
 
         A list or mapping that is empty because it could not be read is missing, too.
         """
@@ -63,7 +63,7 @@ class Node:
         return value
 
     def optional(self, path: str) -> t.Any:
-        """Return the value at ``path``, None for what this machine does not have. Raises :class:`Unseen` when an error explains the null."""
+        """Return the value at ``path``, None if this machine does not have it. Raises :class:`Unseen` when an error explains the null."""
         return optional(self.get, path)
 
     def require_whole(self, path: str) -> None:
@@ -73,7 +73,7 @@ class Node:
             raise self._unseen(path, errors[0])
 
     def error(self, path: str) -> Entry | None:
-        """The error that says why ``path`` is missing: that of the innermost section that holds it, or that it holds."""
+        """Return the error that explains why ``path`` is missing: that of the innermost section that contains it, or that it contains."""
         related = [error for error in self._errors if f"{path}.".startswith(f"{error['section']}.") or error["section"].startswith(f"{path}.")]
         return max(related, key=lambda error: len(error["section"]), default=None)
 
@@ -81,23 +81,23 @@ class Node:
     def _unseen(path: str, error: Entry | None) -> Unseen:
         return Unseen(path, f"{error['section']}: {error['error']}", error.get("remedy", "")) if error else Unseen(path)
 
-    # --- what several rules ask -------------------------------------------------------------------------------------------
+    # --- used by several rules --------------------------------------------------------------------------------------------
 
     def our_containers(self) -> list[Entry]:
-        """The containers of this very cluster."""
+        """Return the containers of this cluster."""
         return [container for container in self.get("containers") if container["cluster"] == self.needs["cluster"]]
 
     def serves(self) -> bool:
-        """Return whether a container of this very cluster listens on the API's port."""
+        """Return whether a container of this cluster listens on the API's port."""
         ours = {container["name"] for container in self._tree.get("containers") or [] if container["cluster"] == self.needs["cluster"]}
         port = self.needs["ports"].get("gb10_api_port")
         return any(listener["port"] == port and listener["container"] in ours for listener in self._tree.get("listeners") or [])
 
     def links(self) -> list[Entry]:
-        """The entries of ``fabric`` that the cluster uses.
+        """Return the entries of ``fabric`` that the cluster uses.
 
-        Those that the inventory names, by interface, bond or RDMA device; without names the one that has the fabric address, with
-        its twin; failing that all with carrier.
+        These are the ones that the inventory names, by interface, bond or RDMA device. Without names, it is the one with the fabric address and its twin, or
+        else all with carrier.
         """
         fabric = self.get("fabric")
         names, devices = set(self.needs["fabric_interfaces"]), set(self.needs["rdma_devices"])
@@ -110,7 +110,7 @@ class Node:
 
 
 def optional(look: t.Callable[[str], t.Any], field: str) -> t.Any:
-    """Return what ``look`` sees at a field, None where there is none. Raises :class:`Unseen` when an error explains the null."""
+    """Return the value that ``look`` returns for a field, None without one. Raises :class:`Unseen` when an error explains the null."""
     try:
         return look(field)
     except Unseen as missing:

@@ -14,19 +14,19 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 
 
 def _ipv4(link: Entry) -> list[Entry]:
-    """The global IPv4 networks of an interface."""
+    """Return the global IPv4 networks of an interface."""
     return [network for network in link["networks"] or [] if network["family"] == "ipv4"]
 
 
-def _found(interfaces: list[Entry]) -> tuple[Entry, str]:
-    """The interfaces with their addresses, as data and as text."""
+def _addresses_of(interfaces: list[Entry]) -> tuple[Entry, str]:
+    """Return the addresses of interfaces by name, as a mapping and as text."""
     held = {interface["name"]: interface["addresses"] for interface in interfaces}
     return held, ", ".join(f"{name} {'/'.join(addresses) or 'none'}" for name, addresses in held.items())
 
 
 @derived("fabric")
 def links(node: Node) -> list[Entry]:
-    """The links that the cluster uses, each with what to call it."""
+    """Return the links that the cluster uses, each with its name under ``link``."""
     return [{**link, "link": link["netdev"] or link["device"]} for link in node.links()]
 
 
@@ -42,26 +42,26 @@ def api_address_held(node: Node, arguments: Arguments, limits: Arguments) -> Fau
         wanted = ipaddress.ip_address(address)
     except ValueError:
         wanted = None
-    # A link-local address of IPv6 comes with its interface's name.
-    here = wanted is not None and any(ipaddress.ip_address(one.partition("%")[0]) == wanted for interface in held for one in interface["addresses"])
+    # A link-local IPv6 address has its interface's name appended.
+    here = wanted is not None and any(ipaddress.ip_address(assigned.partition("%")[0]) == wanted for interface in held for assigned in interface["addresses"])
     if not here and (wanted is None or not (wanted.is_unspecified or wanted.is_loopback)):
-        addresses, found = _found([interface for interface in held if interface["addresses"]])
-        yield Fault(addresses, address, {"address": address, "found": found})
+        addresses, text = _addresses_of([interface for interface in held if interface["addresses"]])
+        yield Fault(addresses, address, {"address": address, "found": text})
 
 
 @check
 def twins_apart(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     """No two interfaces of the fabric share an IPv4 subnet. Members of one bond are one interface."""
     ends = {link["netdev"]: link for link in node.get("fabric") if link["netdev"] and not link["bond"]}
-    for one, other in itertools.combinations(ends.values(), 2):
-        shared = sorted({network["network"] for network in _ipv4(one)} & {network["network"] for network in _ipv4(other)})
+    for link, other in itertools.combinations(ends.values(), 2):
+        shared = sorted({network["network"] for network in _ipv4(link)} & {network["network"] for network in _ipv4(other)})
         if shared:
-            yield Fault(shared, "a subnet each", {"one": one["netdev"], "other": other["netdev"], "subnet": ", ".join(shared)})
+            yield Fault(shared, "a subnet each", {"one": link["netdev"], "other": other["netdev"], "subnet": ", ".join(shared)})
 
 
 @check
 def twins_addressed(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The twin of an interface with an address has one, too, when its link is up. A bond has one address for both."""
+    """The twin of an interface with an address also has one when its link is up. A bond has one address for both."""
     ends = {link["netdev"]: link for link in node.get("fabric") if link["netdev"]}
     for link in node.links():
         twin = ends.get(link["twin"])
@@ -71,7 +71,7 @@ def twins_addressed(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def pcie_full(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The PCIe link below each link is as wide and as fast as it can be: of the device's own maximum, what this machine wires."""
+    """The PCIe link of each network link has its full width and speed: the device's own maximum, limited by the wiring of this machine."""
     for link in [link for link in node.links() if link["driver"] or link["pcie"]]:
         pcie, name = of_entry(link, "pcie", f"fabric[{link['netdev']}]"), link["netdev"]
         width = min(limits["width"], of_entry(pcie, "width_max", f"fabric[{name}].pcie"))
@@ -91,8 +91,8 @@ def gid_usable(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
             continue
         gids = of_entry(link, "gids", f"fabric[{link['device']}]")
         if not any("v2" in str(gid["type"]).lower() and gid["address"] in addresses for gid in gids):
-            found = ", ".join(f"{gid['index']} {gid['type']} {gid['address'] or gid['gid']}" for gid in gids) or "none"
-            yield Fault(found, "RoCE v2 with IPv4", {"device": link["device"], "found": found, "addresses": ", ".join(sorted(addresses))})
+            shown = ", ".join(f"{gid['index']} {gid['type']} {gid['address'] or gid['gid']}" for gid in gids) or "none"
+            yield Fault(shown, "RoCE v2 with IPv4", {"device": link["device"], "found": shown, "addresses": ", ".join(sorted(addresses))})
 
 
 @check
@@ -107,7 +107,7 @@ def counters_low(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def firewall_open(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A firewall that refuses by default lets the fabric through: by its interface, or by a network that holds the other nodes."""
+    """A firewall that denies by default allows the fabric: by its interface, or by networks that contain the other nodes."""
     firewall = node.get("firewall")
     if not of_entry(firewall, "default_deny", "firewall"):
         return
@@ -122,13 +122,13 @@ def firewall_open(node: Node, arguments: Arguments, limits: Arguments) -> Faults
 
 @derived("probe.pings")
 def pings(node: Node) -> list[Entry]:
-    """The pings of a node at the links' MTU, each with what is known of the way when it was lost."""
+    """Return the pings of a node at the links' MTU, each with the known cause of a loss."""
     return [{**ping, "why": f": something on the way carries {ping['path_mtu']}" if ping["path_mtu"] else ""} for ping in node.get("probe.pings")]
 
 
 @check
 def probe_round_trip(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A packet is back within ``most_ms`` from every peer; a lost packet is another rule's."""
+    """A packet returns from every peer within ``most_ms``. Another rule covers lost packets."""
     for ping in node.get("probe.pings"):
         if ping["passes"] and ping["rtt_ms"] is None:
             raise Unseen(f"the round trip over {ping['link']}", "ping does not print it")
@@ -153,5 +153,6 @@ def one_network(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
     values = {}
     for node in nodes:
         interface = _holder_of(node, node.needs["address"])
-        values[node.name] = next((one["network"] for one in (interface or {"networks": []})["networks"] if one["address"] == node.needs["address"]), None)
+        networks = interface["networks"] if interface else []
+        values[node.name] = next((network["network"] for network in networks if network["address"] == node.needs["address"]), None)
     yield from differing({name: network for name, network in values.items() if network is not None})

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether what ranks send to each other leaves a node over the fabric: what was sent for one completion against what the model needs.
+"""Whether traffic between ranks leaves a node over the fabric: compares the bytes sent for one completion with those that the model needs.
 
 This plugin util is PRIVATE to the collection.
 
-Every rank of a tensor parallel engine computes a part of each layer, and the parts are added up (an all-reduce): each node sends what one token is between
-two layers once and again for each sum, to (n - 1) others of n in a ring. That much is needed at least; protocols, logits and drafts come on top.
+Every rank of a tensor parallel engine computes a part of each layer, and an all-reduce adds up the parts. In a ring of n nodes, each node sends the values of
+one token between two layers 2 (n - 1) / n times for each of these sums. That is the minimum; protocols, logits and drafts add to it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 
 Finding = dict[str, t.Any]
 
-#: Sums of one layer by architecture, as the sources of vLLM 0.20 to 0.32 have them (vllm/model_executor/models): one after attention or Mamba
-#: (RowParallelLinear), one after the MLP or the experts. A layer of Nemotron-H is one of these alone.
+#: Sums (all-reduces) of one layer by architecture, from the sources of vLLM 0.20 to 0.32 (vllm/model_executor/models): one after attention or Mamba
+#: (RowParallelLinear), one after the MLP or the experts. A layer of Nemotron-H has only one of these.
 SUMS_OF_A_LAYER = {
     "LlamaForCausalLM": 2,
     "MiniMaxM2ForCausalLM": 2,
@@ -34,17 +34,17 @@ SUMS_OF_A_LAYER = {
     "Qwen3_5ForConditionalGeneration": 2,
     "Qwen3_5MoeForConditionalGeneration": 2,
 }
-#: Each part of the vocabulary has the embeddings of its own tokens (VocabParallelEmbedding): one more sum.
+#: The embeddings are divided by vocabulary (VocabParallelEmbedding), which needs one more sum.
 SUMS_OF_EMBEDDING = 1
 
 BYTES_OF = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4}
 
-#: The share of the needed bytes that must be seen: "most of it".
+#: Minimum share of the needed bytes that must be measured.
 LEAST_SHARE = 0.5
-#: A device that sent less than this share of what each of the configured ones should have is silent.
+#: A device is silent if it sent less than this share of an equal part of the traffic.
 SILENT_SHARE = 0.1
 
-#: What to do about traffic that is not where it belongs.
+#: Remedies for traffic over the wrong devices.
 NO_RDMA = (
     "see which variable of the ranks keeps NCCL from InfiniBand (NCCL_NET, NCCL_IB_DISABLE), and what NCCL_DEBUG=INFO in gb10_env makes it say in the log"
 )
@@ -53,7 +53,7 @@ OUTSIDE = (
     "then run with -e gb10_allow=restart"
 )
 
-#: Interfaces that lead to no other machine.
+#: The interface that leads to no other machine.
 LOOPBACK = "lo"
 
 
@@ -62,14 +62,14 @@ def value_bytes(dtype: str, facts: Entry) -> int:
 
     vLLM computes a float32 checkpoint with 16 bits unless ``--dtype`` changes that.
     """
-    asked = dtype if dtype != "auto" else "bfloat16" if facts.get("dtype") == "float32" else facts.get("dtype")
-    if asked not in BYTES_OF:
-        raise Unseen("the type of the values between layers", f"config.json says {asked!r}")
-    return BYTES_OF[asked]
+    value_type = dtype if dtype != "auto" else "bfloat16" if facts.get("dtype") == "float32" else facts.get("dtype")
+    if value_type not in BYTES_OF:
+        raise Unseen("the type of the values between layers", f"config.json says {value_type!r}")
+    return BYTES_OF[value_type]
 
 
 def needed_bytes(facts: Entry, dtype: str, parallel: Entry, nodes: int, completion: Entry) -> int:
-    """Return the bytes that each of ``nodes`` has to send for a completion. Raises :class:`Unseen` for what no formula is known for.
+    """Return the bytes that each of ``nodes`` has to send for a completion. Raises :class:`Unseen` if no formula is known.
 
     ``facts`` are those of ``model_info``, ``parallel`` the profile's sizes, ``completion`` has ``prompt_tokens`` and ``tokens``.
     """
@@ -90,38 +90,38 @@ def needed_bytes(facts: Entry, dtype: str, parallel: Entry, nodes: int, completi
 
 
 class Sent(t.NamedTuple):
-    """Bytes that were sent between two looks: all of them, and those above what is always sent."""
+    """Bytes that were sent between two measurements: all of them, and those above the idle traffic."""
 
     all: float
     above_idle: float
 
 
 def sent_between(before: t.Sequence[Entry], after: t.Sequence[Entry], kind: str) -> dict[str, Sent | None]:
-    """Return by name what a node's ``devices`` or ``interfaces`` (``kind``) sent from the end of one look to the beginning of the other.
+    """Return by name the bytes that a node's ``devices`` or ``interfaces`` (``kind``) sent from the end of one measurement to the beginning of the next.
 
-    What they sent during the two looks, while the engine had no request, is what they always send. None where it is not counted.
-    Raises :class:`Unseen` when a count went backwards.
+    The bytes sent during the two measurements, while the engine had no request, are the idle traffic. A name without a counter has None. Raises
+    :class:`Unseen` when a count went backwards.
     """
     seconds = after[0]["at"] - before[-1]["at"]
     idle_seconds = sum(look[-1]["at"] - look[0]["at"] for look in (before, after))
-    found: dict[str, Sent | None] = {}
+    sent: dict[str, Sent | None] = {}
     for name in after[0][kind]:
         counts = [sample[kind].get(name, {}).get("sent") for sample in (before[0], before[-1], after[0], after[-1])]
         if None in counts:
-            found[name] = None
+            sent[name] = None
             continue
         if counts != sorted(counts):
             raise Unseen(f"what {name} sent", "its count went backwards meanwhile: the device was reset, or another has its name")
         idle = counts[1] - counts[0] + counts[3] - counts[2]
         rate = idle / idle_seconds if idle_seconds > 0 else 0.0
-        found[name] = Sent(counts[2] - counts[1], max(0.0, counts[2] - counts[1] - rate * seconds))
-    return found
+        sent[name] = Sent(counts[2] - counts[1], max(0.0, counts[2] - counts[1] - rate * seconds))
+    return sent
 
 
 def fabric_interfaces(sample: Entry, settings: Entry) -> list[str]:
-    """Return the interfaces of the fabric: those that the inventory names, or else those with the fabric's address or an RDMA device beneath."""
+    """Return the interfaces of the fabric: those that the inventory names, or else those with the fabric address or an RDMA device."""
     beneath = {netdev for device in sample["devices"].values() for netdev in device["netdevs"]}
-    mine = [name for name, one in sample["interfaces"].items() if name in beneath or settings["address"] in one["addresses"]]
+    mine = [name for name, interface in sample["interfaces"].items() if name in beneath or settings["address"] in interface["addresses"]]
     return list(settings["fabric_interfaces"]) or mine
 
 
@@ -131,9 +131,9 @@ def megabytes(count: float) -> str:
 
 
 def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: int, settings: Entry) -> list[Finding]:
-    """Judge what a node sent between two looks (``traffic`` of ``rank_info``), of which ``needed`` bytes went from rank to rank.
+    """Judge the bytes that a node sent between two measurements (``traffic`` of ``rank_info``), of which ``needed`` bytes went from rank to rank.
 
-    ``settings`` has ``fabric_fallback``, ``address``, ``fabric_interfaces`` and ``rdma_devices``. Raises :class:`Unseen` when that is unknown.
+    ``settings`` has ``fabric_fallback``, ``address``, ``fabric_interfaces`` and ``rdma_devices``. Raises :class:`Unseen` when the result is unknown.
     """
     before, after = looks
     if not before or not after:
@@ -164,7 +164,7 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
         return [judged("pass" if may_be_tcp else "block", tcp, "by TCP", "" if may_be_tcp else NO_RDMA)]
     if other and others[other].above_idle >= least:
         return [judged("block", {other: others[other]}, "outside the fabric", OUTSIDE.format(other))]
-    # On a busy node what is always sent may be more than one completion. Where nothing else sent as much, it went where it belongs all the same.
+    # On a busy node the idle traffic may exceed that of a completion. If no other device sent as much, the completion used the right ones.
     allowed, elsewhere = ({**rdma, **tcp}, others) if may_be_tcp else (rdma, {**tcp, **others})
     if _total(allowed).all >= least > _total(elsewhere).all:
         message = f"{megabytes(_total(allowed).all)} went over {', '.join(allowed)} during one completion, next to other traffic, and no more than "
@@ -177,11 +177,11 @@ def judge_node(node: str, looks: t.Sequence[t.Sequence[Entry] | None], needed: i
 
 
 def _total(sent: t.Mapping[str, Sent]) -> Sent:
-    return Sent(sum(one.all for one in sent.values()), sum(one.above_idle for one in sent.values()))
+    return Sent(sum(amount.all for amount in sent.values()), sum(amount.above_idle for amount in sent.values()))
 
 
 def _silent(node: str, rdma: t.Mapping[str, Sent], configured: t.Sequence[str], least: float) -> list[Finding]:
-    """Return whether each of several configured RDMA devices did its part; nothing where there is one, or the traffic was not theirs."""
+    """Return a finding on whether each of several configured RDMA devices carried its share; none for a single device, or for traffic over other devices."""
     sent = {name: rdma[name].above_idle for name in configured if name in rdma}
     if len(configured) < 2 or sum(sent.values()) < least:
         return []
@@ -201,24 +201,24 @@ def _silent(node: str, rdma: t.Mapping[str, Sent], configured: t.Sequence[str], 
 
 
 def judge(
-    traffic: t.Mapping[str, t.Sequence[t.Sequence[Entry] | None]], asked: Entry, settings: t.Mapping[str, Entry], nets: t.Mapping[str, t.Mapping[str, str]]
+    traffic: t.Mapping[str, t.Sequence[t.Sequence[Entry] | None]], inputs: Entry, settings: t.Mapping[str, Entry], nets: t.Mapping[str, t.Mapping[str, str]]
 ) -> list[Finding]:
-    """Judge where one completion's traffic went, on every node.
+    """Judge which devices carried one completion's traffic, on every node.
 
-    ``traffic`` maps a node to its two looks, ``asked`` has the ``facts``, ``dtype``, ``parallel`` and ``completion`` of :func:`needed_bytes`, ``nets``
-    maps a node to what NCCL says in the engine's log there.
+    ``traffic`` maps a node to its two measurements, ``inputs`` has the ``facts``, ``dtype``, ``parallel`` and ``completion`` of :func:`needed_bytes`,
+    ``nets`` maps a node to the log lines of NCCL there, by network.
     """
-    found = [one for node, lines in nets.items() for one in _nccl(node, lines, settings[node])]
+    findings = [entry for node, lines in nets.items() for entry in _nccl(node, lines, settings[node])]
     try:
-        needed = needed_bytes(nodes=len(traffic), **asked)
+        needed = needed_bytes(nodes=len(traffic), **inputs)
     except Unseen as unseen:
-        return [_unknown(CLUSTER, unseen), *found]
+        return [_unknown(CLUSTER, unseen), *findings]
     for node, looks in traffic.items():
         try:
-            found += judge_node(node, looks, needed, settings[node])
+            findings += judge_node(node, looks, needed, settings[node])
         except Unseen as unseen:
-            found.append(_unknown(node, unseen))
-    return found
+            findings.append(_unknown(node, unseen))
+    return findings
 
 
 def _unknown(node: str, unseen: Unseen) -> Finding:
@@ -232,7 +232,7 @@ def _unknown(node: str, unseen: Unseen) -> Finding:
 
 
 def _nccl(node: str, nets: t.Mapping[str, str], settings: Entry) -> list[Finding]:
-    """Return what NCCL says of itself in a node's log of the engine; nothing where it says nothing."""
+    """Return a finding on the networks that NCCL names in the engine's log on a node; none if it names none."""
     if not nets:
         return []
     sockets = "Socket" in nets and settings["fabric_fallback"] != "tcp"

@@ -11,7 +11,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GIB, Arguments, Faults, check, comparison, differing
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen, of_entry
 
-#: How Docker calls the machines that the kernel calls otherwise.
+#: Docker's names of machine architectures that the kernel names differently.
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
 
@@ -32,7 +32,7 @@ def docker_answers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def cdi_current(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The specification that the GPU comes from, the last one that names a libcuda, names the one of the driver that runs."""
+    """The specification in effect, the last one that names a libcuda, names that of the running driver."""
     for spec in node.get("docker.cdi_libcuda")[-1:]:
         for index, gpu in enumerate(node.get("gpus")):
             driver = of_entry(gpu, "driver_version", f"gpus[{index}]")
@@ -42,7 +42,7 @@ def cdi_current(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def one_specification(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """One specification names the driver's library."""
+    """Only one specification names the driver's library."""
     paths = [spec["path"] for spec in node.get("docker.cdi_libcuda")]
     if len(paths) > 1:
         yield Fault(paths, paths[-1], {"listed": " and ".join(paths), "first": paths[0]})
@@ -50,7 +50,7 @@ def one_specification(node: Node, arguments: Arguments, limits: Arguments) -> Fa
 
 @check
 def devices_present(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """Every device that the containers get is there."""
+    """Every device for the containers exists."""
     there = node.get("devices")
     for path in node.needs["devices"]:
         if there.get(path) is None:
@@ -61,11 +61,11 @@ def devices_present(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def daemon_memlock(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The Docker daemon may lock what an ordinary daemon may; a tighter one can't give its containers more."""
-    have, asked = node.get("limits.docker_memlock_bytes"), node.needs["memlock"]
-    floor = limits["least_bytes"] if asked == -1 else min(asked, limits["least_bytes"])
+    """The memlock limit of the Docker daemon is at least the usual one; a lower limit also restricts its containers."""
+    have, memlock = node.get("limits.docker_memlock_bytes"), node.needs["memlock"]
+    floor = limits["least_bytes"] if memlock == -1 else min(memlock, limits["least_bytes"])
     if have != -1 and have < floor:
-        yield Fault(have, floor, {"asked": "unlimited" if asked == -1 else f"{asked} bytes"})
+        yield Fault(have, floor, {"asked": "unlimited" if memlock == -1 else f"{memlock} bytes"})
 
 
 @check
@@ -102,7 +102,7 @@ def space_for_image(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 
 def _image(node: Node) -> Entry | None:
-    """The profile's image on the node, None when it is absent."""
+    """Return the profile's image on the node, None when it is absent."""
     name = node.needs["image"]["tag"]
     images = node.get("images")
     if name not in images:
@@ -132,7 +132,7 @@ def image_architecture(node: Node, arguments: Arguments, limits: Arguments) -> F
 
 
 def has_image_source(node: Node, nodes: list[Node]) -> bool:
-    """Return whether another node has the profile's image and so gives it to this one. Where that cannot be seen it is not so."""
+    """Return whether another node has the profile's image and can copy it to this one; False when that is unknown."""
     tag = node.needs["image"]["tag"]
     try:
         copies = node.needs.get("image_copy", "never") != "never" and "@" not in tag
@@ -143,17 +143,17 @@ def has_image_source(node: Node, nodes: list[Node]) -> bool:
 
 @comparison
 def images_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """The images of all nodes were built on the same base by the same recipe; images that were not built here have one id.
+    """The images of all nodes were built on the same base by the same recipe; images that were not built here have the same id.
 
-    Where their contents are known, those are the same, too.
+    Known contents are also the same.
     """
     there = {node.name: _contents(image) for node in nodes if (image := _image(node)) is not None}
-    for what in dict.fromkeys(what for contents in there.values() for what in contents):
-        yield from differing({name: contents.get(what) for name, contents in there.items()}, what=what)
+    for aspect in dict.fromkeys(aspect for contents in there.values() for aspect in contents):
+        yield from differing({name: contents.get(aspect) for name, contents in there.items()}, what=aspect)
 
 
 def _contents(image: Entry) -> dict[str, t.Any]:
-    """What has to be the same in the images of all nodes. The ids of images that were built on each node differ."""
+    """Return the properties that the images of all nodes must have in common. Images that were built on each node have different ids."""
     labels, contract = image["labels"] or {}, image.get("contract")
     known = {"base image": labels.get("io.gb10.base") or image["id"], "recipe": labels.get("io.gb10.recipe")}
     if contract:

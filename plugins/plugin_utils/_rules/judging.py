@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what all nodes answered to one verdict, by the rules of rules.yml. This plugin util is PRIVATE to the collection.
+"""Judges the results of all nodes by the rules of rules.yml, with one verdict. This plugin util is PRIVATE to the collection.
 
-A rule passes on whole evidence alone. Evidence that is missing makes a blocking rule ``unknown`` and a warning one warn, with what is
-missing and why; one that asks for nothing here (another rule failed first, the profile does not say) is not judged, and is listed with the reason.
+A rule passes only with complete evidence. Missing evidence makes a blocking rule ``unknown`` and a warning one warn, with the missing part and the reason. A
+rule that does not apply (another rule failed first, the profile lacks a value) is not judged, and is listed with the reason.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
 Finding = dict[str, t.Any]
 
-#: Version of what :func:`judge` returns, described by preflight.schema.json.
+#: Version of the record of :func:`judge`, which preflight.schema.json describes.
 RECORD_SCHEMA = 1
 
-#: Stages after preflight that repair what some rules look for.
+#: Stages after preflight, which repair violations of some rules.
 STAGES = ("image", "model", "memory", "ray", "native", "serve")
 
-#: Tags that choose preflight alone: the question is then whether the whole play may run.
+#: Tags that select preflight alone, which then judges for the whole play.
 ONLY_PREFLIGHT = {"preflight", "always"}
 
-#: Tags that have every stage run: a climb starts the engine once a rung.
+#: Tags with which every stage runs: a climb starts the engine at each rung.
 EVERY_STAGE = {"all", "ladder"}
 
 
@@ -47,7 +47,7 @@ EVERY_STAGE = {"all", "ladder"}
 
 
 def stages_of_run(run_tags: t.Collection[str], skip_tags: t.Collection[str]) -> list[str]:
-    """Return the stages after preflight that a run with these tags has. Preflight alone asks for the whole play."""
+    """Return the stages after preflight in a run with these tags. Preflight alone judges for all of them."""
     everything = not EVERY_STAGE.isdisjoint(run_tags) or set(run_tags) <= ONLY_PREFLIGHT
     return [stage for stage in STAGES if (everything or stage in run_tags) and stage not in skip_tags]
 
@@ -62,7 +62,7 @@ class Judge:
         self.not_judged: list[dict[str, str]] = []
         self.tuned: list[dict[str, t.Any]] = []
         self.matrix: dict[str, dict[str, str]] = {}
-        # By rule, whom it did not pass for.
+        # By rule, the nodes (or the cluster) for which it did not pass.
         self._stopped: dict[str, set[str]] = collections.defaultdict(set)
 
     def run(self) -> None:
@@ -84,16 +84,16 @@ class Judge:
     def _tuned(self, rule: Rule, node: Node) -> dict[str, t.Any]:
         needs = node.needs
         silenced = {id: {"verdict": "silenced"} for id in needs["silenced"]}
-        found = tuned(rule, (("profile", needs["profile_rules"]), ("gb10_rules", needs["rules"]), ("gb10_silenced", silenced)))
-        if found["by"]:
+        settings = tuned(rule, (("profile", needs["profile_rules"]), ("gb10_rules", needs["rules"]), ("gb10_silenced", silenced)))
+        if settings["by"]:
             whys = [tuning[rule.id].get("why", "") for tuning in (needs["profile_rules"], needs["rules"]) if rule.id in tuning]
-            limits = {name: value for name, value in found["limits"].items() if value != rule.limits[name]}
-            row = {"id": rule.id, "by": found["by"], "verdict": found["verdict"], "limits": limits, "why": "; ".join(filter(None, whys)), "nodes": []}
+            limits = {name: value for name, value in settings["limits"].items() if value != rule.limits[name]}
+            row = {"id": rule.id, "by": settings["by"], "verdict": settings["verdict"], "limits": limits, "why": "; ".join(filter(None, whys)), "nodes": []}
             same = next((entry for entry in self.tuned if {**entry, "nodes": []} == row), None)
             if same is None:
                 self.tuned.append(same := row)
             same["nodes"].append(node.name)
-        return found
+        return settings
 
     def _applies(self, rule: Rule, node: Node) -> bool:
         why = next((condition.why for condition in rule.only_if if not condition.holds(node)), "")
@@ -101,7 +101,7 @@ class Judge:
             why = "the cluster has one node"
         before = next((id for id in rule.after if self._stopped[id] & {node.name, CLUSTER}), "")
         if before:
-            # What hangs on this rule hangs on the one before it, too.
+            # Rules that depend on this rule also depend on the one before it.
             self._stopped[rule.id].add(node.name)
             why = f"{before} comes first"
         if why:
@@ -118,12 +118,12 @@ class Judge:
         return True
 
     def _look(self, rule: Rule, node: Node, settings: dict[str, t.Any]) -> None:
-        found = False
+        faulty = False
         try:
             for fault in CHECKS[rule.check](node, rule.arguments, settings[node.name]["limits"]):
-                found = True
+                faulty = True
                 self._fault(rule, node, fault, settings)
-            if not found:
+            if not faulty:
                 for path in rule.evidence:
                     node.require_whole(path)
         except Unseen as unseen:
@@ -172,18 +172,18 @@ class Judge:
         verdict = "warn" if rule.verdict == "warn" else "unknown"
         self._add(rule, finding(rule.id, name, verdict, message, measured=None, needed=unseen.what, remedy=remedy, source=rule.source), settings)
 
-    def _add(self, rule: Rule, found: Finding, settings: dict[str, t.Any]) -> None:
-        name = found["node"]
+    def _add(self, rule: Rule, entry: Finding, settings: dict[str, t.Any]) -> None:
+        name = entry["node"]
         limit = settings[name]["verdict"] if name in settings else next(iter(settings.values()))["verdict"]
         self._stopped[rule.id].add(name)
-        found = {**lowered(found, limit), "compares": rule.compares, "tags": list(rule.tags)}
-        self.findings.append(found)
+        entry = {**lowered(entry, limit), "compares": rule.compares, "tags": list(rule.tags)}
+        self.findings.append(entry)
         cells = self.matrix[rule.id]
-        cells[name] = max(cells.get(name, "pass"), found["verdict"], key=table.ORDER.index)
+        cells[name] = max(cells.get(name, "pass"), entry["verdict"], key=table.ORDER.index)
 
 
 def fetched(repository: dict[str, t.Any], purpose: str, size_gb: float | None = None) -> dict[str, t.Any]:
-    """Return what rules ask of one repository. Of one that is fetched in part, a node may have more than another, by whatever way that came."""
+    """Return the requirements of rules for one repository. Of a partially fetched one, nodes may have different files."""
     return {
         "repo": repository["repo"],
         "revision": repository["revision"],
@@ -196,30 +196,31 @@ def fetched(repository: dict[str, t.Any], purpose: str, size_gb: float | None = 
 
 
 def wanted(profile: dict[str, t.Any], nodes: int) -> list[dict[str, t.Any]]:
-    """Return what rules ask of each repository of a profile, the model's first. Plain directories are checked by the stage model: nothing is fetched.
+    """Return the requirements of rules for each repository of a profile, the model's first. The stage model checks plain directories, which are not fetched.
 
-    A profile that does not say how large its model is says what one node loads (``memory.weights_gb``); on disk every node has the whole.
+    If the profile does not state the model's size, that follows from the size that one node loads (``memory.weights_gb``): every node has the whole model on
+    disk.
     """
     weights, further = profile["memory"]["weights_gb"], profile["repositories"].values()
     size = profile["model"]["size_gb"] or (weights and weights * nodes)
-    every = [fetched(profile["model"], "model", size), *(fetched(one, one["purpose"], one["size_gb"]) for one in further)]
-    return [one for one in every if not model_files.is_directory(one["repo"])]
+    every = [fetched(profile["model"], "model", size), *(fetched(repository, repository["purpose"], repository["size_gb"]) for repository in further)]
+    return [repository for repository in every if not model_files.is_directory(repository["repo"])]
 
 
 def kv_offload(serve: t.Mapping[str, t.Any]) -> str:
-    """Return the argument by which vLLM moves the KV cache out to the host's memory, empty without one."""
+    """Return the argument with which vLLM offloads the KV cache to host memory, empty without one."""
     if "Offloading" in str(serve.get("kv_transfer_config", "")):
         return "kv_transfer_config"
     return next((name for name in ("kv_offloading_size", "kv_offloading_backend") if serve.get(name)), "")
 
 
 def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
-    """Return what a profile, with a node's settings over it, asks of that node, in the words that rules use (``only_if``, checks)."""
+    """Return the requirements of a profile for a node, whose settings override the profile, under the names that rules use (``only_if``, checks)."""
     over = {name.replace("-", "_"): value for name, value in settings["serve_arguments"].items()}
     serve = {name: value for name, value in {**profile["serve"], **over}.items() if value is not None}
     repositories = wanted(profile, nodes)
-    asked = planning.claim(profile, over)
-    use = asked.use
+    profile_claim = planning.claim(profile, over)
+    use = profile_claim.use
     return {
         **settings,
         "profile": profile["id"],
@@ -227,16 +228,16 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
         "memory": {"utilization": use.utilization, "kv_cache_bytes": use.kv_bytes, "weights_gb": profile["memory"]["weights_gb"]},
         "memory_class_gb": profile["memory"]["class_gb"],
         "memory_stated": bool(use.unread) or not use.left_to_engine,
-        "plan": asked,
-        "plan_known": not asked.missing,
+        "plan": profile_claim,
+        "plan_known": not profile_claim.missing,
         "plan_digest": planning.digest(profile, over),
         "remote_code": bool(serve.get("trust_remote_code")),
         "kv_offload": kv_offload(serve),
         "needed_capabilities": profile["needs"]["capabilities"],
         "capabilities": settings.get("capabilities", []),
         "repositories": repositories,
-        "model_size_known": any(one["gib"] is not None for one in repositories),
-        # Records from before there were these settings lack them.
+        "model_size_known": any(repository["gib"] is not None for repository in repositories),
+        # Older records lack these settings.
         "hub_token": settings.get("hub_token", False),
         "allow": settings.get("allow", []),
         "image_copy": "never" if "@" in profile["image"]["tag"] else settings.get("image_copy", "never"),
@@ -250,19 +251,19 @@ def requirements(profile: dict[str, t.Any], settings: dict[str, t.Any], nodes: i
 
 
 def strays(name: str, zombies: dict[str, t.Any]) -> list[Finding]:
-    """Return what the module for GPU processes found that no rule knows: it is passed on as it is."""
+    """Return the findings of the module for GPU processes that have no rule. They are passed on unchanged."""
     return [
-        {**found, "node": name, "remedy": found["remedy"] or "look at the node", "was": None, "compares": "requirement", "tags": ["memory"]}
-        for found in zombies["findings"]
-        if found["id"] not in known_ids() and found["verdict"] != "pass"
+        {**entry, "node": name, "remedy": entry["remedy"] or "look at the node", "was": None, "compares": "requirement", "tags": ["memory"]}
+        for entry in zombies["findings"]
+        if entry["id"] not in known_ids() and entry["verdict"] != "pass"
     ]
 
 
-def nodes_of(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], stages: t.Sequence[str]) -> list[Node]:
-    """Return the nodes of a profile, with what is asked of each, and of all of them together."""
+def nodes_of(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], stages: t.Sequence[str]) -> list[Node]:
+    """Return the nodes of a profile, with the requirements of each, and those that depend on all nodes."""
     nodes = [
-        Node(name, one["info"], one["zombies"], {**requirements(profile, one["settings"], len(asked)), "stages": stages, "alone": len(asked) == 1})
-        for name, one in asked.items()
+        Node(name, answer["info"], answer["zombies"], {**requirements(profile, answer["settings"], len(answers)), "stages": stages, "alone": len(answers) == 1})
+        for name, answer in answers.items()
     ]
     pin = pin_of(nodes)
     for node in nodes:
@@ -272,23 +273,23 @@ def nodes_of(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], stag
 
 
 def judge(
-    asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None, kind: str = "preflight"
+    answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None, kind: str = "preflight"
 ) -> dict[str, t.Any]:
     """Judge all nodes and return the record that preflight.schema.json describes.
 
-    ``asked`` maps a node to ``info`` (what ``node_info`` answered), ``zombies`` (what ``cuda_zombie_check`` answered) and ``settings``
-    (words of ``_rules.node_settings.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``,
-    ``skip_tags`` and ``time`` (ISO 8601, when it was judged).
+    ``answers`` maps a node to ``info`` (the result of ``node_info``), ``zombies`` (the result of ``cuda_zombie_check``) and ``settings`` (keys of
+    ``_rules.node_settings.SETTINGS``, with ``head``, ``peers`` and ``ports``). ``run`` has ``cluster``, ``tags``, ``skip_tags`` and ``time`` (ISO 8601, when
+    it was judged).
     """
-    judgement = Judge(nodes_of(asked, profile, stages_of_run(run["tags"], run["skip_tags"])), shipped() if rules is None else rules)
+    judgement = Judge(nodes_of(answers, profile, stages_of_run(run["tags"], run["skip_tags"])), shipped() if rules is None else rules)
     judgement.run()
-    return _record(kind, judgement, [found for name, one in asked.items() for found in strays(name, one["zombies"])], run, profile["id"])
+    return _record(kind, judgement, [entry for name, answer in answers.items() for entry in strays(name, answer["zombies"])], run, profile["id"])
 
 
 def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[str, t.Any], profile: str | None) -> dict[str, t.Any]:
-    """Return the record of a judgement, with the findings ``beside`` it."""
+    """Return the record of a judgement, with the additional findings ``beside``."""
     findings = [*judgement.findings, *beside]
-    findings.sort(key=lambda found: (-table.ORDER.index(found["verdict"]), found["id"], found["node"]))
+    findings.sort(key=lambda entry: (-table.ORDER.index(entry["verdict"]), entry["id"], entry["node"]))
     return {
         "schema": RECORD_SCHEMA,
         "kind": f"gb10.cluster.{kind}",
@@ -308,16 +309,19 @@ def _record(kind: str, judgement: Judge, beside: t.Sequence[Finding], run: dict[
 # --- the fabric probe -------------------------------------------------------------------------------------------------------
 
 
-def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Judge what the links between the nodes carried, and return a record as :func:`judge` does, with the measurements under ``probe``.
+def judge_probe(answers: dict[str, dict[str, t.Any]], results: list[dict[str, t.Any]], profile: dict[str, t.Any], run: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Judge the measurements of the links between the nodes, and return a record as :func:`judge` does, with the measurements under ``probe``.
 
-    ``asked`` maps a node to ``info`` and ``settings``, ``results`` are what ``fabric_probe`` measured, as :func:`_probe.evidence` takes it.
+    ``answers`` maps a node to ``info`` and ``settings``, ``results`` are those of ``fabric_probe``, as for :func:`probe_evidence.evidence`.
     """
-    seen = probe_evidence.evidence(asked, results)
+    seen = probe_evidence.evidence(answers, results)
     if not results:
-        for one in seen.values():
-            one["errors"].append({"to": "another node", "error": "it takes two nodes"})
-    with_probe = {name: {"info": {**one["info"], PROBE: seen[name]}, "zombies": {"findings": []}, "settings": one["settings"]} for name, one in asked.items()}
+        for evidence in seen.values():
+            evidence["errors"].append({"to": "another node", "error": "it takes two nodes"})
+    with_probe = {
+        name: {"info": {**answer["info"], PROBE: seen[name]}, "zombies": {"findings": []}, "settings": answer["settings"]}
+        for name, answer in answers.items()
+    }
     return {**judge(with_probe, profile, run, probing(), "fabric"), PROBE: seen}
 
 
@@ -327,9 +331,9 @@ def judge_probe(asked: dict[str, dict[str, t.Any]], results: list[dict[str, t.An
 def judge_after_stage(
     ids: t.Collection[str], seen: dict[str, dict[str, t.Any]], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]] | None = None
 ) -> list[Finding]:
-    """Judge by these rules of the preflight once the stage that repairs what they look for is over: what is wrong now counts in full.
+    """Judge by these rules of the preflight after the stage that repairs their violations: remaining ones count in full.
 
-    ``seen`` maps a node to its evidence, ``needs`` is what they ask of every node, ``own`` further needs of one node. A rule that passed is a finding, too.
+    ``seen`` maps a node to its evidence, ``needs`` are the requirements for every node, ``own`` further ones of a node. A rule that passed is also a finding.
     """
     rules = [dataclasses.replace(rule, repair=None) for rule in shipped() if rule.id in ids]
     needs_of = {name: {**NO_NEEDS, **needs, **(own or {}).get(name, {})} for name in seen}
@@ -344,36 +348,37 @@ def judge_after_stage(
     return [*judgement.findings, *passed]
 
 
-#: Rules that say whether companions fit their nodes, alone and next to an engine.
+#: Rules on whether companions fit their nodes, alone and next to an engine.
 COMPANION_RULES = ("companion.claims", "companion.unit")
 BESIDE_ENGINE = ("plan.fits",)
 
 
-def judge_companions(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any] | None, run: dict[str, t.Any]) -> list[Finding]:
-    """Judge whether the companions of a mode fit their nodes, next to the engine of a profile where there is one.
+def judge_companions(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any] | None, run: dict[str, t.Any]) -> list[Finding]:
+    """Judge whether the companions of a mode fit their nodes, next to the engine of a profile if there is one.
 
-    ``asked`` and ``run`` are those of :func:`judge`.
+    ``answers`` and ``run`` are those of :func:`judge`.
     """
     if profile is None:
-        own = {name: {word: one["settings"][word] for word in ("companions", "mode", "cluster", "ports", "rules", "silenced")} for name, one in asked.items()}
-        found = judge_after_stage(COMPANION_RULES, {name: one["info"] for name, one in asked.items()}, {}, own)
-        return [one for one in found if one["verdict"] != "pass"]
-    return judge(asked, profile, run, [rule for rule in shipped() if rule.id in (*COMPANION_RULES, *BESIDE_ENGINE)])["findings"]
+        words = ("companions", "mode", "cluster", "ports", "rules", "silenced")
+        own = {name: {word: answer["settings"][word] for word in words} for name, answer in answers.items()}
+        findings = judge_after_stage(COMPANION_RULES, {name: answer["info"] for name, answer in answers.items()}, {}, own)
+        return [entry for entry in findings if entry["verdict"] != "pass"]
+    return judge(answers, profile, run, [rule for rule in shipped() if rule.id in (*COMPANION_RULES, *BESIDE_ENGINE)])["findings"]
 
 
-def judge_cache(asked: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> tuple[planning.Pin | None, list[Finding]]:
-    """Return the size of the KV cache that recorded starts confirm, None where it was not asked for, and the findings about them.
+def judge_cache(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> tuple[planning.Pin | None, list[Finding]]:
+    """Return the size of the KV cache that recorded starts confirm, None if it was not requested, and the findings about them.
 
-    ``asked`` is that of :func:`judge`.
+    ``answers`` is that of :func:`judge`.
     """
-    judgement = Judge(nodes_of(asked, profile, []), [rule for rule in shipped() if rule.id == "plan.recorded"])
+    judgement = Judge(nodes_of(answers, profile, []), [rule for rule in shipped() if rule.id == "plan.recorded"])
     judgement.run()
     return judgement.nodes[0].needs["pin"], judgement.findings
 
 
 # --- the doctor -------------------------------------------------------------------------------------------------------------
 
-#: The needs of a node without any settings: only those of every stack.
+#: The requirements for a node without any settings: only those of every stack.
 NO_NEEDS: dict[str, t.Any] = {
     "address": "",
     "cluster": "",
@@ -397,39 +402,40 @@ NO_NEEDS: dict[str, t.Any] = {
 
 
 def failure_of(answer: t.Mapping[str, t.Any]) -> str:
-    """Return why a task did not answer, empty when it did. One that is missing or was skipped is another one's failure."""
+    """Return why a task returned no result, empty when it did. A missing or skipped task is the consequence of another failure."""
     if not answer or answer.get("skipped"):
         return "it was not asked"
     return str(answer.get("msg") or "no answer") if answer.get("failed") or answer.get("unreachable") else ""
 
 
-def _seen(one: dict[str, t.Any]) -> tuple[str, dict[str, t.Any], dict[str, t.Any]]:
-    """Return (why a node could not be looked at, what ``node_info`` and ``stack_info`` answered, what ``cuda_zombie_check`` did)."""
-    info, stack, zombies = one["info"], one["stack"], one["zombies"]
-    why = one.get("failure") or failure_of(info) or failure_of(stack)
+def _evidence_of(answer: dict[str, t.Any]) -> tuple[str, dict[str, t.Any], dict[str, t.Any]]:
+    """Return why a node could not be checked, the results of ``node_info`` and ``stack_info``, and that of ``cuda_zombie_check``."""
+    info, stack, zombies = answer["info"], answer["stack"], answer["zombies"]
+    why = answer.get("failure") or failure_of(info) or failure_of(stack)
     if why:
         return why, {"errors": []}, {}
     errors = [{**error, "section": f"stack.{error['section']}"} for error in stack["errors"]]
     tree = {**info, "stack": stack, "errors": [*info["errors"], *errors]}
     no_zombies = failure_of(zombies)
     if no_zombies:
-        # The rules that ask for it are unknown then, and the others are judged all the same.
+        # The rules that need it become unknown; the others are still judged.
         tree["errors"].append({"section": "zombies", "verdict": "unknown", "error": no_zombies, "remedy": ""})
     return "", tree, {} if no_zombies else zombies
 
 
-def judge_stacks(asked: dict[str, dict[str, t.Any]], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None) -> dict[str, t.Any]:
-    """Judge what runs on all nodes, from this collection or not, and return the record that preflight.schema.json describes, with ``found``.
+def judge_stacks(answers: dict[str, dict[str, t.Any]], run: dict[str, t.Any], rules: t.Sequence[Rule] | None = None) -> dict[str, t.Any]:
+    """Judge all engines and stacks on all nodes, from this collection or not, and return the record that preflight.schema.json describes, with ``found``.
 
-    ``asked`` maps a node to ``info``, ``stack`` and ``zombies`` (what the modules answered there, also when they failed or the node was not
-    reached), ``failure`` (why the node could not be looked at, empty or absent otherwise) with its ``remedy``, and ``settings`` (any of :data:`NO_NEEDS`).
-    ``run`` has ``cluster`` and ``time``. ``found`` says in lines what runs where.
+    ``answers`` maps a node to ``info``, ``stack`` and ``zombies`` (the results of the modules there, also when they failed or the node was not reached),
+    ``failure`` (why the node could not be checked, empty or absent otherwise) with its ``remedy``, and ``settings`` (any of :data:`NO_NEEDS`). ``run`` has
+    ``cluster`` and ``time``. ``found`` lists in lines what runs on each node.
     """
     nodes, beside = [], []
-    for name, one in asked.items():
-        why, tree, zombies = _seen(one)
+    for name, answer in answers.items():
+        why, tree, zombies = _evidence_of(answer)
         why = " ".join(why.split())[:500].rstrip(".")
-        nodes.append(Node(name, tree, zombies, {**NO_NEEDS, **one.get("settings", {}), "failure": why, "remedy": one.get("remedy") or SEE.format(node=name)}))
+        remedy = answer.get("remedy") or SEE.format(node=name)
+        nodes.append(Node(name, tree, zombies, {**NO_NEEDS, **answer.get("settings", {}), "failure": why, "remedy": remedy}))
         beside += strays(name, zombies) if zombies else []
     judgement = Judge(nodes, of_doctor() if rules is None else rules)
     judgement.run()

@@ -18,7 +18,7 @@ _RESERVED = re.compile(r"/(?P<total>[1-9]\d*)K available \(.*?\b(?P<reserved>\d+
 
 @check
 def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The NVIDIA modules that are loaded are the installed ones."""
+    """The loaded NVIDIA modules have the installed versions."""
     modules = node.get("kernel.modules")
     for name in arguments["modules"]:
         module = modules.get(name)
@@ -33,7 +33,7 @@ def driver_loaded(node: Node, arguments: Arguments, limits: Arguments) -> Faults
 
 @check
 def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The kernel's log of this boot has no Xid; with ``fatal`` those of the limit ``codes`` count, without it all others do."""
+    """The kernel's log of this boot has no Xid; with ``fatal`` only those of the limit ``codes`` count, without it only the others."""
     for event in [event for event in node.get("kernel_log.events") if event["kind"] == "xid"]:
         code = _XID.search(event["text"])
         if code is None:
@@ -44,17 +44,17 @@ def xids(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @check
 def reserved_at_boot(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The kernel kept at most ``percent`` of the memory for itself when it booted. A log without that line tells nothing."""
+    """The kernel reserved at most ``percent`` of the memory at boot. A log without that line passes."""
     for event in node.get("kernel_log.events"):
-        found = _RESERVED.search(event["text"]) if event["kind"] == "memory" else None
-        percent = round(100 * int(found["reserved"]) / int(found["total"]), 1) if found else 0
+        match = _RESERVED.search(event["text"]) if event["kind"] == "memory" else None
+        percent = round(100 * int(match["reserved"]) / int(match["total"]), 1) if match else 0
         if percent > limits["percent"]:
-            yield Fault(percent, limits["percent"], {"gib": round(int(found["reserved"]) / 1024 / MIB_IN_GIB, 1)})
+            yield Fault(percent, limits["percent"], {"gib": round(int(match["reserved"]) / 1024 / MIB_IN_GIB, 1)})
 
 
 @comparison
 def same_of_gpus(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """The GPUs of all nodes have the same ``field``. With ``if_known`` a node whose driver does not answer it is left out."""
+    """The GPUs of all nodes have the same ``field``. With ``if_known`` a node whose driver does not report it is left out."""
     values = {}
     for node in nodes:
         values_of = {gpu["index"]: gpu[arguments["field"]] for gpu in node.get("gpus")}

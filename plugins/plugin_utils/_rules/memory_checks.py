@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of memory: what is there, what is claimed, and what the plan says. This plugin util is PRIVATE to the collection."""
+"""Checks of memory: total and available memory, claims, and the memory plan. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._plan import declared
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.checks import GB, GIB, MIB_IN_GIB, Arguments, Faults, check, derived, gib
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Entry, Fault, Node, Unseen
 
-#: The value of gb10_kv_cache that takes the size of the cache from the plan and the record.
+#: The value of gb10_kv_cache with which the size of the cache comes from the plan and the recorded starts.
 RECORDED = "recorded"
 
 
 @check
 def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The node has the memory of the Sparks that the profile was made for, or more."""
+    """The node has at least the memory of the Sparks that the profile was made for."""
     class_gb = node.needs["memory_class_gb"]
     total, floor = gib(node.get("memory.total_mb")), round(class_gb * limits["shown"], 1)
     if total < floor:
@@ -29,9 +29,9 @@ def memory_of_class(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What the engine will take is available: its fraction of the whole, or weights, KV cache in bytes and a reserve.
+    """The memory that the engine will take is available: its fraction of the total, or weights, KV cache in bytes and a reserve.
 
-    A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
+    A live engine of this cluster takes nothing more. If it may be restarted, its memory is released first.
     """
     if node.engine_live and "restart" not in node.needs["allow"]:
         return
@@ -51,14 +51,14 @@ def memory_for_engine(node: Node, arguments: Arguments, limits: Arguments) -> Fa
 
 
 def readable(node: Node) -> None:
-    """The engine reads every number among its arguments that memory follows from."""
+    """Raise :class:`Unseen` when the engine cannot read a number among the arguments that determine its memory."""
     unread = node.needs["plan"].use.unread
     if unread:
         raise Unseen("the engine's arguments", "; ".join(unread), "correct it in gb10_serve_arguments, or in the profile")
 
 
 def available_mb(node: Node) -> int:
-    """What is available for a start, in MiB: what is now, and what the live engine of this cluster holds, which ends first."""
+    """Return the MiB that are available for a start: those available now, and those of this cluster's live engine, which ends first."""
     available = int(node.get("memory.available_mb"))
     if not node.engine_live:
         return available
@@ -73,43 +73,45 @@ def available_mb(node: Node) -> int:
 
 
 def companions(node: Node) -> list[Entry]:
-    """What the companions of a node do. Where none is declared, a node need not have been asked, nor have answered."""
+    """Return the companions of a node. A node without declared companions may lack this result."""
     if node.needs["companions"]:
         return node.get("companions")
     return [] if node.error("companions") else node.optional("companions") or []
 
 
 def companion_pids(node: Node) -> set[int]:
-    """The processes of declared companions: what they hold is claimed, and no tenant's."""
-    return {pid for one in companions(node) if one["declared"] for pid in one["pids"]}
+    """Return the processes of declared companions. Their memory is claimed, so they are not tenants."""
+    return {pid for companion in companions(node) if companion["declared"] for pid in companion["pids"]}
 
 
-def held_gib(one: Entry) -> float:
-    """What a companion holds in GiB. What the driver does not tell counts as not taken yet."""
-    return ((one["gpu_mib"] or 0) + one["anon_mb"]) / MIB_IN_GIB
+def held_gib(companion: Entry) -> float:
+    """Return the GiB that a companion uses. GPU memory that the driver does not report counts as not taken yet."""
+    return ((companion["gpu_mib"] or 0) + companion["anon_mb"]) / MIB_IN_GIB
 
 
 @derived("companions")
 def companions_seen(node: Node) -> list[Entry]:
-    """The companions of a node, each with the GiB that it holds."""
-    return [{**one, "held": round(held_gib(one), 1)} for one in companions(node)]
+    """Return the companions of a node, each with the GiB that it uses."""
+    return [{**companion, "held": round(held_gib(companion), 1)} for companion in companions(node)]
 
 
 def companion_claims(node: Node, admitted: bool = False) -> tuple[float, list[str]]:
-    """What the companions of the mode have yet to take of a node, in GiB, and who holds what. One that holds more than it claims has taken all of it.
+    """Return the GiB that the companions of the mode have yet to take on a node, and the claims and uses in words. A companion that uses more than its claim
+    has nothing more to take.
 
-    With ``admitted``, those that run have nothing more to take: they were counted before the engine was started.
+    With ``admitted``, running companions have nothing more to take: they were counted before the engine was started.
     """
     claimed = {f"companion {name}": size for name, size in declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).items()}
-    running = {f"companion {one['name']}": one for one in companions(node) if one["running"]}
+    running = {f"companion {companion['name']}": companion for companion in companions(node) if companion["running"]}
     now = {name: held_gib(running[name]) if name in running else 0.0 for name in claimed}
-    others = [f"{name} {held_gib(one):.1f} GiB held, not of this mode" for name, one in running.items() if name not in claimed]
+    others = [f"{name} {held_gib(companion):.1f} GiB held, not of this mode" for name, companion in running.items() if name not in claimed]
     more = sum(max(0.0, size - now[name]) for name, size in claimed.items() if not (admitted and name in running))
     return more, [*filter(None, [declared_claims.who(claimed, now)]), *others]
 
 
 def claims(node: Node) -> tuple[float, str]:
-    """What declared tenants and companions have yet to take of a node, in GiB, and who holds what. What one holds now is not available already."""
+    """Return the GiB that declared tenants and companions have yet to take on a node, and the claims and uses in words. Memory in use is not available
+    anyway."""
     claimed = declared_claims.claimed(node.needs["tenants"], node.name)
     more, who = companion_claims(node)
     companion_processes = companion_pids(node)
@@ -128,7 +130,7 @@ def claims(node: Node) -> tuple[float, str]:
 
 @check
 def companions_fit(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What the companions that are to be up have yet to take is available, with a reserve, whatever the engine takes."""
+    """The memory that the companions of the mode have yet to take is available, with a reserve, whatever the engine takes."""
     more, who = companion_claims(node, admitted=node.engine_live)
     left = node.get("memory.available_mb") / MIB_IN_GIB - more
     if more and left < limits["reserve_gib"]:
@@ -137,26 +139,26 @@ def companions_fit(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def companion_units(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The unit of each companion that is to be up is there."""
+    """The unit of each companion of the mode exists."""
     wanted = declared_claims.companion_claims(node.needs["companions"], node.needs["mode"])
-    for one in companions(node) if wanted else ():
-        if one["declared"] and one["name"] in wanted and one["state"] == "not-found":
-            yield Fault("not found", one["unit"], one)
+    for companion in companions(node) if wanted else ():
+        if companion["declared"] and companion["name"] in wanted and companion["state"] == "not-found":
+            yield Fault("not found", companion["unit"], companion)
 
 
 def records(node: Node) -> list[Entry]:
-    """The recorded starts of this image, profile and driver. A node without that image has none, as have older answers."""
+    """Return the recorded starts of this image, profile and driver. A node without that image has none, nor do results of older versions."""
     images, gpus = node.optional("images") or {}, node.optional("gpus") or []
     image, driver = images.get(node.needs["image"]["tag"]) or {}, next((gpu["driver_version"] for gpu in gpus if gpu["driver_version"]), "")
-    known = [one for one in node.optional("starts") or [] if one["cluster"] == node.needs["cluster"]]
-    return [one for one in known if starts.same(one, image.get("id", ""), node.needs["plan_digest"], driver)]
+    known = [start for start in node.optional("starts") or [] if start["cluster"] == node.needs["cluster"]]
+    return [start for start in known if starts.same(start, image.get("id", ""), node.needs["plan_digest"], driver)]
 
 
 @check
 def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What the profile takes by the memory plan fits this node, next to what is in use there and what others claim.
+    """The memory of the profile, by the memory plan, fits this node next to the memory in use and the claims of others.
 
-    A live engine of this very cluster takes nothing more. Where it may be restarted, its memory is released first.
+    A live engine of this cluster takes nothing more. If it may be restarted, its memory is released first.
     """
     if node.engine_live and "restart" not in node.needs["allow"]:
         return
@@ -164,32 +166,32 @@ def plan_fits(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
     total, available = node.get("memory.total_mb") / MIB_IN_GIB, available_mb(node) / MIB_IN_GIB
     more, who = claims(node)
     pinned = planning.pinned(node.needs["plan"], node.needs["pin"].size if node.needs["pin"] else None)
-    found = planning.admission(pinned, components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who), records(node))
-    if found["verdict"] != plan.FITS:
+    admission = planning.admission(pinned, components.Node(node.name, round(total, 2), round(more, 2), available=round(available, 2), who=who), records(node))
+    if admission["verdict"] != plan.FITS:
         words = {
-            "says": found["verdict"],
-            "figures": wording.figures(found["node"]),
-            "why": "; ".join([*found["reasons"], *([f"others there: {who}"] if who else [])]),
-            "would_go": found["would_go"],
+            "says": admission["verdict"],
+            "figures": wording.figures(admission["node"]),
+            "why": "; ".join([*admission["reasons"], *([f"others there: {who}"] if who else [])]),
+            "would_go": admission["would_go"],
         }
-        verdict = "warn" if found["verdict"] == plan.TIGHT else "block"
-        yield Fault(found["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
+        verdict = "warn" if admission["verdict"] == plan.TIGHT else "block"
+        yield Fault(admission["node"]["serving"]["available_gib"], components.CONSTANTS["unproven"].value, words, verdict=verdict)
 
 
 def pin_of(nodes: t.Sequence[Node]) -> planning.Pin | None:
-    """The size of the KV cache that recorded starts confirm on all nodes; None where it was not asked for."""
+    """Return the size of the KV cache that recorded starts confirm on all nodes; None if it was not requested."""
     if not nodes or nodes[0].needs["kv_cache"] != RECORDED:
         return None
-    on, found, unseen = [], {}, {}
+    on, recorded, unseen = [], {}, {}
     for node in nodes:
         try:
             total = round(node.get("memory.total_mb") / MIB_IN_GIB, 2)
-            found[node.name] = records(node)
+            recorded[node.name] = records(node)
         except Unseen as missing:
             unseen[node.name] = f"its recorded starts are unknown: {missing}"
             continue
         claimed = [*declared_claims.claimed(node.needs["tenants"], node.name).values()]
         claimed += declared_claims.companion_claims(node.needs["companions"], node.needs["mode"]).values()
         on.append(components.Node(node.name, total, sum(claimed)))
-    pin = planning.pin(nodes[0].needs["plan"], on, found)
+    pin = planning.pin(nodes[0].needs["plan"], on, recorded)
     return pin._replace(size=None, lacks={**pin.lacks, **unseen}) if unseen else pin

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the model, its place and its source. This plugin util is PRIVATE to the collection."""
+"""Checks of the model, its directory and its source. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 
 @check
 def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """A node without the whole model and its further repositories has space for the missing part.
+    """A node without the complete model and its further repositories has space for the missing part.
 
-    An unfinished download counts: the hub's client continues it. What is not said to have a size does not count, so
-    that what is needed is the least.
+    An unfinished download counts as present, since the hub's client continues it. Repositories without a stated size do not count, so the needed space is a
+    minimum.
     """
     path = node.needs["model_root"]
     missing = {repo: gib for repo, gib in to_fetch(node).items() if gib is not None}
@@ -34,12 +34,12 @@ def space_for_model(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 
 def to_fetch(node: Node) -> dict[str, float | None]:
-    """How many GiB a node would fetch of each repository that it has not whole, None where the profile does not say how large that is."""
+    """Return the GiB that a node would fetch of each incomplete repository, None if the profile does not state its size."""
     return {repository["repo"]: _missing_gib(node, repository) for repository in node.needs["repositories"] if not _ready(node, repository)}
 
 
 def _missing_gib(node: Node, repository: Entry) -> float | None:
-    """The part of a repository's size that is not on the node yet, in GiB."""
+    """Return the part of a repository's size that is not on the node yet, in GiB."""
     entries = _revisions(node, repository)
     there = max((entry["bytes"] for entry in entries if _wanted(repository, entry)), default=0)
     there += max((entry.get("unfinished_bytes", 0) for entry in entries), default=0)
@@ -47,23 +47,23 @@ def _missing_gib(node: Node, repository: Entry) -> float | None:
 
 
 def _revisions(node: Node, repository: Entry) -> list[Entry]:
-    """What the node has of a repository of the profile, in any revision."""
+    """Return the entries of a repository of the profile on the node, in any revision."""
     return [entry for entry in node.get("models") if entry["repo"] == repository["repo"]]
 
 
 def _wanted(repository: Entry, entry: Entry) -> bool:
-    """Return whether this is what would be served: the pinned revision, or else main; a download that has no revision yet may become it."""
+    """Return whether an entry would be served: the pinned revision, or else main. A download that has no revision yet may become it."""
     pinned = repository["revision"]
     return entry["revision"] == pinned if pinned else "main" in entry["refs"] or entry["revision"] is None
 
 
 def _lacks(repository: Entry, entry: Entry) -> list[str]:
-    """What is missing of a repository for its purpose. An adapter and single files are looked at by the stage model, which knows their names."""
+    """Return the files that a repository lacks for its purpose. The stage model checks adapters and single files, whose names it can determine."""
     return [name for name in entry["missing"] if model_files.matters(repository["purpose"], name)]
 
 
 def _whole(repository: Entry, entry: Entry) -> bool:
-    """Return whether an entry of the cache has what a repository's purpose needs."""
+    """Return whether an entry of the cache has all files for the purpose of a repository."""
     return bool(entry["complete"]) if repository["purpose"] == "model" or entry["revision"] is None else not _lacks(repository, entry)
 
 
@@ -72,9 +72,9 @@ def _ready(node: Node, repository: Entry) -> bool:
 
 
 def has_model_source(node: Node, nodes: list[Node]) -> bool:
-    """Return whether another node has all of the model and so gives it to this one, without the hub. Where that cannot be seen it is not so.
+    """Return whether another node has the complete model and can copy it to this one, without the hub; False when that is unknown.
 
-    Records from before there was this setting lack it, and nothing was copied then.
+    Older records lack this setting; nothing was copied then.
     """
     try:
         return node.needs.get("model_copy", "never") != "never" and any(
@@ -86,7 +86,7 @@ def has_model_source(node: Node, nodes: list[Node]) -> bool:
 
 @check
 def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The profile's model and its further repositories are on the node, whole and in their revisions. Other revisions are named."""
+    """The profile's model and its further repositories are on the node, complete and in their revisions. Other revisions are named."""
     for repository in node.needs["repositories"]:
         if _ready(node, repository):
             continue
@@ -104,7 +104,7 @@ def model_ready(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 @comparison
 def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """All nodes that have the whole model have the same one, by revision and size, and the same further repositories."""
+    """All nodes with the complete model have the same one, by revision and size, and the same further repositories."""
     for repository in nodes[0].needs["repositories"]:
         values = {}
         for node in nodes:
@@ -118,7 +118,8 @@ def models_same(nodes: list[Node], arguments: Arguments, limits: Arguments) -> F
 
 @comparison
 def no_repository(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """No repository of the profile is as ``where`` says. ``lacking`` are the nodes that would fetch it, ``without`` those that can't do so with a token."""
+    """No repository of the profile meets all conditions of ``where``. ``lacking`` are the nodes that would fetch it, ``without`` those of them that have no
+    token and no other source."""
     for repository in nodes[0].needs["repositories"]:
         lacking = [node for node in nodes if not _ready(node, repository)]
         without = [node for node in lacking if not node.needs["hub_token"] and not node.needs.get("given")]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the rules need to know of a node apart from its answers, and the record of their findings. This plugin util is PRIVATE to the collection."""
+"""The settings of a node that rules need besides its results, and the record of their findings. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
-#: What the rules ask of a node, by the variable of the node that says it.
+#: Settings of a node for the rules, each with its variable.
 SETTINGS = {
     "head_host": "gb10_head_host",
     "cluster": "gb10_cluster_name",
@@ -44,16 +44,17 @@ SETTINGS = {
 }
 
 
-#: The setting that chooses each port that a head may need.
+#: The variable for each port that a head may need.
 PORTS = {"api_port": "gb10_api_port", "ray_port": "gb10_ray_port", "master_port": "gb10_ray_port_range"}
 
 
 def of_nodes(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
-    """Return what the rules ask of each node; ``ports`` are those (words of :data:`SETTINGS`) that the head must have free, or hold itself."""
-    found = {}
+    """Return the settings of each node for the rules; ``ports`` are those (keys of :data:`SETTINGS`) that must be free on the head, or in use by its own
+    cluster."""
+    needs = {}
     for node, answer in answers.items():
         head = node == answer["head_host"]
-        found[node] = {
+        needs[node] = {
             **{word: answer[word] for word in SETTINGS},
             "memlock": int(answer["memlock"]),
             **{word: boolean(answer[word]) for word in ("offline", "hub_token")},
@@ -62,11 +63,11 @@ def of_nodes(answers: Answers, ports: t.Iterable[str] = ()) -> Answers:
             "api_address": answer["api_address"] if head else "",
             "ports": {PORTS[word]: int(answer[word]) for word in ports} if head else {},
         }
-    return found
+    return needs
 
 
 def of_run(answers: Answers, run: Run) -> dict[str, t.Any]:
-    """Return what a record says of the run that it is from."""
+    """Return the fields of a record about its run."""
     return {"cluster": next(iter(answers.values()))["cluster"] or "", "tags": run.tags, "skip_tags": run.skip_tags, "time": run.time}
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Why a node cannot be looked at, by what Ansible says of the attempt. This plugin util is PRIVATE to the collection."""
+"""Why a node could not be reached, from Ansible's message. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._module import finding
 
-#: Ids of findings that are made here.
+#: Ids of the findings of this file.
 IDS = ("node.reach",)
 
-#: Characters of Ansible's own words that a message shows.
+#: Characters of Ansible's own message that are shown.
 SHOWN = 300
 
 
 class Cause(t.NamedTuple):
-    """A reason, and what to type; ``{node}`` is the node's name, ``{login}`` what ssh is given, ``{said}`` the words that ``pattern`` found."""
+    """A cause and its remedy; ``{node}`` is the node's name, ``{login}`` the destination for ssh, ``{said}`` the text that ``pattern`` matched."""
 
     id: str
     pattern: str
@@ -27,7 +27,7 @@ class Cause(t.NamedTuple):
     remedy: str
 
 
-#: The first one that fits counts. Words of ssh and sudo, and of Ansible about them.
+#: The first match applies. The patterns match messages of ssh, of sudo, and of Ansible about them.
 CAUSES = (
     Cause(
         "sudo",
@@ -70,9 +70,9 @@ CAUSES = (
 )
 
 
-def cause_of(said: str, node: str, address: str, account: str = "") -> dict[str, str]:
-    """Return ``cause``, ``what`` and ``remedy`` of a node that could not be looked at, from what Ansible said."""
-    text = " ".join(said.split())
+def cause_of(message: str, node: str, address: str, account: str = "") -> dict[str, str]:
+    """Return ``cause``, ``what`` and ``remedy`` for a node that could not be reached, from Ansible's message."""
+    text = " ".join(message.split())
     login = f"{account}@{address}" if account else address
     for cause in CAUSES:
         if match := re.search(cause.pattern, text, re.IGNORECASE):
@@ -82,7 +82,7 @@ def cause_of(said: str, node: str, address: str, account: str = "") -> dict[str,
 
 
 def unanswered(reached: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return a finding for each node that could not be looked at, from what ``node_state_info`` answered."""
+    """Return a finding for each node that could not be reached, from the results of ``node_state_info``."""
     return [
         finding("node.reach", node, "block", f"the node could not be looked at: {answer['what']}.", remedy=answer["remedy"])
         for node, answer in reached.items()
@@ -91,7 +91,8 @@ def unanswered(reached: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[dict[str,
 
 
 def failure(reach: t.Mapping[str, t.Any] | None) -> dict[str, str]:
-    """Return why a node could not be looked at (``failure``) and a ``remedy`` for a doctor, who may look as an ordinary account, too; empty when it could."""
+    """Return why a node could not be reached (``failure``) and a ``remedy`` for the doctor, which can also use an ordinary account; empty when it was
+    reached."""
     if not reach or reach["reached"]:
         return {}
     without = "; or run with -e gb10_become=false for what an ordinary account sees" if reach["cause"] in ("sudo", "sudoers", "unknown") else ""

@@ -21,34 +21,34 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 TABLE = pathlib.Path(__file__).with_name("rules.yml")
 DOCTOR_TABLE = pathlib.Path(__file__).with_name("doctor.yml")
 
-#: Tag of the rules that ask for no profile and no settings: the doctor judges by them.
+#: Tag of the rules that need neither a profile nor settings. The doctor judges by them.
 DOCTOR_TAG = "doctor"
 
-#: The doctor's rule about the node itself. Where it does not pass, no other is judged.
+#: The doctor's rule about the node itself. If it does not pass, no other rule is judged.
 ANSWERS = "node.answers"
 
-#: What to do about it, where nothing says more.
+#: The remedy for it if there is no other.
 SEE = "ssh {node} python3 --version; without passwordless sudo run with -K, or with -e gb10_become=false for what an ordinary account sees"
 
 #: What a rule can compare a node with.
 COMPARES = {"requirement": "node against requirement", "nodes": "node against node", "known_bad": "node against known-bad list"}
 
-#: Words at the beginning of a rule's title that keep their capital in a sentence, as CUDA does.
+#: Words at the beginning of a rule's title that stay capitalized within a sentence, like CUDA.
 PROPER_NAMES = ("Docker", "Python", "Ray")
 
-#: Rules with this tag are about what joins several nodes.
+#: Tag of the rules about the connections between nodes.
 FABRIC_TAG = "fabric"
 
 #: The key of the evidence of an active fabric probe.
 PROBE = "probe"
 
-#: Who has the checks: each puts its own into the table of checks when it is imported.
+#: The files with checks. Each registers its own when it is imported.
 SUBJECTS = (fabric_checks, image_checks, machine_checks, memory_checks, model_checks, stack_checks, tenant_checks)
 
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
-    """The later stage of the same play that repairs what a rule looks for, and what it does then."""
+    """The later stage of the same play that repairs violations of a rule, and its action."""
 
     stage: str
     does: str = "fix this"
@@ -56,7 +56,7 @@ class Repair:
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """A rule is only judged where ``relation`` holds between what is asked of the node under ``need`` and ``value``; else ``why`` not."""
+    """A rule is judged only if ``relation`` holds between the node's requirement ``need`` and ``value``; otherwise ``why`` is the reason."""
 
     need: str
     relation: str
@@ -69,7 +69,7 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One row of the table; rules.yml says what each field means."""
+    """One row of the table; rules.yml describes each field."""
 
     id: str
     title: str
@@ -89,7 +89,7 @@ class Rule:
 
     @classmethod
     def from_row(cls, row: dict[str, t.Any]) -> Rule:
-        """Return the rule of one row. Raises :class:`TypeError` or :class:`ValueError` when it is not complete."""
+        """Return the rule of one row. Raises :class:`TypeError` or :class:`ValueError` when it is incomplete."""
         rule = cls(
             **{name: value for name, value in row.items() if name not in ("with", "evidence", "tags", "after", "only_if", "repair")},
             **{name: tuple(row.get(name, ())) for name in ("evidence", "tags", "after")},
@@ -103,19 +103,19 @@ class Rule:
 
     @property
     def between(self) -> bool:
-        """Whether all nodes are looked at together."""
+        """Whether the check compares nodes."""
         return self.check in COMPARISONS
 
     @property
     def probes(self) -> bool:
-        """Whether only an active probe of the fabric gives the evidence."""
+        """Whether only an active probe of the fabric provides the evidence."""
         return any(path.split(".", 1)[0] == PROBE for path in self.evidence)
 
 
 def parsed(text: str, beside: t.Collection[str] = ()) -> tuple[Rule, ...]:
     """Return the rules of a table; ``beside`` are the ids of other rules that they may come after.
 
-    Raises :class:`TypeError` or :class:`ValueError` when one is not complete.
+    Raises :class:`TypeError` or :class:`ValueError` when one is incomplete.
     """
     rules = tuple(Rule.from_row(row) for row in yaml_load(text)["rules"])
     known: set[str] = set(beside)
@@ -140,13 +140,13 @@ def shipped() -> tuple[Rule, ...]:
 
 @functools.cache
 def probing() -> tuple[Rule, ...]:
-    """Return the rules of the fabric probe. The preflight loads no network and does not judge by them."""
+    """Return the rules of the fabric probe. The preflight does not use them, since it puts no load on the network."""
     return tuple(rule for rule in of_table() if rule.probes)
 
 
 @functools.cache
 def of_doctor() -> tuple[Rule, ...]:
-    """Return the rules of the doctor: its own, then those of the preflight that ask for no profile and no settings."""
+    """Return the rules of the doctor: its own, then those of the preflight that need neither a profile nor settings."""
     own = parsed(DOCTOR_TABLE.read_text(encoding="utf-8"), beside=frozenset(rule.id for rule in shipped()))
     taken = [rule for rule in shipped() if DOCTOR_TAG in rule.tags]
     # A rule comes before those that name it in `after`.

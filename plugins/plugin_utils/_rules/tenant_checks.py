@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of who else is on the node: processes, ports, containers, services. This plugin util is PRIVATE to the collection."""
+"""Checks of other uses of the node: processes, ports, containers, services. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.memory_checks import companion_pids
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.groups import grouped
 
-#: The kind of a tenant that draws on the screen.
+#: The kind of the tenants that belong to a desktop session.
 DESKTOP = "desktop"
 
 
 def holder(listener: Entry) -> str:
-    """Who listens, as far as it could be seen."""
+    """Return the process that listens, as far as it is visible."""
     since = f" since {listener['since']}" if listener["since"] else ""
     return f"{listener['process'] or 'a process that may not be seen'} (pid {listener['pid'] or 'unknown'}){inside(listener)}{since}"
 
 
 @check
 def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The ports are free, or held by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without it all others do.
+    """The ports are free, or used by this cluster. With ``stale_heads`` only the Ray heads of other runs count, without it only other processes.
 
-    Processes that may not be seen are not evidence; ``errors`` lists them.
+    Processes that are not visible are not evidence; ``errors`` lists them.
     """
     ours = {container["name"] for container in node.our_containers()}
     for name, port in node.needs["ports"].items():
@@ -42,7 +42,7 @@ def ports_free(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
 
 
 def _tenants(node: Node) -> list[Entry]:
-    """The tenants, without declared companions and the processes that cuda_zombie_check reports: an orphan has no owner, and another remedy."""
+    """Return the tenants, without declared companions and the processes that cuda_zombie_check reports: an orphan has no owner, and another remedy."""
     classes = node.optional("zombies.classes") or {}
     reported = {pid for kind in ("ghost", "orphan", "defunct") for pid in classes.get(kind, ())} | companion_pids(node)
     return [tenant for tenant in node.get("tenants") if tenant["pid"] not in reported]
@@ -50,13 +50,13 @@ def _tenants(node: Node) -> list[Entry]:
 
 @derived("tenants")
 def other_tenants(node: Node) -> list[Entry]:
-    """The tenants that no other rule tells of, each with where it runs."""
+    """Return the tenants that no other rule reports, each with its container."""
     return [{**tenant, "where": inside(tenant)} for tenant in _tenants(node)]
 
 
 @check
 def desktop_session(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """What draws on the screen holds less GPU memory than ``held_mib``, all together."""
+    """The processes of a desktop session use less GPU memory than ``held_mib`` in total."""
     drawing = [tenant for tenant in _tenants(node) if tenant["kind"] == DESKTOP and tenant["gpu_mib"]]
     held = sum(tenant["gpu_mib"] for tenant in drawing)
     if held >= limits["held_mib"]:
@@ -65,7 +65,7 @@ def desktop_session(node: Node, arguments: Arguments, limits: Arguments) -> Faul
 
 @check
 def tenants_idle(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No other program is known to take GPU memory when asked. Processes of one kind in one container share a finding."""
+    """No other program runs that takes GPU memory on request. Processes of one kind in one container share a finding."""
     yield from together(tenant for tenant in _tenants(node) if tenant["kind"] != DESKTOP and (tenant["gpu_mib"] or 0) < limits["held_mib"])
 
 
@@ -78,16 +78,16 @@ def together(tenants: t.Iterable[Entry]) -> Faults:
         yield Fault(held, "none", {"who": who, "held": f"{held} MiB" if held else "no memory that the driver lists"})
 
 
-def inside(one: Entry) -> str:
-    """Where something runs; a container without a known name is called by the beginning of its id, as Docker shows it."""
-    name = one["container"] or ""
+def inside(entry: Entry) -> str:
+    """Return the container of a process in words. A container without a known name is shown by the beginning of its id, as in Docker."""
+    name = entry["container"] or ""
     is_id = len(name) == ID_LENGTH and not name.strip("0123456789abcdef")
     return f" in container {name[:ID_SHOWN] if is_id else name}" if name else ""
 
 
 @check
 def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No container of others runs with the GPU. One that holds memory is named as a tenant already."""
+    """No foreign container with the GPU runs. One that uses GPU memory is already reported as a tenant."""
     named, declared = {tenant["container"] for tenant in node.get("tenants")}, companion_pids(node)
     for container in node.get("foreign_containers"):
         is_named = container["name"] in named or declared.intersection(container["pids"])
@@ -97,17 +97,17 @@ def gpu_containers(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def mode_has_it(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The declared mode has this cluster with this profile. Where none was ever declared, and in answers from before there were modes, any may come up."""
+    """The declared mode includes this cluster with this profile. Without a declared mode, and in results of versions without modes, any cluster may come up."""
     record, cluster, profile = node.optional("mode"), node.needs["cluster"], node.needs["profile"]
-    has = {name: one["profile"] for name, one in record["clusters"].items()} if record else {cluster: profile}
+    has = {name: entry["profile"] for name, entry in record["clusters"].items()} if record else {cluster: profile}
     if has.get(cluster) != profile:
-        declared = ", ".join(f"{name} with {one}" for name, one in has.items()) or "nothing"
+        declared = ", ".join(f"{name} with {profile_id}" for name, profile_id in has.items()) or "nothing"
         yield Fault(declared, f"{cluster} with {profile}", {"mode": record["mode"], "has": declared, "cluster": cluster, "profile": profile})
 
 
 @check
 def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """No variable of the engine, Ray or NCCL is set for the whole machine, apart from the harmless ones."""
+    """No variable of the engine, Ray or NCCL is set for the whole machine, except harmless ones."""
     left = [entry for entry in node.get("environment") if not named_like(entry["name"], limits["harmless"])]
     for where, variables in grouped((entry["where"], f"{entry['name']}={entry['value']}") for entry in left).items():
         yield Fault(variables, [], {"where": where, "variables": ", ".join(variables)})
@@ -115,18 +115,18 @@ def environment_clean(node: Node, arguments: Arguments, limits: Arguments) -> Fa
 
 @check
 def no_mps(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """CUDA MPS neither runs nor is asked for."""
-    asked = [f"{entry['name']} in {entry['where']}" for entry in node.get("environment") if named_like(entry["name"], limits["variables"])]
+    """CUDA MPS is neither running nor requested."""
+    variables = [f"{entry['name']} in {entry['where']}" for entry in node.get("environment") if named_like(entry["name"], limits["variables"])]
     running = [f"{process['name']} (pid {process['pid']})" for gpu in node.get("gpus") for process in gpu["processes"] or []]
     running += [f"{tenant['name']} (pid {tenant['pid']})" for tenant in node.get("tenants")]
-    seen = dict.fromkeys([*asked, *(one for one in running if limits["program"] in one)])
+    seen = dict.fromkeys([*variables, *(label for label in running if limits["program"] in label)])
     if seen:
         yield Fault(list(seen), [], {"seen": ", ".join(seen)})
 
 
 @check
 def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """The kernel ends sshd last when memory is short."""
+    """The kernel kills sshd last when memory is short."""
     sshd = node.get("limits.sshd")
     if sshd["pid"] is None and node.error("limits.sshd") is None:
         # No sshd runs: this node was reached in another way.
@@ -138,7 +138,7 @@ def sshd_protected(node: Node, arguments: Arguments, limits: Arguments) -> Fault
 
 @check
 def earlyoom_effective(node: Node, arguments: Arguments, limits: Arguments) -> Faults:
-    """An earlyoom that runs can act before the machine is full. One that does not run is not a fault."""
+    """A running earlyoom can act before the memory is full. One that does not run is not a fault."""
     guard = node.get("limits.earlyoom")
     if of_entry(guard, "running", "limits.earlyoom") and not of_entry(guard, "effective", "limits.earlyoom"):
         yield Fault(guard["args"], "effective", {"why": guard["why"] or "its thresholds are never reached"})
@@ -146,8 +146,8 @@ def earlyoom_effective(node: Node, arguments: Arguments, limits: Arguments) -> F
 
 @comparison
 def heads_alive(nodes: list[Node], arguments: Arguments, limits: Arguments) -> Faults:
-    """Where containers of this cluster run on the workers, the head's runs, too."""
-    running = {node.name: [one["name"] for one in node.our_containers() if one["state"] == "running"] for node in nodes}
+    """If containers of this cluster run on the workers, the head's also runs."""
+    running = {node.name: [container["name"] for container in node.our_containers() if container["state"] == "running"] for node in nodes}
     heads = [node.name for node in nodes if node.needs["head"]]
     if heads and not any(running[head] for head in heads):
         for name, containers in running.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an inventory or a profile changes of the rules: limits, verdicts, and why. This plugin util is PRIVATE to the collection."""
+"""Changes to rules by an inventory or a profile: limits, verdicts, and the reasons. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 
 Tuning = t.Mapping[str, t.Mapping[str, t.Any]]
 
-#: What a tuned rule's findings can become at most.
+#: Verdicts to which a tuned rule can limit its findings.
 LOWERED = ("warn", "silenced")
 
-#: Words of a tuned rule that are not limits.
+#: Keys of a tuned rule that are not limits.
 TUNING_WORDS = ("verdict", "why")
 
 
 def tuning_problems(tuning: t.Any, where: str, id: str, rules: t.Sequence[Rule] | None = None) -> list[Problem]:
-    """Return what is wrong with rules that a profile or an inventory tunes; ``where`` is what the tuning is called, ``id`` that of its problems."""
+    """Return the problems of rules that a profile or an inventory tunes; ``where`` is the name of the tuning, ``id`` the id of its problems."""
     known = {rule.id: rule for rule in (every() if rules is None else rules)}
     problems = []
 
@@ -53,28 +53,30 @@ def tuning_problems(tuning: t.Any, where: str, id: str, rules: t.Sequence[Rule] 
 
 
 def _alike(value: t.Any, default: t.Any) -> bool:
-    """Return whether a value may take the place of a limit's default."""
+    """Return whether a value can replace the default of a limit."""
     if isinstance(default, (int, float)):
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if not isinstance(default, list):
         return isinstance(value, type(default))
-    return isinstance(value, list) and all(isinstance(one, type(default[0])) and (not isinstance(one, dict) or set(one) == set(default[0])) for one in value)
+    return isinstance(value, list) and all(
+        isinstance(element, type(default[0])) and (not isinstance(element, dict) or set(element) == set(default[0])) for element in value
+    )
 
 
 def tuned(rule: Rule, tunings: t.Iterable[tuple[str, Tuning]]) -> dict[str, t.Any]:
-    """Return ``limits``, ``verdict`` (what findings become at most, None when they stay) and ``by`` of a rule, the last of ``tunings`` winning."""
+    """Return ``limits``, ``verdict`` (the maximum for findings, None if they are unchanged) and ``by`` of a rule; the last of ``tunings`` takes precedence."""
     changes = {who: tuning[rule.id] for who, tuning in tunings if tuning.get(rule.id)}
-    merged = {name: value for one in changes.values() for name, value in one.items()}
+    merged = {name: value for change in changes.values() for name, value in change.items()}
     limits = {**rule.limits, **{name: value for name, value in merged.items() if name not in TUNING_WORDS}}
     return {"limits": limits, "verdict": merged.get("verdict"), "by": list(changes)}
 
 
 def limits_of(id: str, tunings: t.Iterable[Tuning]) -> dict[str, t.Any]:
-    """Return the limits of the rule ``id``, the last of ``tunings`` winning: for a stage that judges by the same table."""
+    """Return the limits of the rule ``id`` for a stage that judges by the same table; the last of ``tunings`` takes precedence."""
     return tuned(next(rule for rule in every() if rule.id == id), ((str(number), tuning) for number, tuning in enumerate(tunings)))["limits"]
 
 
-def lowered(found: Finding, verdict: str | None) -> Finding:
-    """Return a finding as a tuned rule lets it count; ``was`` is the verdict it would have had, null when that did not change."""
-    is_lower = verdict is not None and table.ORDER.index(found["verdict"]) > table.ORDER.index(verdict)
-    return {**found, "verdict": verdict, "was": found["verdict"]} if is_lower else {**found, "was": None}
+def lowered(finding: Finding, verdict: str | None) -> Finding:
+    """Return a finding with the verdict that a tuned rule allows; ``was`` is its verdict before, null when that did not change."""
+    is_lower = verdict is not None and table.ORDER.index(finding["verdict"]) > table.ORDER.index(verdict)
+    return {**finding, "verdict": verdict, "was": finding["verdict"]} if is_lower else {**finding, "was": None}

@@ -4,8 +4,8 @@
 
 """Which of the failures on all nodes came first. This plugin util is PRIVATE to the collection.
 
-Nodes have clocks of their own. How far one is off is measured at every poll, and all times here are the controller's. A failure has the
-fields of a finding that :mod:`failures` makes of a line, whether a line or a watch shows it.
+Each node has its own clock. Its offset is measured at every poll, and all times here are the controller's. A failure has the fields of a finding that
+:mod:`failures` makes from a log line, whether it comes from a line or from a watch.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures impor
 
 Failure = dict[str, t.Any]
 
-#: What Ray says of an actor that died, and the address of its node, some lines below.
+#: Ray's message about an actor that died, and the address of its node, which follows some lines below.
 DIED = re.compile(r"ActorDiedError|died unexpectedly")
 ADDRESS = re.compile(r"\bip[:=] ?(?P<address>[\da-fA-F.:]{2,45})\b")
 RANK = re.compile(r"\brank=\[?(?P<rank>\d{1,4})\]? died unexpectedly")
-#: The ends of a rank and of the engine's core: one takes the others along, within less time than two polls are apart.
+#: Ids for the end of a rank and of the engine's core. When one ends, the others end within less time than two polls are apart.
 RANK_ENDED, CORE_ENDED = "rank ended", "core ended"
-#: The signatures of what Ray and the engine say of a node, and of a rank, that is gone, the one that says most first. No look need have seen it: a rank
-#: may end as soon as it begins, and of a node that is not heard nothing is.
+#: Signatures of the messages by which Ray and the engine report a lost node or rank, the most specific first. No poll needs to have seen the loss: a rank
+#: may end right after its start, and a node that does not answer shows nothing.
 DEATHS = ("ray-node-dead", "ray-worker-gone", "rank-died")
-#: The engine was stopped, and its main process ended without a message: both explain the end of every rank.
+#: Ids of two failures that explain the end of every rank: the engine was stopped, or its main process ended without a message.
 STOPPED, ENGINE_ENDED = "stopped", "ended"
 
 
 class Clock:
-    """How far a node's clock is ahead of the controller's, by the poll that took the shortest time there and back."""
+    """How far a node's clock is ahead of the controller's, measured by the poll with the shortest round trip."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
         self._uncertain = math.inf
 
     def measure(self, sent: float, theirs: float, received: float) -> None:
-        """Take in one poll: when it was sent and received here, and what the clock there showed in between."""
+        """Process one poll: when it was sent and received here, and the time of the node's clock in between."""
         uncertain = (received - sent) / 2
         if uncertain < self._uncertain:
             self.ahead, self._uncertain = theirs - (sent + received) / 2, uncertain
 
 
 def of_error(node: str, error: ClusterError, at: float) -> Failure:
-    """Return what a watch of ``node`` found as a failure, of another node where the error names one.
+    """Return the error of a watch of ``node`` as a failure; of another node if the error names one.
 
-    The collection's own waits that ended are only suspected to be the engine's.
+    When a wait of the collection itself timed out, a failure of the engine is only suspected.
     """
     suspected = error.verdict == "unknown" or bool(error.details.get("suspected"))
     return {
@@ -67,59 +67,59 @@ def of_error(node: str, error: ClusterError, at: float) -> Failure:
 
 
 class Deaths:
-    """Reads a log as it grows, and remembers whose death Ray and the engine speak of: numbers of ranks, and addresses, in their order."""
+    """Reads a log as it grows, and collects the ranks (numbers) and node addresses that Ray and the engine report as dead, in order."""
 
     def __init__(self) -> None:
         self._died = False
         self.told: list[int | str] = []
 
     def feed(self, lines: t.Iterable[str]) -> None:
-        """Take in new lines. An address counts below the line of a death."""
+        """Process new lines. An address counts only after a line that reports a death."""
         for line in lines:
             if named := RANK.search(line):
-                self._tell(int(named["rank"]))
+                self._add(int(named["rank"]))
             self._died = self._died or bool(DIED.search(line))
-            if self._died and (found := ADDRESS.search(line)):
-                self._tell(found["address"])
+            if self._died and (match := ADDRESS.search(line)):
+                self._add(match["address"])
 
-    def _tell(self, who: int | str) -> None:
+    def _add(self, who: int | str) -> None:
         if who not in self.told:
             self.told.append(who)
 
 
 def ranks_of(nodes: t.Sequence[str], count: int) -> dict[int, str]:
-    """Return the node of each rank, as far as that is known: rank 0 is on the head, the first of ``nodes``; of two nodes the other one has the other rank."""
+    """Return the node of each rank where it is known: rank 0 is on the head, the first of ``nodes``; with two nodes, rank 1 is on the other one."""
     return dict(enumerate(nodes[: 2 if count == 2 else 1]))
 
 
-def blamed(told: t.Iterable[int | str], addresses: t.Mapping[str, str], ranks: t.Mapping[int, str]) -> str:
-    """Return the node whose rank died first by what Ray and the engine say on another one, empty when they do not say."""
-    named = (ranks.get(who, "") if isinstance(who, int) else addresses.get(who, "") for who in told)
+def blamed(dead: t.Iterable[int | str], addresses: t.Mapping[str, str], ranks: t.Mapping[int, str]) -> str:
+    """Return the node whose rank died first according to the messages of Ray and the engine on other nodes; empty if there are none."""
+    named = (ranks.get(who, "") if isinstance(who, int) else addresses.get(who, "") for who in dead)
     return next((node for node in named if node), "")
 
 
 def first(
-    failures: t.Iterable[Failure], told: t.Iterable[int | str] = (), addresses: t.Mapping[str, str] | None = None, ranks: t.Mapping[int, str] | None = None
+    failures: t.Iterable[Failure], dead: t.Iterable[int | str] = (), addresses: t.Mapping[str, str] | None = None, ranks: t.Mapping[int, str] | None = None
 ) -> Failure | None:
-    """Return the failure that came first among those that are known, else among the others; None without any.
+    """Return the first of the known failures, or of the others if none is known; None without any.
 
-    ``told`` is what :class:`Deaths` remembers of all nodes, ``addresses`` and ``ranks`` map to the names of nodes. Processes that ended within one poll
-    took each other along: which one began is what Ray and the engine say, else what explains the end of all.
+    ``dead`` has the ranks and addresses that :class:`Deaths` collected on all nodes; ``addresses`` and ``ranks`` map to the names of nodes. Processes that
+    end within one poll end because of each other. The first one is taken from the messages of Ray and the engine, else from what explains the end of all.
     """
-    found = sorted(
-        (one for one in failures if one["verdict"] != "warn"),
-        key=lambda one: (one["id"] != STOPPED, one["certainty"] != KNOWN, happened(one)),
+    ordered = sorted(
+        (failure for failure in failures if failure["verdict"] != "warn"),
+        key=lambda failure: (failure["id"] != STOPPED, failure["certainty"] != KNOWN, happened(failure)),
     )
-    if not found or (found[0]["certainty"] == KNOWN and found[0]["id"] not in (RANK_ENDED, CORE_ENDED)):
-        return found[0] if found else None
-    node = blamed(told, addresses or {}, ranks or {})
-    ended = [one for one in found if one["id"] in (RANK_ENDED, CORE_ENDED)]
+    if not ordered or (ordered[0]["certainty"] == KNOWN and ordered[0]["id"] not in (RANK_ENDED, CORE_ENDED)):
+        return ordered[0] if ordered else None
+    node = blamed(dead, addresses or {}, ranks or {})
+    ended = [failure for failure in ordered if failure["id"] in (RANK_ENDED, CORE_ENDED)]
     if node:
-        told_by = next(({**one, "certainty": KNOWN} for id in DEATHS for one in found if one["id"] == id), found[0])
-        return next((one for one in ended if one["node"] == node), {**told_by, "node": node})
+        evidence = next(({**failure, "certainty": KNOWN} for id in DEATHS for failure in ordered if failure["id"] == id), ordered[0])
+        return next((failure for failure in ended if failure["node"] == node), {**evidence, "node": node})
     explains = {ENGINE_ENDED: 0, CORE_ENDED: 1}
-    known = [one for one in found if one["certainty"] == KNOWN]
-    return min(known, key=lambda one: explains.get(one["id"], 2)) if known else found[0]
+    known = [failure for failure in ordered if failure["certainty"] == KNOWN]
+    return min(known, key=lambda failure: explains.get(failure["id"], 2)) if known else ordered[0]
 
 
 def text(failure: Failure) -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From the lines of all logs to the cause of a failure, by the tables of signatures. This plugin util is PRIVATE to the collection."""
+"""Finds the cause of a failure in the lines of all logs, by the tables of signatures. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, address_of, is_about_engine, is_quiet, rank_of, unprefixed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import TAIL_LINES, Signature, shipped
 
-#: A line that a traceback ends with: the first one in a log names the cause, later ones are wrappers.
+#: The last line of a traceback. The first one in a log names the cause, later ones are wrappers.
 EXCEPTION = re.compile(
     r"(?:^|[\s)\]])"
     r"(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Interrupt)\b(?:\(.*\))?: (?!\d+ validation error)|Value error, )\S"
 )
-#: Any other line that calls itself an error.
+#: Any other line with the level or the prefix of an error.
 ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\b(?:fatal )?error: ")
 
-#: Reports of several lines that are not about the engine: a request that failed, usage that could not be reported, what is left out while Python
-#: or the engine starts, a kernel that is not taken, what went wrong while something was thrown away.
+#: Reports of several lines that are not about the engine: a failed request, usage that could not be reported, parts that are skipped while Python
+#: or the engine starts, a kernel that is not chosen, an error while an object is deleted.
 REPORT = re.compile(
     r"Exception in ASGI application|Report event failed: "
     r"|Exception in thread \S+ \(_report_(?:continuous_)?usage|Failed to load plugin|Skipping tactic"
     r"|Error processing line \d+ of |Error in \w+customize|Exception ignored in: "
 )
-#: The processes that a line names, and the source file of vLLM's that repeats itself in every line of a report.
+#: The process names before a line, and the vLLM source file that every line of a report repeats.
 WRITER = re.compile(r"^(?:[^\s|]+ +\| )?(?:\([^()]*\) )*(?:\([^()]*\)$)?")
 SOURCE = re.compile(r"\b(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ (\[[^\]]+\])")
-#: What a line of a traceback begins with, after its writer.
+#: How a line of a traceback begins, after the process names.
 TRACEBACK = re.compile(
     r"\s|$|[|+]|Traceback |During handling |The above exception |Remainder of file |[\w.]+(?:Error|Exception|Warning|Timeout|Disconnect)\b"
     r"|[a-z_][\w.]*\.[A-Z]\w+(?::|$)"
 )
 
-#: What is known of why: the cause itself, what usually has one of several, or nothing but that there was an error.
+#: How certain the cause is: the line names it, the line has one of several usual causes, or only the error itself is known.
 KNOWN, SUSPECTED, UNKNOWN = "known", "suspected", "unknown"
-#: The id of the finding for a log with errors that no signature knows.
+#: The id of the finding for a log with errors that no signature matches.
 UNKNOWN_ID = "unknown"
-#: Ids of findings that are made here; each signature's is another one.
+#: Ids of findings that are made here; each signature has its own id.
 IDS = (UNKNOWN_ID,)
-#: What differs in lines that say the same.
+#: The parts that differ between lines with the same message.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
-#: Seconds within which a failure of one rank shows on the others: what another rank says of it then counts as later.
+#: Seconds within which the failure of one rank shows on the others: a message of another rank about it then counts as later.
 SAME_MOMENT = 2.0
-#: Lines before the one that bears a failure which a finding shows.
+#: Number of lines before the matched one that a finding shows.
 SHOWN_BEFORE = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A signature with the line of the log that bears it, and those just before it."""
+    """A signature with the log line that it matches, and the lines just before it."""
 
     signature: Signature
     at: Line
@@ -87,7 +87,7 @@ def _place(line: Line) -> dict[str, t.Any]:
 
 
 class Report:
-    """Follows a report of several lines that is not about the engine, so that its traceback is not taken for the engine's."""
+    """Follows a report of several lines that is not about the engine, so that its traceback is not treated as the engine's."""
 
     def __init__(self) -> None:
         self._writer: str | None = None
@@ -95,7 +95,7 @@ class Report:
         self._of_a_kernel = False
 
     def holds(self, line: str) -> bool:
-        """Return whether a line begins such a report, or goes on with one."""
+        """Return whether a line begins such a report, or continues one."""
         named = SOURCE.search(line)
         writer, source = WRITER.match(line)[0], named[1] if named else ""
         if REPORT.search(line):
@@ -113,7 +113,7 @@ class Report:
 
 
 class Diagnosis:
-    """Reads one log as it grows, and remembers what shows why the engine fails."""
+    """Reads one log as it grows, and collects the lines that explain why the engine fails."""
 
     def __init__(self, signatures: t.Iterable[Signature] | None = None) -> None:
         self._signatures = tuple(shipped() if signatures is None else signatures)
@@ -125,7 +125,7 @@ class Diagnosis:
         self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
 
     def feed(self, lines: t.Iterable[Line | str]) -> None:
-        """Take in new lines, in their order. Of each signature the first line counts."""
+        """Process new lines, in their order. Only the first line for each signature counts."""
         for entry in lines:
             line = Line(entry) if isinstance(entry, str) else entry
             text = unprefixed(line.text)
@@ -148,10 +148,10 @@ class Diagnosis:
 
     @property
     def fatal(self) -> Match | None:
-        """The line that ends the wait: the first cause in the log, else the first echo in the table, where the generic ones stand last.
+        """The match that ends the wait: the first cause in the log, else the first echo in the table, where the generic ones are last.
 
-        A weak cause gives way to one whose line names it, and to an echo before it; what a rank says of another one gives way to a cause of
-        the same moment.
+        A cause that a line names, or an echo before it, takes precedence over a weak cause. A cause of the same moment takes precedence over a message
+        of a rank about another one.
         """
         blocking = [match for match in self._matches.values() if match.signature.verdict == "block"]
         causes = [match for match in blocking if match.signature.rank_scope == "cause"]
@@ -163,20 +163,20 @@ class Diagnosis:
 
     @staticmethod
     def _is_of_peer(match: Match, causes: t.Sequence[Match]) -> bool:
-        """Return whether a line only says that another rank failed, and that rank's own cause stands within the same moment."""
+        """Return whether a line only reports that another rank failed, and that rank's own cause is in the log within the same moment."""
         own = (other.at.time for other in causes if not other.signature.of_peer)
         here = match.at.time
         return match.signature.of_peer and any(here is None or time is None or time - here <= SAME_MOMENT for time in own)
 
     def findings(self, node: str) -> list[dict[str, t.Any]]:
-        """Return what the log says: the cause first, then the errors that no signature knows, what only repeats a failure, and what to mind."""
+        """Return the findings of the log: the cause, then errors that no signature matches, lines that only repeat a failure, and warnings."""
         fatal = self.fatal
         rest = sorted(self._matches.values(), key=lambda match: (match is not fatal, not match.signature.names_cause, match.signature.verdict != "block"))
-        found = [match.finding(node) for match in rest]
+        findings = [match.finding(node) for match in rest]
         unexplained = self._exception or (None if fatal else self._error)
         if unexplained is None or (fatal and fatal.signature.names_cause) or any(match.line == unexplained.text for match in rest):
-            return found
-        return [_unknown(unexplained, node, [one for one in self.tail if ERROR.search(one) or EXCEPTION.search(one)]), *found]
+            return findings
+        return [_unknown(unexplained, node, [line for line in self.tail if ERROR.search(line) or EXCEPTION.search(line)]), *findings]
 
     @property
     def warnings(self) -> list[Match]:
@@ -192,7 +192,7 @@ class Diagnosis:
     def line(self) -> str:
         """The one line for a message: the known cause, else the first error, else an echo, else nothing.
 
-        An echo says less than the exception that stands above it.
+        An echo is less specific than the exception above it.
         """
         fatal = self.fatal
         if fatal and fatal.signature.rank_scope == "cause" and not fatal.signature.weak:
@@ -201,7 +201,7 @@ class Diagnosis:
 
 
 def _unknown(line: Line, node: str, last_errors: t.Sequence[str]) -> dict[str, t.Any]:
-    """Return the finding for a failure that no signature knows: its first error, and the last ones."""
+    """Return the finding for a failure that no signature matches: its first error, and the last ones."""
     return {
         **finding(
             UNKNOWN_ID,
@@ -229,8 +229,8 @@ def diagnose(
     ``lines`` may come in any order between logs; those of one log (``node`` and ``source``) in their own. ``addresses`` maps the nodes'
     addresses to their names: Ray prints lines of other nodes in the head's log. A finding has the common fields and ``rank`` (None where
     the line names none), ``time`` (seconds since 1970, None where unknown), ``log``, ``cause``, ``consequence``, ``lines``,
-    ``needs_reboot``, and ``certainty``: ``known``, ``suspected``, or ``unknown`` for an error that no signature knows. Known causes stand
-    before suspected ones, and among each the earliest first; those without a time keep their order after it.
+    ``needs_reboot``, and ``certainty``: ``known``, ``suspected``, or ``unknown`` for an error that no signature matches. Known causes come
+    before suspected ones, and in each group the earliest is first; findings without a time are last, in their order.
     """
     rows = tuple(shipped() if signatures is None else signatures)
     logs: dict[tuple[str, str], Diagnosis] = {}
@@ -240,34 +240,34 @@ def diagnose(
         if (node, line.source) not in logs:
             logs[node, line.source] = Diagnosis(rows)
         logs[node, line.source].feed([line])
-    found = [one for (node, _source), log in logs.items() for one in log.findings(node)]
-    return sorted(_worth_saying(found), key=lambda one: (_urgency(one), happened(one)))
+    findings = [entry for (node, _source), log in logs.items() for entry in log.findings(node)]
+    return sorted(_without_redundant(findings), key=lambda entry: (_urgency(entry), happened(entry)))
 
 
-def _worth_saying(found: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """Return findings without unknown errors that say nothing: those after a known cause, and those that another log of the node has, too."""
-    known_at = min((_time(one) for one in found if one["verdict"] == "block" and one["certainty"] == KNOWN), default=None)
+def _without_redundant(findings: t.Sequence[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return findings without redundant unknown errors: those after a known cause, and those that are in another log of the node as well."""
+    known_at = min((_time(entry) for entry in findings if entry["verdict"] == "block" and entry["certainty"] == KNOWN), default=None)
     kept: dict[t.Any, dict[str, t.Any]] = {}
-    for number, one in enumerate(found):
-        if one["id"] != UNKNOWN_ID:
-            kept[number] = one
-        elif known_at is None or _time(one) < known_at:
-            kept.setdefault((one["node"], _VARYING.sub("#", one["measured"])), one)
+    for number, entry in enumerate(findings):
+        if entry["id"] != UNKNOWN_ID:
+            kept[number] = entry
+        elif known_at is None or _time(entry) < known_at:
+            kept.setdefault((entry["node"], _VARYING.sub("#", entry["measured"])), entry)
     return list(kept.values())
 
 
-def _time(one: t.Mapping[str, t.Any]) -> float:
-    """Return when a finding's line was written; where that is unknown, later than all others."""
-    return math.inf if one["time"] is None else one["time"]
+def _time(entry: t.Mapping[str, t.Any]) -> float:
+    """Return when a finding's line was written; infinity where that is unknown."""
+    return math.inf if entry["time"] is None else entry["time"]
 
 
-def happened(one: t.Mapping[str, t.Any]) -> float:
-    """Return when a failure came among others: what a rank says of another one counts as later than that one's own cause of the same moment."""
-    return _time(one) + (SAME_MOMENT if one.get("of_peer") else 0.0)
+def happened(failure: t.Mapping[str, t.Any]) -> float:
+    """Return the time that failures are sorted by: a message about another rank counts as later than that rank's own cause of the same moment."""
+    return _time(failure) + (SAME_MOMENT if failure.get("of_peer") else 0.0)
 
 
-def _urgency(one: t.Mapping[str, t.Any]) -> int:
-    """Return the place of a finding among others: known causes, unknown errors and suspicions, warnings."""
-    if one["verdict"] == "warn":
+def _urgency(entry: t.Mapping[str, t.Any]) -> int:
+    """Return the sort key of a finding: known causes come first, then unknown errors and suspicions, then warnings."""
+    if entry["verdict"] == "warn":
         return 2
-    return 0 if one["certainty"] == KNOWN else 1
+    return 0 if entry["certainty"] == KNOWN else 1

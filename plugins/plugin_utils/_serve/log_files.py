@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Logs that lie on the controller, from anyone's cluster. This plugin util is PRIVATE to the collection.
+"""Reads logs on the controller, from any cluster. This plugin util is PRIVATE to the collection.
 
-Nothing of them is trusted: sizes are bounded, links are not followed, and a file that is not text is named and left alone.
+Logs are not trusted: sizes are bounded, links are not followed, and a file that is not text is reported and skipped.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ from ansible_collections.gb10.cluster.plugins.module_utils._engine.engine_log im
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import Line, timed
 
-#: Bytes of one log that are read: of a longer one its beginning and its end, half of it each.
+#: Bytes of one log that are read: of a longer one, half of them from its beginning and half from its end.
 MOST_OF_A_FILE = 16 * 1024 * 1024
 #: Bytes that are read of all logs together.
 MOST_BYTES = 128 * 1024 * 1024
-#: Files that are looked at.
+#: The largest number of files that are considered.
 MOST_FILES = 2000
-#: Bytes from which a file is taken for text or not.
-
+#: Bytes by which a file is recognized as text.
 _HEAD = 4096
 _GZIP = b"\x1f\x8b"
-#: Bytes that no text has.
+#: Control characters that text does not contain.
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
-#: What a name ends in that says only that it is a log: not the dots of a release or a model in it.
+#: The end of a file's name that only marks a log: not the dots in the name of a release or a model.
 _ENDING = re.compile(r"(?:\.(?:log|txt|out|err)(?:\.[0-9]{1,3})?)?(?:\.(?:gz|xz|bz2|zst))?\Z")
 
 
 @dataclasses.dataclass(frozen=True)
 class LogFile:
-    """One log. ``name`` is its path as seen from what was given, ``node`` the directory below that, else the file's name without its ending."""
+    """One log. ``name`` is its path relative to the given one, ``node`` the first directory in it, else the file's name without its ending."""
 
     path: pathlib.Path
     name: str
@@ -49,7 +48,7 @@ class LogFile:
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What was read of a log. ``size`` is what lies on the disk, ``cut`` whether a part was left out."""
+    """The content of a log. ``size`` is its size on disk, ``cut`` whether a part was left out."""
 
     lines: list[Line]
     size: int
@@ -57,11 +56,11 @@ class Content:
 
 
 class NotText(Exception):
-    """A file is not a readable log; the message says why."""
+    """A file is not a readable log; the message is the reason."""
 
 
 def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:
-    """Return the logs of a file or directory, and what lies there that is none: ``name`` and ``why``.
+    """Return the logs of a file or directory, and the entries there that are not logs: ``name`` and ``why``.
 
     Raises :class:`ClusterError` when there is nothing at this path. Links below it are not followed.
     """
@@ -72,7 +71,7 @@ def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:
         raise ClusterError(f"cannot be read: {reason}", where=given, expected="a log or a directory with logs", remedy="Correct gb10_explain.") from error
     if not root.is_dir():
         return [LogFile(root, root.name, _ENDING.sub("", root.name, count=1) or root.name)], []
-    found: list[LogFile] = []
+    logs: list[LogFile] = []
     unread: list[dict[str, str]] = []
 
     def refused(error: OSError) -> None:
@@ -85,14 +84,14 @@ def find(given: str) -> tuple[list[LogFile], list[dict[str, str]]]:
             path = pathlib.Path(directory, name)
             relative = path.relative_to(root)
             if not path.is_symlink() and path.exists() and not path.is_file():
-                continue  # sockets and pipes, which Ray leaves, hold nothing
-            why = "a link" if path.is_symlink() else f"beyond the first {MOST_FILES} files" if len(found) >= MOST_FILES else ""
+                continue  # sockets and pipes, which Ray leaves behind, have no content
+            why = "a link" if path.is_symlink() else f"beyond the first {MOST_FILES} files" if len(logs) >= MOST_FILES else ""
             if why:
                 unread.append({"name": str(relative), "why": why})
             else:
                 node = relative.parts[0] if len(relative.parts) > 1 else _ENDING.sub("", relative.name, count=1) or relative.name
-                found.append(LogFile(path, str(relative), node))
-    return found, unread
+                logs.append(LogFile(path, str(relative), node))
+    return logs, unread
 
 
 def read(log: LogFile, most: int = MOST_OF_A_FILE) -> Content:
@@ -106,13 +105,13 @@ def read(log: LogFile, most: int = MOST_OF_A_FILE) -> Content:
         raw, cut = _unpacked(stream, most) if packed else _ends(stream, status.st_size, most)
     if _CONTROL.search(raw[:_HEAD]):
         raise NotText("not text" + (", once unpacked" if packed else ""))
-    # A log that ends in the middle of a crash may go on with zeros.
+    # After a crash the end of a log may be filled with zeros.
     texts = plain_lines(raw.replace(b"\0", b"").decode("utf-8", errors="replace"))
     return Content(list(timed(texts, log.node, status.st_mtime, source=log.name)), status.st_size, cut)
 
 
 def _ends(stream: t.BinaryIO, size: int, most: int) -> tuple[bytes, bool]:
-    """Return a file's content, of a long one the whole lines of its beginning and its end, and whether a part is left out."""
+    """Return a file's content, and whether a part is left out. Of a long file, these are the whole lines of its beginning and its end."""
     if size <= most:
         return stream.read(most), False
     beginning = stream.read(most // 2)
@@ -122,7 +121,7 @@ def _ends(stream: t.BinaryIO, size: int, most: int) -> tuple[bytes, bool]:
 
 
 def _unpacked(stream: t.BinaryIO, most: int) -> tuple[bytes, bool]:
-    """Return the beginning of what a packed file holds, and whether a part is left out. One that was cut short counts as far as it goes."""
+    """Return the beginning of a packed file's content, and whether a part is left out. A truncated file is read as far as possible."""
     parts: list[bytes] = []
     size = 0
     try:

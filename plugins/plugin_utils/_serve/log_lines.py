@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What one line of a log says about itself: when, where, by which rank, and whether it can be a failure. This plugin util is PRIVATE to the collection.
+"""Reads one line of a log: its time, its node, its rank, and whether it can be a failure. This plugin util is PRIVATE to the collection.
 
-Engines, Ray, NCCL, torch, Docker and the kernel each write the time in their own way, and the lines of a traceback carry none.
+Engines, Ray, NCCL, torch, Docker and the kernel write the time in different formats, and the lines of a traceback have none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import re
 import typing as t
 
-#: Characters at the beginning of a line in which its time and its writer stand.
+#: Characters at the beginning of a line that contain its time and its writer.
 _HEAD = 160
 _DAY = 86400.0
 
@@ -43,28 +43,28 @@ _QUIET = re.compile(
     r"|(?:^|[\s:\])\[])[DIVW]\d{3,4} \d\d:\d\d:\d\d\."  # torch
     r"|\bNCCL (?:INFO|TRACE|VERSION)\b"
 )
-#: What Python's logging puts before a line that another program wrote: the time, a level, and the words up to a line that begins with a level of its own.
+#: What Python's logging adds before a line of another program: the time, a level, and the words before the line's own level.
 _PASSED_ON = re.compile(
     r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - (?:\S{1,64} - )?(?:DEBUG|INFO|WARNING) - "
     r"(?=(?:\[[^\]]{1,64}\] )?(?:\([^()]{1,64}\) )*(?:ERROR|CRITICAL)[ :])"
 )
-#: Errors in name only: a kernel that is tried and not taken, a download that is tried again, the note of an image that brings its own libcuda,
-#: what pip says of packages that are not loaded, a library that is left out, what Ray says of agents.
+#: Lines that only look like errors: a kernel that is tried and not chosen, a download that is retried, the note of an image with its own libcuda,
+#: pip's warnings about packages that are not loaded, a library that is left out, Ray's messages about agents.
 _NO_ERROR = re.compile(
     r"Skipping tactic|retrying \d+ of \d+|This container was built for NVIDIA Driver Release|pip's dependency resolver|cannot be preloaded .*: ignored"
     # What torch tries and does not choose while it tunes; every line of such a report names this file.
     r"|torch/_inductor/select_algorithm\.py:\d+\]"
-    # NGC images say so of every GPU that is newer than themselves, and serve.
+    # NGC images print this for every GPU that is newer than the image, and serve.
     r"|No supported GPU\(s\) detected to run this container"
-    # What Ray's own logs say of every cluster without a dashboard, and at every end: counters, agents that are not there, its own events as JSON.
+    # Ray logs these in every cluster without a dashboard, and whenever it ends: counters, missing agents, its own events as JSON.
     r"|services\.py:\d+ -- (?:Failed to start the dashboard|Error should be written to 'dashboard|The last \d+ lines of \S+dashboard)"
     r"|plasma error: 0|metrics exporter agent|Cannot connect to host 127\.0\.0\.1:8265|^\{\"custom_fields\":|process_watcher\.py:\d+ -- Raylet is terminated"
 )
-#: What vLLM says about one client's request, by the source file that says it.
+#: vLLM's messages about one client's request, by the source file that prints them.
 _OF_A_CLIENT = re.compile(
     r"\[(?:[\w./]*/)?(?:serving\w*|protocol|preprocess|chat_utils|hf|server_utils|backend_xgrammar|\w*exception_handlers?|\w*_parser)\.py:\d+\]"
 )
-#: What stands before a line that went through ``docker logs -t`` or the journal (in its forms short, short-iso, short-full, short-monotonic).
+#: The prefix of a line that went through ``docker logs -t`` or the journal (in its forms short, short-iso, short-full, short-monotonic).
 _WRAPPING = re.compile(
     r"^(?:20\d\d-\d\d-\d\dT[\d:]{8}(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) "
     rf"|(?:{'|'.join(_MONTHS)}) [ \d]\d [\d:]{{8}}(?:\.\d{{1,6}})? |[A-Z][a-z][a-z] 20\d\d-\d\d-\d\d [\d:]{{8}} [A-Z]{{2,5}} |\[ *\d{{1,10}}\.\d{{6}}\] )?"
@@ -87,15 +87,15 @@ class Line:
 
 
 def moment(text: str, reference: float) -> float | None:
-    """Return when a line was written, in seconds since 1970; None when it does not say.
+    """Return when a line was written, in seconds since 1970; None if it has no time.
 
-    A time without a year is the last one before a day after ``reference``, and one without a zone is UTC, as in containers.
+    Without a year, it is the latest such time before ``reference`` plus one day. Without a zone it is UTC, as in containers.
     """
     head = text[:_HEAD]
-    found = next(filter(None, (stamp.search(head) for stamp in _STAMPS)), None)
-    if found is None:
+    match = next(filter(None, (stamp.search(head) for stamp in _STAMPS)), None)
+    if match is None:
         return None
-    parts = found.groupdict()
+    parts = match.groupdict()
     month = int(parts["month"]) if parts.get("month") else _MONTHS[parts["name"]]
     latest = datetime.datetime.fromtimestamp(reference + _DAY, datetime.timezone.utc)
     years = (int(parts["year"]),) if parts.get("year") else (latest.year, latest.year - 1)
@@ -115,7 +115,7 @@ def _seconds(year: int, month: int, parts: t.Mapping[str, str | None]) -> float 
 
 
 def unwrapped(text: str) -> tuple[str, float | None]:
-    """Return what a line says, and when where its wrapping says so: Docker's files and ``journalctl -o json`` write each line as JSON."""
+    """Return the text of a line, and its time if the wrapping has one: Docker's files and ``journalctl -o json`` write each line as JSON."""
     if not text.startswith('{"'):
         return text, None
     try:
@@ -130,9 +130,9 @@ def unwrapped(text: str) -> tuple[str, float | None]:
 
 
 def timed(texts: t.Iterable[str], node: str, reference: float, *, source: str = "", ahead: float = 0.0) -> t.Iterator[Line]:
-    """Yield the lines of one log with their times. A line that does not say when has the time of the one before it.
+    """Yield the lines of one log with their times. A line without a time gets that of the line before it.
 
-    ``reference`` is the present, or the log's last change. ``ahead`` is by how many seconds the node's clock is before the common one.
+    ``reference`` is the current time, or that of the log's last change. ``ahead`` is by how many seconds the node's clock is ahead of the common one.
     """
     last: float | None = None
     for wrapped in texts:
@@ -143,27 +143,27 @@ def timed(texts: t.Iterable[str], node: str, reference: float, *, source: str = 
 
 
 def unprefixed(text: str) -> str:
-    """Return a line as its program wrote it, without what ``docker logs -t`` or the journal put before it."""
+    """Return a line as its program wrote it, without the prefix of ``docker logs -t`` or the journal."""
     return _WRAPPING.sub("", text, count=1)
 
 
 def rank_of(text: str) -> int | None:
-    """Return the rank that a line is by or about, None when it names none, or names it by a place among stages of a pipeline."""
-    found = _RANK.search(text)
-    return int(found[found.lastgroup]) if found and found.lastgroup else None
+    """Return the rank that wrote a line or that it is about; None if it names none, or names it by its place in a stage of a pipeline."""
+    match = _RANK.search(text)
+    return int(match[match.lastgroup]) if match and match.lastgroup else None
 
 
 def address_of(text: str) -> str:
-    """Return the address of the node whose process wrote a line that Ray forwarded, empty when it does not say."""
-    found = _ADDRESS.search(text[:_HEAD])
-    return found["address"] if found else ""
+    """Return the address of the node whose process wrote a line that Ray forwarded, empty if there is none."""
+    match = _ADDRESS.search(text[:_HEAD])
+    return match["address"] if match else ""
 
 
 def is_quiet(text: str) -> bool:
-    """Return whether a line is of a level below a failure. Where a supervisor or a benchmark passed it on, its own level counts."""
+    """Return whether a line has a level below that of a failure. If a supervisor or a benchmark forwarded it, its own level counts."""
     return bool(_QUIET.search(_PASSED_ON.sub("", text, count=1)))
 
 
 def is_about_engine(text: str) -> bool:
-    """Return whether a line can say why the engine fails: errors in name only cannot, nor those of one client's request."""
+    """Return whether a line can explain a failure of the engine: not if it only looks like an error, or is about one client's request."""
     return not _NO_ERROR.search(text) and not (_OF_A_CLIENT.search(text) and "EngineDeadError" not in text)

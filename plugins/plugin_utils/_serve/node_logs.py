@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node's logs say of a start, and the error that it becomes. This plugin util is PRIVATE to the collection."""
+"""Diagnoses the logs of a node during a start, and makes an error of the result. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.failures impor
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import timed
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.signature import Signature
 
-#: The kernel's log is long: of how many polls one reads it, beside the last one of a start that failed.
+#: The kernel's log is long: one of this many polls reads it, and so does the last poll of a failed start.
 KERNEL_POLLS = 5
 
-#: Characters of a log's line that a message holds; the whole line is in the findings.
+#: Characters of a log's line in a message; the whole line is in the findings.
 LINE_LENGTH = 300
 
 NodeSnapshot = dict[str, t.Any]
 
 
 class NodeLogs:
-    """The logs of one run on this node, read on from poll to poll, and their diagnoses: the engine's own, and those of Ray's workers."""
+    """The logs of one run on this node, of which each poll reads the new lines, and their diagnoses: the engine's, those of Ray's workers, the kernel's."""
 
     def __init__(self, node: str, run_id: str, of_ray: bool, signatures: t.Sequence[Signature]) -> None:
         self._node = node
@@ -53,7 +53,7 @@ class NodeLogs:
 
     @property
     def position(self) -> dict[str, t.Any]:
-        """The options of a poll that reads on from here. What Ray's workers wrote before the first one is another run's."""
+        """The options of a poll that continues from here. What Ray's workers wrote before the first poll belongs to another run."""
         ray = {} if self._ray_offsets is None else {"ray_offsets": self._ray_offsets, "ray_from_end": self._first}
         kernel = {"kernel_since": self._kernel_since} if self._polls % KERNEL_POLLS == 0 and self._kernel_since is not None else {}
         return {**({"log_offset": self._offset, "log_run_id": self._run_id} if self._run_id else {}), **ray, **kernel}
@@ -71,7 +71,7 @@ class NodeLogs:
         for name, lines in snapshot["ray_lines"].items():
             self._of_ray.setdefault(name, Diagnosis(self._signatures)).feed(timed(lines, self._node, snapshot["now"], source=name, ahead=self.clock.ahead))
         self._polls += 1
-        # What the kernel wrote before the start is the preflight's to judge.
+        # The preflight judges what the kernel wrote before the start.
         self._kernel_since = snapshot["now"] if self._kernel_since is None else self._kernel_since
         new = [line for line in snapshot["kernel_lines"] if line not in self._kernel_seen]
         self._kernel_seen.update(new)
@@ -90,12 +90,12 @@ class NodeLogs:
         return [self.diagnosis, *self._of_ray.values(), self._of_kernel]
 
     def findings(self) -> list[dict[str, t.Any]]:
-        """Return what all logs of this node say."""
-        return [one for diagnosis in self._diagnoses() for one in diagnosis.findings(self._node)]
+        """Return the findings of all logs of this node."""
+        return [finding for diagnosis in self._diagnoses() for finding in diagnosis.findings(self._node)]
 
     def worst(self) -> Diagnosis:
         """Return the diagnosis that names a cause, that of the engine's own log when none does."""
-        named = (one for one in self._diagnoses() if one.fatal and one.fatal.signature.names_cause)
+        named = (diagnosis for diagnosis in self._diagnoses() if diagnosis.fatal and diagnosis.fatal.signature.names_cause)
         return next(named, self.diagnosis)
 
     def is_fatal(self) -> bool:
@@ -105,7 +105,7 @@ class NodeLogs:
 
 
 def engine_trouble(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis) -> ClusterError:
-    """Return why an engine or rank ended: how, and the line of its log that says why."""
+    """Return the error for an engine or rank that ended: how it ended, and the line of its log with the cause."""
     hint = "A SIGKILL that no user sent comes from the kernel when memory runs out: journalctl -k. " if engine["exit_signal"] == signal.SIGKILL else ""
     return log_trouble(node, f"the {what} on {node} {end_text(engine)}", diagnosis, engine["log_path"], hint, ended=True)
 
@@ -121,7 +121,7 @@ def stopped(node: str, what: str, engine: dict[str, t.Any], diagnosis: Diagnosis
 
 
 def log_trouble(node: str, what: str, diagnosis: Diagnosis, log_path: str, hint: str = "", ended: bool = False) -> ClusterError:
-    """Return a failure with the log's evidence: cause, line, remedy and the log's path. An engine that has ``ended`` is past being left running."""
+    """Return a failure with the log's evidence: cause, line, remedy and the log's path. An engine that has ``ended`` cannot be left running."""
     fatal = diagnosis.fatal
     cause = f" ({fatal.signature.cause})" if fatal and fatal.signature.rank_scope == "cause" else ""
     line = f": {textwrap.shorten(diagnosis.line, LINE_LENGTH, placeholder=' …')}" if diagnosis.line else "; its log names no error"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ranks that start and end together: what head and workers decide jointly. This plugin util is PRIVATE to the collection.
+"""Starts and stops all ranks together: head and workers decide jointly. This plugin util is PRIVATE to the collection.
 
 Without Ray every node starts its own rank of an engine, and only a restart of all ranks brings a missing one back. So
 each node publishes what it would do, all come to the same decision, and every live rank has ended before the first new
@@ -25,7 +25,7 @@ STOP_MARGIN = 120.0
 
 Result = dict[str, t.Any]
 
-#: Runs the module on this node with: the desired state, whether it only predicts, and options beside those of the task.
+#: Runs the module on this node with: the desired state, whether it only predicts, and options in addition to those of the task.
 Run = t.Callable[[str, bool, dict[str, t.Any]], Result]
 #: A plan interrupts nothing: whether requests can still be answered is known once all plans are published.
 PLANNED = {"interrupt_requests": True}
@@ -51,7 +51,7 @@ def missing_ranks(plans: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
 
 
 def predicted(plan: Result, reason: str) -> Result:
-    """Return what check mode reports for a node whose own plan is ``plan`` when all ranks are started for ``reason``."""
+    """Return the result of check mode for a node with its own plan ``plan``, when all ranks are started for ``reason``."""
     diff = plan["diff"]
     before = {**diff["before"], "state": "incomplete"} if diff["before"] == diff["after"] else diff["before"]
     live = plan["engine_live"]
@@ -76,7 +76,7 @@ class JointStart:
         self._run = run
 
     def start(self, result: Result, check_mode: bool) -> None:
-        """Start all ranks unless they are live; ``result`` is filled as far as this came, also when it raises.
+        """Start all ranks unless they are live; ``result`` is filled as far as possible, even when this raises.
 
         Raises :class:`ClusterError` when another node failed, or does not take part. A failure of this node is in ``result``.
         """
@@ -87,17 +87,17 @@ class JointStart:
         self._board.publish(PLAN, {"changed": plan["changed"], "live": plan["engine_live"], "reason": plan["reason"]})
         plans = self._wait_for(PLAN, PLAN_SECONDS, self._all_published)
         reason, dead = reason_to_start(plans), bool(missing_ranks(plans))
-        # A worker's rank has no API: how many requests the engine has, the head alone can say.
+        # A worker's rank has no API: only the head can count the engine's requests.
         if reason and not dead and self._head:
-            asked = self._run("started", True, {})
-            if asked.get("failed"):
-                result.update(asked)
+            check = self._run("started", True, {})
+            if check.get("failed"):
+                result.update(check)
                 return
         if not reason or check_mode:
             result.update(predicted(plan, reason) if reason else plan)
             return
         result.update(predicted(plan, reason), actions=[], changed=False)
-        # Requests to an engine without all its ranks are never answered: stopping it loses none.
+        # Requests to an engine without all its ranks are never answered, so stopping it loses none.
         if self._stop(result, dead):
             self._start_rank(result)
 
@@ -105,7 +105,7 @@ class JointStart:
         """Stop this node's rank when its turn has come, and wait until all have ended; return False when this node failed."""
         if not self._head:
             self._wait_for(STOPPED, self._grace + STOP_MARGIN, lambda published: any(entry["role"] == "head" for entry in published.values()))
-        # Without the head's rank, which has ended by now, another one answers no request.
+        # The head's rank has ended by now, and without it no other rank answers a request.
         done = self._run("stopped", False, {"lacks_rank": dead or not self._head})
         keep(result, done)
         if done.get("failed"):
@@ -124,12 +124,12 @@ class JointStart:
         return len(published) >= self._count
 
     def _wait_for(self, topic: str, seconds: float, is_enough: t.Callable[[t.Mapping[str, t.Any]], bool]) -> dict[str, dict[str, t.Any]]:
-        """Return what the nodes published on a topic once it is enough. Raises :class:`ClusterError` when it never will be."""
+        """Return the nodes' entries on a topic as soon as they are enough. Raises :class:`ClusterError` when that becomes impossible."""
         return self._board.wait_for(topic, seconds, is_enough, self._count)
 
 
 def keep(result: Result, done: Result) -> None:
-    """Add to ``result`` what one run of the module did; a failure takes its place."""
+    """Add the result of one run of the module to ``result``; a failure replaces it."""
     actions = [*result["actions"], *done.get("actions", [])]
     changed = result["changed"] or done.get("changed", False)
     if done.get("failed"):

@@ -5,7 +5,7 @@
 """A directory where the instances of one task on several hosts publish results and how the task ends. This plugin util is PRIVATE to the collection.
 
 The linear strategy waits for the slowest host: without news from the others, every instance would wait until its own
-timeout. The instances are processes of one ansible-playbook run on one machine, so a directory is all they need. It lies in
+timeout. The instances are processes of one ansible-playbook run on one machine, so a directory is all they need. It is in
 Ansible's own temporary directory, which only the user can read and which Ansible removes at its end. That also keeps
 the runs of two playbooks apart.
 """
@@ -21,7 +21,7 @@ import typing as t
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, WaitTimeout
 from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
-#: Seconds between two looks at the board.
+#: Seconds between two reads of the board.
 POLL_SECONDS = 0.05
 
 JOINED = ".joined"
@@ -31,7 +31,7 @@ LATEST = ".latest"
 FAILURE = "failure.json"
 CONCLUSION = "conclusion.json"
 SUCCESS = "success.json"
-#: Why an instance failed that had no trouble of its own.
+#: The reason of an instance that failed only because another one did.
 ANOTHER_FAILED = "another node failed"
 
 
@@ -73,7 +73,7 @@ class RunBoard:
         self._create(f"{self.node}.{topic}{PUBLISHED}", {**content, "node": self.node, "role": self._role})
 
     def published(self, topic: str) -> dict[str, dict[str, t.Any]]:
-        """Return what every instance has published on a topic so far, by node, the head first."""
+        """Return each instance's entry on a topic so far, by node, the head first."""
         entries = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._directory.glob(f"*.{topic}{PUBLISHED}"))]
         return {entry["node"]: entry for entry in sorted(entries, key=lambda entry: entry["role"] != "head")}
 
@@ -84,12 +84,12 @@ class RunBoard:
         new.replace(self._directory / f"{self.node}.{topic}{LATEST}")
 
     def latest(self, topic: str) -> dict[str, dict[str, t.Any]]:
-        """Return what every instance published last on a topic, by node."""
+        """Return each instance's latest content on a topic, by node."""
         suffix = f".{topic}{LATEST}"
         return {path.name.removesuffix(suffix): json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"*{suffix}")}
 
     def gather(self, topic: str, seconds: float) -> dict[str, dict[str, t.Any]]:
-        """Return what the instances published on a topic, once all that have not ended did, or ``seconds`` are over."""
+        """Return the instances' entries on a topic, once all that have not ended have published, or after ``seconds``."""
         published: dict[str, dict[str, t.Any]] = {}
         for _elapsed in clock(seconds, POLL_SECONDS):
             # In this order: a node may publish and then end.
@@ -100,14 +100,14 @@ class RunBoard:
         return published
 
     def conclude(self, content: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Record what the instances found together, unless another one did. Returns the one that counts."""
+        """Record the joint conclusion of the instances, unless another instance has done so. Returns the one that counts."""
         self._create(CONCLUSION, content)
         return dict(json.loads((self._directory / CONCLUSION).read_text(encoding="utf-8")))
 
     def wait_for(
         self, topic: str, seconds: float, is_enough: t.Callable[[t.Mapping[str, t.Any]], bool], count: int
     ) -> dict[str, dict[str, t.Any]]:
-        """Return what the ``count`` instances published on a topic once it is enough. Raises :class:`ClusterError` when it never will be."""
+        """Return the entries of the ``count`` instances on a topic as soon as they are enough. Raises :class:`ClusterError` when that becomes impossible."""
         published: dict[str, dict[str, t.Any]] = {}
         for _elapsed in clock(seconds, POLL_SECONDS):
             # In this order: a node may publish and then end.
@@ -150,11 +150,11 @@ class RunBoard:
         return next((node for node, entry in self._joined().items() if entry["role"] == "head"), None)
 
     def head_ended(self) -> bool:
-        """Return whether the head's instance joined and its process has ended, whatever it left undone."""
+        """Return whether the head's instance joined and its process has ended, even without leaving."""
         return self.head() in self.ended_nodes()
 
     def ended_nodes(self) -> list[str]:
-        """Return the nodes whose instances joined and whose processes have ended, whatever they left undone."""
+        """Return the nodes whose instances joined and whose processes have ended, even without leaving."""
         return [node for node, entry in self._joined().items() if (self._directory / (node + LEFT)).exists() or not _is_alive(entry["pid"])]
 
     def _joined(self) -> dict[str, dict[str, t.Any]]:
@@ -167,7 +167,7 @@ class RunBoard:
         return self._read(name) or mine
 
     def _create(self, name: str, content: dict[str, t.Any]) -> None:
-        """Write a file that appears whole or not at all, and never replaces an existing one."""
+        """Write a file that appears completely or not at all, and never replace an existing one."""
         new = self._directory / f".{name}.{self.node}.{os.getpid()}"
         new.write_text(json.dumps(content), encoding="utf-8")
         try:

@@ -4,7 +4,7 @@
 
 """Failure signatures: the shipped tables, and those of users. This plugin util is PRIVATE to the collection.
 
-A table is a YAML file with a list of signatures; docs/explain.md says what each field means.
+A table is a YAML file with a list of signatures; docs/explain.md describes each field.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.log_lines import is_about_engine, is_quiet
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import schema
 
-#: Where the shipped tables lie.
+#: The directory of the shipped tables.
 SHIPPED = pathlib.Path(__file__).with_name("signatures")
-#: What is wrong with a table has this id.
+#: The id of all problems of a table.
 ID = "input.signatures"
 #: Ids of findings that are made here.
 IDS = (ID,)
 
-#: Lines before a line in which ``after`` is searched, and which are kept as evidence.
+#: Number of lines before a line that are searched for ``after``, and that are kept as evidence.
 TAIL_LINES = 20
 #: Characters of a line in which a pattern is searched.
 SEARCHED = 1000
-#: A repetition that may go on for longer than this is an open one.
+#: A repetition that may be longer than this counts as open.
 _LONG = 200
 #: Open repetitions of almost any character that one alternative of a pattern may have: each multiplies the time that a hostile line takes.
 _MOST_OPEN = 2
@@ -68,7 +68,7 @@ _NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*\Z")
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One row of a table; docs/explain.md says what each field means. A line without any of ``words`` cannot match; none where that is unknown."""
+    """One row of a table; docs/explain.md describes each field. A line without any of ``words`` cannot match; empty where they are unknown."""
 
     id: str
     where: str
@@ -91,27 +91,27 @@ class Signature:
 
     @property
     def names_cause(self) -> bool:
-        """Whether a line that bears it is enough to know why the engine cannot serve."""
+        """Whether one matching line is enough to explain why the engine cannot serve."""
         return self.verdict == "block" and self.rank_scope == "cause" and not self.weak
 
     def counts_when(self, quiet: bool) -> bool:
-        """Return whether a line can bear this failure; ``quiet`` is one of a level below a failure."""
+        """Return whether a line can match; ``quiet`` is true for a level below that of a failure."""
         return not quiet or self.verdict != "block" or self.any_level
 
     def answers(self, text: str) -> bool:
-        """Return whether the last line of an example bears this failure, the ones before it standing before it in the log."""
+        """Return whether the last line of an example matches, with the other lines before it in the log."""
         *earlier, line = text.splitlines() or [""]
         return is_about_engine(line) and self.counts_when(is_quiet(line)) and self.is_in(line, earlier)
 
     def is_in(self, line: str, earlier: t.Iterable[str] = ()) -> bool:
-        """Return whether a line bears this failure; ``earlier`` are those just before it."""
+        """Return whether a line matches; ``earlier`` are the lines just before it."""
         if self.words and not any(map(line.__contains__, self.words)):
             return False
-        return bool(self.pattern.search(line, 0, SEARCHED)) and (self.after is None or any(self.after.search(one, 0, SEARCHED) for one in earlier))
+        return bool(self.pattern.search(line, 0, SEARCHED)) and (self.after is None or any(self.after.search(previous, 0, SEARCHED) for previous in earlier))
 
 
 class SignatureError(ClusterError):
-    """Tables of signatures cannot be used; ``problems`` says why."""
+    """Tables of signatures cannot be used; ``problems`` has the reasons."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("; ".join(map(str, problems)), remedy=problems[0].remedy, reason="signatures")
@@ -122,11 +122,11 @@ def _problem(where: str, what: str, expected: str = "", remedy: str = "") -> Pro
     return Problem(ID, where, what, expected, remedy)
 
 
-# -- what a pattern may cost ---------------------------------------------------------------------------------------------
+# -- the cost of a pattern -----------------------------------------------------------------------------------------------
 
 
 def _open_repeats(parsed: t.Any) -> int:
-    """Return the most open repetitions of almost any character that one alternative has. Raises :class:`ValueError` for what may take forever."""
+    """Return the most open repetitions of almost any character in one alternative. Raises :class:`ValueError` for a pattern that may take forever."""
     return sum(_open_repeats_of(str(kind), argument) for kind, argument in parsed)
 
 
@@ -144,18 +144,18 @@ def _open_repeats_of(kind: str, argument: t.Any) -> int:
             raise ValueError("an open repetition within another")
         return int(_is_wide(repeated))
     nested = argument if isinstance(argument, (tuple, list)) else ()
-    return sum(_open_repeats(one) for one in nested if isinstance(one, regex_parser.SubPattern))
+    return sum(_open_repeats(part) for part in nested if isinstance(part, regex_parser.SubPattern))
 
 
 def _repeats(parsed: t.Any) -> bool:
     """Return whether anything in a part of a pattern is repeated more than once."""
-    found = False
+    repeated = False
     for kind, argument in parsed:
         if str(kind).endswith("_REPEAT") and argument[1] > 1:
             return True
         parts = argument[1] if str(kind) == "BRANCH" else argument if isinstance(argument, (tuple, list)) else ()
-        found = found or any(_repeats(one) for one in parts if isinstance(one, regex_parser.SubPattern))
-    return found
+        repeated = repeated or any(_repeats(part) for part in parts if isinstance(part, regex_parser.SubPattern))
+    return repeated
 
 
 def _is_wide(parsed: t.Any) -> bool:
@@ -164,7 +164,7 @@ def _is_wide(parsed: t.Any) -> bool:
 
 
 def pattern_trouble(pattern: str) -> str:
-    """Return why a pattern cannot be used, empty when it can: what it costs must stay bearable, whatever a line holds."""
+    """Return why a pattern cannot be used, empty when it can: its cost has to be limited for every line."""
     try:
         re.compile(f"(?:{pattern})")
         count = _open_repeats(regex_parser.parse(pattern))
@@ -176,7 +176,7 @@ def pattern_trouble(pattern: str) -> str:
 
 
 def _word_of(pattern: str) -> str:
-    """Return the longest text that each match of a pattern holds, as far as its outermost level shows: looking for it costs much less."""
+    """Return the longest text that every match contains, judged by the pattern's outermost level: a search for it costs much less."""
     runs = [""]
     for kind, argument in regex_parser.parse(pattern):
         if str(kind) == "LITERAL":
@@ -190,7 +190,7 @@ def _word_of(pattern: str) -> str:
 
 
 def read(path: pathlib.Path) -> tuple[list[Signature], list[Problem]]:
-    """Return the signatures of one file, and what is wrong with it (without the file's name)."""
+    """Return the signatures of one file, and its problems (without the file's name)."""
     try:
         rows = yaml_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -200,14 +200,14 @@ def read(path: pathlib.Path) -> tuple[list[Signature], list[Problem]]:
     judged = [_row(row, f"[{number}]") for number, row in enumerate(rows)]
     ids = collections.Counter(made.id for made, dummy in judged if made)
     twice = [_problem("", f"the id {id} stands on {count} signatures", "each id once") for id, count in ids.items() if count > 1]
-    return [made for made, dummy in judged if made], [*(one for dummy, problems in judged for one in problems), *twice]
+    return [made for made, dummy in judged if made], [*(problem for dummy, problems in judged for problem in problems), *twice]
 
 
 def _row(row: t.Any, where: str) -> tuple[Signature | None, list[Problem]]:
-    """Return one signature, None when it cannot be used, and what is wrong with it."""
+    """Return one signature, None when it cannot be used, and its problems."""
     filled, problems = schema.check(row, _SPEC, where)
     if problems:
-        return None, [dataclasses.replace(one, id=ID) for one in problems]
+        return None, [dataclasses.replace(problem, id=ID) for problem in problems]
     if not _NAME.match(filled["id"]):
         problems.append(_problem(f"{where}.id", f"found {schema.found(filled['id'])}", "lowercase letters and digits, with dashes between them"))
     problems += [_problem(f"{where}.{field}", "is empty", "at least one") for field in ("patterns", "examples") if not filled[field]]
@@ -216,7 +216,7 @@ def _row(row: t.Any, where: str) -> tuple[Signature | None, list[Problem]]:
     if problems:
         return None, problems
     patterns = filled.pop("patterns")
-    pattern, words = re.compile("|".join(f"(?:{one})" for one in patterns)), tuple(map(_word_of, patterns))
+    pattern, words = re.compile("|".join(f"(?:{alternative})" for alternative in patterns)), tuple(map(_word_of, patterns))
     after = re.compile(filled["after"]) if filled["after"] else None
     lists = {field: tuple(filled[field]) for field in ("examples", "harmless")}
     made = Signature(**{**filled, **lists, "pattern": pattern, "words": words if all(words) else (), "after": after})
@@ -237,13 +237,13 @@ def shipped() -> tuple[Signature, ...]:
 def load(directories: t.Iterable[str], roots: t.Sequence[pathlib.Path] = ()) -> tuple[Signature, ...]:
     """Return the signatures in these directories on the controller, then the shipped ones. Raises :class:`SignatureError`.
 
-    Relative directories are seen from ``roots``. Where two have the same id, the first one counts.
+    Relative directories are resolved against ``roots``. Of two signatures with the same id, the first one counts.
     """
     files: list[pathlib.Path] = []
     for name in directories:
         path = pathlib.Path(name).expanduser()
         candidates = [path] if path.is_absolute() else [root / path for root in roots or [pathlib.Path.cwd()]]
-        directory = next((one for one in candidates if one.is_dir()), None)
+        directory = next((candidate for candidate in candidates if candidate.is_dir()), None)
         if directory is None:
             raise SignatureError(
                 _problem("gb10_signature_dirs", f"no directory {' or '.join(map(str, candidates))} on the controller", remedy="correct gb10_signature_dirs")
@@ -255,7 +255,7 @@ def load(directories: t.Iterable[str], roots: t.Sequence[pathlib.Path] = ()) -> 
 
 
 def _in_order(rows: t.Iterable[Signature]) -> tuple[Signature, ...]:
-    """Return signatures in the order in which they are tried on a line: what says more about the cause stands before what says less."""
+    """Return signatures in the order in which they are tried on a line: the more specific ones first."""
     return tuple(sorted(rows, key=lambda row: (row.rank_scope == "echo", row.weak, row.general)))
 
 
@@ -265,7 +265,7 @@ def _from_files(paths: t.Iterable[pathlib.Path]) -> tuple[Signature, ...]:
     wrong: list[Problem] = []
     for path in paths:
         made, problems = read(path)
-        wrong += [dataclasses.replace(one, where=f"{path}{one.where}", remedy=one.remedy or f"correct {path}") for one in problems]
+        wrong += [dataclasses.replace(problem, where=f"{path}{problem.where}", remedy=problem.remedy or f"correct {path}") for problem in problems]
         for row in made:
             rows.setdefault(row.id, row)
     if wrong:

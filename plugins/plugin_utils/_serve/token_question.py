@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The question for the first token, asked as one job on the node while the play goes on watching. This plugin util is PRIVATE to the collection."""
+"""Requests the first token in one job on the node while the play continues to watch. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ display = Display()
 
 
 class TokenQuestion:
-    """The question for the first token: one job on the node, which goes on while polls come and go and connections are lost.
+    """The request for the first token: one job on the node, which continues while polls come and go and connections are lost.
 
-    Kernels are compiled for that token. Asked in short attempts, each would be aborted, and leave the engine another request.
+    Kernels are compiled for that token. Short attempts would each be aborted, and each would leave another request in the engine.
     ``ask`` runs a module on the node: ``ask(module, arguments, seconds)``, as a job of at most so many ``seconds`` when these are given.
     """
 
@@ -35,14 +35,14 @@ class TokenQuestion:
         self._job = ""
 
     def answer(self) -> dict[str, t.Any] | None:
-        """Ask unless that goes on; return the answer that a token came with, None while there is none. Raises :class:`ClusterError` on a refusal."""
+        """Start the job unless it runs; return the answer with a token, None while there is none. Raises :class:`ClusterError` on a refusal."""
         if not self._job:
             self._job = self._ask(INFO, self._arguments, self._arguments["first_token_timeout"] + POLL_SECONDS)["ansible_job_id"]
         try:
             answer = self._of_job("status")
         except ClusterError as error:
             if error.reason != "connection":
-                # It ended without an answer, which the node still keeps.
+                # The job ended without an answer, and the node still keeps its file.
                 self.forget()
             raise
         if not answer["finished"]:
@@ -51,7 +51,7 @@ class TokenQuestion:
         return answer if answer["completion"] else None
 
     def forget(self) -> None:
-        """Remove what the node keeps of the job."""
+        """Remove the job's file from the node."""
         if self._job:
             try:
                 self._of_job("cleanup")

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is watched on a node while its engine starts, beside the engine's log. This plugin util is PRIVATE to the collection.
+"""Watches a node while its engine starts, in addition to the engine's log. This plugin util is PRIVATE to the collection.
 
-Each watch sees every poll of its node and returns the error that ends the wait, None while there is none. ``suspected`` in an error: the engine may
-go on by itself, so it is left running; a false alarm can cost a reboot.
+Each watch sees every poll of its node and returns the error that ends the wait, None while there is none. With ``suspected`` in an error, the engine may
+recover by itself, so it is left running: a false alarm can cost a reboot.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.events import 
 
 Processes = t.Sequence[t.Mapping[str, t.Any]]
 
-#: The part of a node's memory that has to stay available: below it a Spark was reported to freeze without a word.
+#: The part of a node's memory that has to stay available: below it, a Spark was reported to freeze without a message.
 LEAST_AVAILABLE = 0.01
 
-#: How often the kernel sends the same again before a peer counts as silent: the sixth time comes some 13 s after the first. RDMA gives up by itself, too.
+#: How many times the kernel retransmits before a peer counts as silent: the sixth follows some 13 s after the first. RDMA gives up by itself, too.
 SENT_AGAIN = 6
 
-#: How many times the limit of a start without progress it is while processors work and nothing else shows: 1175 s is the longest load that is recorded,
+#: The factor on the limit of a start without progress while processors work and nothing else shows progress: the longest recorded load took 1175 s,
 #: with its download.
 CPU_FACTOR = 3
-#: Stages in which ranks wait for each other in a loop: that processors work shows nothing there.
+#: Stages in which ranks wait for each other in a loop: busy processors show no progress there.
 MEETING = ("joining ranks", "waiting for GPUs in ray")
-#: Seconds more than the limit that these have: the engine gives up by itself after 600 s, and says more of why.
+#: Additional seconds for these stages: the engine gives up by itself after 600 s, and reports more of the reason.
 MEETING_MARGIN = 60
-#: Seconds of processor time in a second of the clock from which on a process works.
+#: Seconds of processor time per second from which on a process counts as working.
 WORKS = 0.05
-#: Lines by which an engine says that it waits, again and again.
+#: Lines that an engine repeats while it waits.
 WAITING = re.compile(r"No available shared memory broadcast block found|[Ww]aiting for (?:creating|\d+ |other)|still waiting", re.ASCII)
 
 
 def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, executor: str) -> ClusterError | None:
-    """Return what is wrong with the node's container, None when it runs."""
+    """Return the error for the node's container, None when it runs."""
     if container["running"]:
         return None
     if not container["exists"]:
@@ -54,7 +54,7 @@ def container_trouble(node: str, container: dict[str, t.Any], elapsed: float, ex
 
 
 class HaltWatch:
-    """Whether every process of the engine on this node runs on. A profiler stops one for some milliseconds; two polls in a row do not meet that."""
+    """Whether no process of the engine on this node stays stopped. A profiler stops one for some milliseconds; two polls in a row do not see that."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -75,9 +75,9 @@ class HaltWatch:
 
 
 class RankWatch:
-    """Whether every rank and core of the engine that was there on this node is there. One that ends during a start takes the engine along.
+    """Whether every rank and core of the engine that was seen on this node still exists. If one ends during a start, the engine ends as well.
 
-    One that is there for less than two polls is not a rank: Ray and the engine try things out.
+    A process that is seen in fewer than two polls is not a rank: Ray and the engine start some for a short time.
     """
 
     def __init__(self, node: str) -> None:
@@ -87,22 +87,22 @@ class RankWatch:
 
     def trouble(self, processes: Processes) -> ClusterError | None:
         """Return the error for a rank that has ended, None while all live."""
-        alive = {(one["pid"], one["start_ticks"]): one for one in processes if one["state"] != "ended"}
-        gone = [one for key, one in self._known.items() if key not in alive]
-        ranks = {key for key, one in alive.items() if one["kind"] in (classify.RANK, classify.ENGINE_CORE)}
+        alive = {(process["pid"], process["start_ticks"]): process for process in processes if process["state"] != "ended"}
+        gone = [process for key, process in self._known.items() if key not in alive]
+        ranks = {key for key, process in alive.items() if process["kind"] in (classify.RANK, classify.ENGINE_CORE)}
         self._known = {key: alive[key] for key in ranks if key in self._last or key in self._known}
         self._last = ranks
         if not gone:
             return None
         return ClusterError(
-            f"ended on {self._node} while the engine started: {'; '.join(sorted(one['text'] for one in gone))}",
+            f"ended on {self._node} while the engine started: {'; '.join(sorted(process['text'] for process in gone))}",
             remedy=f"When no line says why, a person or the kernel killed it: journalctl -k -b on {self._node} (out of memory?). Run again.",
-            reason=CORE_ENDED if any(one["kind"] == classify.ENGINE_CORE for one in gone) else RANK_ENDED,
+            reason=CORE_ENDED if any(process["kind"] == classify.ENGINE_CORE for process in gone) else RANK_ENDED,
         )
 
 
 def fabric_trouble(node: str, fabric: t.Mapping[str, t.Any], nodes: t.Mapping[str, str]) -> ClusterError | None:
-    """Return what is wrong with a node's interface to the others in one look. ``nodes`` are the names of the cluster's by their addresses there."""
+    """Return the error for a node's interface to the others in one poll. ``nodes`` maps the nodes' addresses on the fabric to their names."""
     name = fabric["interface"]
     silent = [nodes[peer] for peer, count in fabric["unanswered"].items() if peer in nodes and count >= SENT_AGAIN]
     if not name:
@@ -135,16 +135,16 @@ class FabricWatch:
         self._last = ""
 
     def trouble(self, fabric: t.Mapping[str, t.Any] | None, elapsed: float, nodes: t.Mapping[str, str]) -> ClusterError | None:
-        """Return what is wrong with the fabric, None when it is up, or not watched."""
-        found = fabric_trouble(self._node, fabric, nodes) if fabric else None
-        before, self._last = self._last, found.reason if found else ""
-        if not found or found.reason != before:
+        """Return the error for the fabric, None when it is up, or not watched."""
+        error = fabric_trouble(self._node, fabric, nodes) if fabric else None
+        before, self._last = self._last, error.reason if error else ""
+        if not error or error.reason != before:
             return None
-        return ClusterError(f"{found} {minutes(elapsed)} after the start", remedy=found.remedy, reason=found.reason, **found.details)
+        return ClusterError(f"{error} {minutes(elapsed)} after the start", remedy=error.remedy, reason=error.reason, **error.details)
 
 
 class MemoryWatch:
-    """Whether the node has memory left. One poll may meet a peak, two in a row do not."""
+    """Whether the node has memory left. One poll may see a short peak, two in a row do not."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -164,7 +164,7 @@ class MemoryWatch:
 
 
 class Work(t.NamedTuple):
-    """The last signs of work on a node: its own ones, and those of its processors alone, in seconds of the controller's monotonic clock."""
+    """When a node last showed work, and when it last showed work or processor time, in seconds of the controller's monotonic clock."""
 
     at: float
     cpu_at: float
@@ -174,7 +174,7 @@ class Work(t.NamedTuple):
 
 
 class WorkWatch:
-    """What the engine does on this node, by what it leaves behind: stages and counts, lines, what it reads and writes, processor time. Never by silence."""
+    """Whether the engine works on this node, judged by stages and counts, lines, reads and writes, and processor time; never by silence."""
 
     def __init__(self, now: float) -> None:
         self.work = Work(now, now)
@@ -184,12 +184,12 @@ class WorkWatch:
         self.text = ""
 
     def update(self, now: float, stage: str, shards: str, lines: t.Iterable[str], processes: Processes) -> Work:
-        """Take in a poll at ``now``; return the last signs."""
-        parts = {(one["pid"], one["start_ticks"]): one for one in processes if one["kind"] in classify.ENGINE_PARTS}
+        """Process a poll at ``now``; return the times of the last work."""
+        parts = {(process["pid"], process["start_ticks"]): process for process in processes if process["kind"] in classify.ENGINE_PARTS}
         seconds = max(now - self._seen_at, 0.001)
-        before = {key: self._processes.get(key, {"cpu_s": one["cpu_s"], "io_mb": one["io_mb"]}) for key, one in parts.items()}
-        cpu = {key: (one["cpu_s"] - before[key]["cpu_s"]) / seconds for key, one in parts.items()}
-        moved_mb = {key: max(0, (one["io_mb"] or 0) - (before[key]["io_mb"] or 0)) for key, one in parts.items()}
+        before = {key: self._processes.get(key, {"cpu_s": process["cpu_s"], "io_mb": process["io_mb"]}) for key, process in parts.items()}
+        cpu = {key: (process["cpu_s"] - before[key]["cpu_s"]) / seconds for key, process in parts.items()}
+        moved_mb = {key: max(0, (process["io_mb"] or 0) - (before[key]["io_mb"] or 0)) for key, process in parts.items()}
         moved = self._stage is not None and (stage, shards) != self._stage
         shows = moved or parts.keys() - self._processes.keys() or any(not WAITING.search(line) for line in lines) or sum(moved_mb.values()) > 0
         works = any(share >= WORKS for share in cpu.values())
@@ -200,8 +200,8 @@ class WorkWatch:
 
     @staticmethod
     def _text(parts: t.Mapping[t.Any, t.Mapping[str, t.Any]], cpu: t.Mapping[t.Any, float], io_mb: float) -> str:
-        """Return in words what the ranks of this node do, those of the whole engine where it has none yet."""
-        ranks = [key for key, one in parts.items() if one["kind"] == classify.RANK]
+        """Return the work of this node's ranks as text, or that of all processes of the engine while it has no rank."""
+        ranks = [key for key, process in parts.items() if process["kind"] == classify.RANK]
         if not parts:
             return "no process of the engine yet"
         who = f"{len(ranks)} rank(s)" if ranks else f"{len(parts)} process(es)"
@@ -210,15 +210,15 @@ class WorkWatch:
 
 
 def waited_for(works: t.Mapping[str, t.Mapping[str, float]], now: float, rests: float) -> str:
-    """Return the node that has shown no work for ``rests`` seconds while others wait in a loop, empty when none or all have."""
+    """Return the node that has shown no work for ``rests`` seconds while others wait in a loop; empty when there is none, or all rest."""
     resting = [node for node in works if now - works[node]["cpu_at"] >= rests]
     return min(resting, key=lambda node: works[node]["cpu_at"]) if 0 < len(resting) < len(works) else ""
 
 
 def stall(works: t.Mapping[str, t.Mapping[str, float]], stage: str, now: float, allowed: float) -> ClusterError | None:
-    """Return the error for a start that shows no work for longer than ``allowed``, by the last signs of all nodes, None while there is some.
+    """Return the error for a start without work for longer than ``allowed``, by the last work of all nodes, None while there is some.
 
-    The progress that counts is that of the stage: where ranks wait for each other, busy processors are none.
+    Progress is judged by the stage: where ranks wait for each other, busy processors do not count.
     """
     if not works:
         return None

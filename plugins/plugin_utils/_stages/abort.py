@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is stopped after a failed bring-up, and the report of it. This plugin util is PRIVATE to the collection."""
+"""The stops after a failed bring-up, and the report of them. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import events
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve.run_board import ANOTHER_FAILED
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
-#: Results of the tasks that make a container or start the engine: where one changed something, what served before has ended.
+#: Results of the tasks that create a container or start the engine. If one of them changed something, the previous engine has ended.
 STARTED = {
     "ray_head": "__ray_head_result",
     "ray_worker": "__ray_worker_result",
@@ -39,30 +39,30 @@ SEE_SSH = "Remedy: See that ssh answers there, then run again."
 
 
 def failure_lines(results: dict[str, dict[str, t.Any]]) -> list[str]:
-    """Return for each node what failed there and what to do, from the results of the failed tasks.
+    """Return each node's failure and its remedy, from the results of the failed tasks.
 
-    A node that was lost has no result, and one that only ended because of another says nothing new: both are left out.
+    Nodes without a result (lost) are left out, and so are nodes that only ended because another node failed.
     """
-    said = {node: result for node, result in results.items() if result.get("msg")}
-    causes = {node: result for node, result in said.items() if result.get("reason") != ANOTHER_FAILED}
-    return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or said).items()]
+    reported = {node: result for node, result in results.items() if result.get("msg")}
+    causes = {node: result for node, result in reported.items() if result.get("reason") != ANOTHER_FAILED}
+    return [f"{node}: {result['msg']}" + (f" Remedy: {result['remedy']}" if result.get("remedy") else "") for node, result in (causes or reported).items()]
 
 
 def _engine(result: dict[str, t.Any] | None) -> dict[str, t.Any]:
-    """Return the engine of an answer of ``vllm_serve_info``, empty where that is unknown."""
+    """Return the engine from an answer of ``vllm_serve_info``, empty if it is unknown."""
     return (result or {}).get("engine") or {}
 
 
 def _engines(answers: Answers) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    """Return the engine before the play, and the one now."""
+    """Return the engine before the play, and the current one."""
     head = next(iter(answers.values()))["head"]
     return _engine(answers[head]["before"]), _engine(answers[head]["after"])
 
 
 def is_kept(answers: Answers) -> bool:
-    """Return whether nothing may be stopped: an engine that served before this play, and serves on for all that is known, is not this play's.
+    """Return whether nothing may be stopped. An engine that served before this play, and as far as is known still serves, does not belong to it.
 
-    What served before is asked before anything is started: without that answer nothing was.
+    The engine's state is read before anything is started. If that answer is missing, nothing was started.
     """
     before, now = _engines(answers)
     if not before or runs_on(answers):
@@ -74,20 +74,23 @@ def is_kept(answers: Answers) -> bool:
 
 
 def gave_token(answers: Answers) -> bool:
-    """Return whether this play's proof had its token: whatever else it found, the engine answers."""
-    found = [one for answer in answers.values() for one in (answer["proved"] or {}).get("findings") or []]
-    return any(one["id"] == "proof.completion" and one["verdict"] == "pass" for one in found)
+    """Return whether the proof of this play got its token. If so, the engine answers, whatever else the proof found."""
+    findings = [entry for answer in answers.values() for entry in (answer["proved"] or {}).get("findings") or []]
+    return any(entry["id"] == "proof.completion" and entry["verdict"] == "pass" for entry in findings)
 
 
 def is_only_lost(answers: Answers) -> bool:
-    """Return whether the start of this play had its token, and what failed after it is that a node was not reached: such a node has no failed task."""
+    """Return whether the start in this play got its token and the only later failure is an unreachable node (a node without a failed task)."""
     started = any((answer["engine"] or {}).get("seconds_to_first_token") is not None for answer in answers.values())
     failed = [answer["failed"] for answer in answers.values()]
     return started and None in failed and not any(failed)
 
 
 def runs_on(answers: Answers) -> bool:
-    """Return whether the engine that this play started lives and either answers, or the reason why not is unknown: a false alarm can cost a reboot."""
+    """Return whether this play's engine is alive, and it answers or the reason why it does not is unknown.
+
+    Stopping it after a false alarm can cost a reboot.
+    """
     before, now = _engines(answers)
     ours = bool(now and now["live"]) and not (before.get("live") and before["run_id"] == now["run_id"])
     is_unexplained = any((answer["engine"] or {}).get("cause_known") is False for answer in answers.values())
@@ -95,13 +98,13 @@ def runs_on(answers: Answers) -> bool:
 
 
 def unready_runs(answers: Answers) -> list[str]:
-    """Return the engine's runs that this play started and that gave no token: only what this play knows counts."""
+    """Return the engine runs that this play started and that produced no token. Only results of this play count."""
     results = [answer["engine"] or {} for answer in answers.values()]
     return [result["started_run"] for result in results if result.get("failed") and result.get("started_run")]
 
 
-def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str:
-    """Return what became of engine and containers."""
+def _end_text(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str:
+    """Return the final state of engine and containers as text."""
     before, now = _engines(answers)
     if check_mode:
         return "Check mode started nothing, and stops nothing."
@@ -129,14 +132,14 @@ def _end(answers: Answers, kept: bool, elsewhere: bool, check_mode: bool) -> str
     )
 
 
-def _failed(answer: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the result of the task that failed on a node; where the engine's start failed, a task after it only points to that."""
+def _failed_result(answer: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the result of the task that failed on a node. If the engine's start failed, that result: later tasks only refer to it."""
     engine = answer["engine"] or {}
     return engine if engine.get("failed") else answer["failed"] or {}
 
 
 def _not_stopped(nodes: list[str], answers: Answers) -> list[str]:
-    """Return what runs on, and why it was not stopped."""
+    """Return the lines about nodes where something still runs, and why it was not stopped."""
     if not nodes:
         return []
     results = [(node, answers[node][word] or {}) for node in nodes for word in ("engine_stop", "stop")]
@@ -146,7 +149,7 @@ def _not_stopped(nodes: list[str], answers: Answers) -> list[str]:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say why the bring-up failed, what was stopped, what was not, and where the logs are."""
+    """Report why the bring-up failed, what was and was not stopped, and where the logs are."""
     kept = is_kept(answers)
     silent = [node for node, answer in answers.items() if "files" not in (answer["logs"] or {})]
     stopped = [node for node, answer in answers.items() if (answer["stop"] or {}).get("failed") is False]
@@ -154,14 +157,14 @@ def judge(answers: Answers, run: Run) -> Outcome:
     memory = {node: answer["memory"] for node, answer in answers.items() if (answer["memory"] or {}).get("verdict", "pass") != "pass"}
     first = next(iter(answers.values()))
     failure = f"The bring-up of cluster {first['cluster']} failed"
-    earliest = next((found["first_failure"] for found in map(_failed, answers.values()) if found.get("first_failure")), None)
+    earliest = next((result["first_failure"] for result in map(_failed_result, answers.values()) if result.get("first_failure")), None)
     lines = [
         f"{failure}.",
         *([events.text(earliest)] if earliest else []),
-        *failure_lines({node: _failed(answer) for node, answer in answers.items()}),
+        *failure_lines({node: _failed_result(answer) for node, answer in answers.items()}),
         *([f"Not reached any more, so what runs there is unknown: {', '.join(silent)}. {SEE_SSH}"] if silent else []),
         *_not_stopped(running, answers),
-        _end(answers, kept, bool(silent or running), run.check_mode),
+        _end_text(answers, kept, bool(silent or running), run.check_mode),
         *([] if run.check_mode else failure_lines(memory)),
         f"Logs on this controller: {first['directory']}",
     ]

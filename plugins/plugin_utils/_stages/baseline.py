@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
-#: Nothing but what the task names.
+#: Only the answers that the task names.
 READS: dict[str, str] = {}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Write each node's baseline to its own file in the directory ``path``, and pass them on."""
+    """Write each node's baseline to its own file in the directory ``path``, and return them as statistics."""
     files = {f"{run.path}/baseline-{node}.json": answer["answer"]["record"] for node, answer in answers.items()}
     where = "would be written to" if run.check_mode else "on the controller:"
     return Outcome(

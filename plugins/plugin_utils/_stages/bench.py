@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether the live engine may be measured, with what, and how it is asked. This plugin util is PRIVATE to the collection."""
+"""Whether the live engine may be measured, with which cases, and how to reach it. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ READS = {
 
 
 def word_after(argv: t.Sequence[str], flag: str) -> str:
-    """Return the value of a flag of a command, empty without the flag."""
+    """Return the value of a command's flag, empty if the flag is absent."""
     return argv[argv.index(flag) + 1] if flag in argv[:-1] else ""
 
 
 def tokenizer(argv: t.Sequence[str], profile: dict[str, t.Any]) -> str:
-    """Return the tokenizer of a live engine as its container has it: its own, or the model's."""
+    """Return the tokenizer of a live engine as its container sees it: the one from its flag, or the model's."""
     model = profile["model"]
     return word_after(argv, "--tokenizer") or (repositories.snapshot_path(profile) if model["revision"] or model["path"] else model["repo"])
 
 
 def numbers(text: t.Any) -> list[int]:
-    """Return whole numbers from a text with commas between them, or one number."""
+    """Return the whole numbers of a comma-separated text, or a single number."""
     return list(dict.fromkeys(int(part) for part in str(text).split(",") if part.strip()))
 
 
 def refusals(info: dict[str, t.Any], head: str) -> list[rows.Finding]:
-    """Return why the engine is not measured now, in one finding."""
+    """Return one finding about whether the engine can be measured now."""
     if not info["engine"]["live"] or not info["healthy"]:
         why = "its API does not answer" if info["engine"]["live"] else "no engine is live"
         return [finding("bench.engine", head, "block", f"{why}: there is nothing to measure.", remedy="bring it up (the playbook serve), then repeat")]
@@ -58,7 +58,7 @@ def refusals(info: dict[str, t.Any], head: str) -> list[rows.Finding]:
 
 
 def client_findings(client: str, head: str, nodes: t.Collection[str]) -> list[rows.Finding]:
-    """Return what there is to say of where the client runs."""
+    """Return a finding about where the client runs."""
     if client and client not in nodes:
         return [finding("bench.client", client, "pass", f"the client runs on {client}, outside of the cluster.")]
     return [
@@ -73,8 +73,8 @@ def client_findings(client: str, head: str, nodes: t.Collection[str]) -> list[ro
 
 
 def length_findings(cases: t.Iterable[dict[str, t.Any]], context: int, head: str) -> list[rows.Finding]:
-    """Return a finding for what is longer than the engine's context."""
-    most = max((one["input_len"] + one["output_len"] for one in cases), default=0)
+    """Return a finding if a case is longer than the engine's context."""
+    most = max((case["input_len"] + case["output_len"] for case in cases), default=0)
     if not context or most <= context:
         return []
     message = f"{most} tokens of prompt and answer do not fit the context of {context}."
@@ -82,7 +82,7 @@ def length_findings(cases: t.Iterable[dict[str, t.Any]], context: int, head: str
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge whether the engine may be measured, and return how it is asked. The directory of earlier rows is ``path``."""
+    """Judge whether the engine may be measured, and return how to reach it. The directory of earlier rows is ``path``."""
     first = answers[next(iter(answers.values()))["head"]]
     info, head = first["engine"], first["head"]
     if not answered(info) or not answered(first["container"]):
@@ -92,14 +92,14 @@ def judge(answers: Answers, run: Run) -> Outcome:
     context = int(length) if length.isdigit() else 0
     prompt, answer = map(int, first["tokens"].split("/"))
     cases = rows.cases({"context": context, "suite": first["suite"], "concurrency": numbers(first["concurrency"]), "input": prompt, "output": answer})
-    found = refusals(info, head)
-    if all(one["verdict"] == "pass" for one in found):
-        found += [*client_findings(client, head, answers), *length_findings(cases, context, head)]
+    findings = refusals(info, head)
+    if all(entry["verdict"] == "pass" for entry in findings):
+        findings += [*client_findings(client, head, answers), *length_findings(cases, context, head)]
     try:
         if run.path:
             history.load(run.path)
     except ClusterError as error:
-        return Outcome("Bench", found, failure=f"{error}. Remedy: {error.remedy}")
+        return Outcome("Bench", findings, failure=f"{error}. Remedy: {error.remedy}")
     outside = bool(client) and client not in answers
     image = first["container"]["container"]
     about = {
@@ -120,4 +120,4 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "trust_remote_code": "--trust-remote-code" in argv,
         "image": image.get("image", "") if outside or client not in ("", head) else image.get("image_id", ""),
     }
-    return Outcome("Bench", found, returns={"cases": cases, "about": about, "engine": engine, "client": client or head})
+    return Outcome("Bench", findings, returns={"cases": cases, "about": about, "engine": engine, "client": client or head})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of a bench: kept, compared with earlier ones, and what became slower. This plugin util is PRIVATE to the collection."""
+"""The rows of a bench: saved, compared with earlier rows, and checked for slowdowns. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ READS: dict[str, str] = {}
 
 def failed_cases(results: t.Iterable[dict[str, t.Any]], client: str) -> list[rows.Finding]:
     """Return a finding for each case that was not measured."""
-    found = []
-    for one in results:
-        if not answered(one):
-            case = one.get("item") or {}
+    findings = []
+    for result in results:
+        if not answered(result):
+            case = result.get("item") or {}
             name = rows.name_of(case) if case else "a case"
-            verdict = one.get("verdict") if one.get("verdict") in ("block", "unknown") else "block"
-            said = str(one.get("msg") or "the host was not reached").rstrip(".")
-            found.append(finding("bench.case", client, verdict, f"{name}: {said}.", remedy=one.get("remedy") or "see the message, and repeat"))
-    return found
+            verdict = result.get("verdict") if result.get("verdict") in ("block", "unknown") else "block"
+            reason = str(result.get("msg") or "the host was not reached").rstrip(".")
+            findings.append(finding("bench.case", client, verdict, f"{name}: {reason}.", remedy=result.get("remedy") or "see the message, and repeat"))
+    return findings
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Make a row of each case that was measured, append it to those in the directory ``path``, and compare it with them.
+    """Create a row for each measured case, append it to those in the directory ``path``, and compare it with them.
 
-    The answer is ``samples`` (node_samples_info). ``settings`` has ``results`` (of a loop over engine_bench) and ``about``: what all rows have in common.
+    The answer is ``samples`` (node_samples_info). ``settings`` has ``results`` (of a loop over engine_bench) and ``about``, the fields that all rows share.
     """
     results, about = run.settings["results"], run.settings["about"]
-    samples = {node: one["samples"] if answered(one["samples"]) and "samples" in one["samples"] else None for node, one in answers.items()}
-    new = [rows.row(one, about, samples) for one in results if answered(one) and one.get("figures")]
-    found, failure = failed_cases(results, about["client"]), ""
+    samples = {node: answer["samples"] if answered(answer["samples"]) and "samples" in answer["samples"] else None for node, answer in answers.items()}
+    new = [rows.row(result, about, samples) for result in results if answered(result) and result.get("figures")]
+    findings, failure = failed_cases(results, about["client"]), ""
     try:
         kept = history.record(run.path, new, run.check_mode)
     except ClusterError as error:
-        # What was measured is passed on also where it cannot be kept.
+        # The measurements are returned even if they cannot be saved.
         kept, failure = history.Kept(new, [], []), error.with_remedy()
-    found += kept.findings
+    findings += kept.findings
     return Outcome(
         "Bench",
-        found,
+        findings,
         lines=[*(rows.table(kept.rows) if new else []), *(f"written: {path}" for path in kept.files)],
         failure=failure,
-        stats={"gb10_bench": {"schema": rows.SCHEMA, **kept._asdict(), "findings": found}, "gb10_verdict": "block" if failure else table.worst(found)},
+        stats={"gb10_bench": {"schema": rows.SCHEMA, **kept._asdict(), "findings": findings}, "gb10_verdict": "block" if failure else table.worst(findings)},
     )

@@ -12,25 +12,25 @@ from ansible_collections.gb10.cluster.plugins.module_utils._module import findin
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
-#: Version of what is passed on.
+#: Version of the returned statistics.
 SCHEMA = 1
-#: Nothing but what the task names.
+#: Only the answers that the task names.
 READS: dict[str, str] = {}
 #: Ids of findings that are made here.
 IDS = ("bundle.profile", "bundle.recipe", "bundle.unlisted")
 TITLES = {"export": "Bundle, exported", "import": "Bundle, imported", "verify": "Bundle, verified"}
-#: Whom one trusts.
+#: The warning about trust in the author of a bundle.
 TRUST = "Its author can run any program as root of a container on each node that imports it."
-#: What is passed on of a result.
+#: The fields of a result that are returned.
 KEPT = ("changed", "bundle", "written", "bytes", "seconds", "image_id", "left_out", "other_texts", "unlisted", "signed_by")
 
 
 def findings_of(node: str, answer: dict[str, t.Any], recipe: str) -> list[table.Finding]:
-    """Return what a bring-up would not use, and files that nothing needs; ``recipe`` is this collection's, empty where it builds nothing."""
+    """Return findings about parts that a bring-up would not use, and about unneeded files. ``recipe`` is this collection's, empty if it builds nothing."""
     about, others, unlisted = answer["bundle"], answer.get("other_texts") or [], answer.get("unlisted") or []
     return [
-        one
-        for is_found, one in (
+        entry
+        for is_found, entry in (
             (
                 recipe and about["recipe"] != recipe,
                 finding(
@@ -74,19 +74,19 @@ def _packages(about: dict[str, t.Any]) -> str:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show it, and pass it on. ``settings`` has ``verb`` and ``recipe``."""
+    """Show the result of a bundle, and return it. ``settings`` has ``verb`` and ``recipe``."""
     verb, lines, findings = run.settings["verb"], [], []
-    for node, one in answers.items():
-        answer, about = one["bundled"], one["bundled"]["bundle"]
+    for node, answer in answers.items():
+        bundled, about = answer["bundled"], answer["bundled"]["bundle"]
         counts = f"{about['files']} file(s), {about['bytes'] / (1 << 30):.1f} GiB, {about['wheels']} package(s)"
         lines += [
-            f"{node}: {answer['msg']}",
+            f"{node}: {bundled['msg']}",
             f"  {about['path']}: profile {about['profile']}, image {about['image']} ({about['image_config'][:19]}), {', '.join(about['models'])}",
             f"  {counts}, made by {about['made_by']} {about['made_at']}".rstrip(),
         ]
-        by = f"Signed by {answer['signed_by']}." if answer.get("signed_by") else "Compare this digest with the maker's by another channel, or have it signed."
+        by = f"Signed by {bundled['signed_by']}." if bundled.get("signed_by") else "Compare this digest with the maker's by another channel, or have it signed."
         lines += [f"  sha256 of SHA256SUMS: {about['digest']}", f"  {TRUST} {by}"] if about["digest"] else []
-        findings += findings_of(node, answer, run.settings["recipe"] if verb != "verify" else "")
+        findings += findings_of(node, bundled, run.settings["recipe"] if verb != "verify" else "")
     if verb == "import" and not run.check_mode:
         lines.append("To bring it up: ansible-playbook -i inventories/NAME gb10.cluster.serve -e gb10_offline=true")
     return Outcome(
@@ -97,7 +97,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
             "gb10_bundled": {
                 "schema": SCHEMA,
                 "verb": verb,
-                "nodes": {node: {word: one["bundled"].get(word) for word in KEPT} for node, one in answers.items()},
+                "nodes": {node: {word: answer["bundled"].get(word) for word in KEPT} for node, answer in answers.items()},
             },
             "gb10_verdict": table.verdict(findings, run.silenced) if findings else "pass",
         },

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How large the KV cache is. This plugin util is PRIVATE to the collection."""
+"""The size of the KV cache. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ READS = SETTINGS
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Take the size of the KV cache from the plan, where recorded starts confirm it. ``settings`` has ``profile``."""
+    """Take the size of the KV cache from the plan if recorded starts confirm it. ``settings`` has ``profile``."""
     settings = node_settings.of_nodes(answers)
-    pin, found = judging.judge_cache(
+    pin, findings = judging.judge_cache(
         {node: {"info": answer["info"], "zombies": {}, "settings": settings[node]} for node, answer in answers.items()}, run.settings["profile"]
     )
     if pin is None or pin.size is None:
-        return Outcome("KV cache", found, returns={"arguments": {}, "why": ""})
+        return Outcome("KV cache", findings, returns={"arguments": {}, "why": ""})
     when = ", ".join(f"{node} {start['recorded_at'][:10]} with {start['context']} tokens" for node, start in pin.starts.items())
     why = f"{pin.size} bytes ({pin.size / components.GIB:.2f} GiB), proposed by the memory plan, confirmed by recorded starts ({when})"
     return Outcome("KV cache", lines=[f"KV cache: {why}"], returns={"arguments": {"kv_cache_memory_bytes": pin.size}, "why": why})

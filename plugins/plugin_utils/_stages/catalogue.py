@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All profiles with what each needs, and which of them fit the nodes that were asked. This plugin util is PRIVATE to the collection.
+"""All profiles with their needs, and which of them fit the checked nodes. This plugin util is PRIVATE to the collection.
 
-Whether one fits is judged by rules of the preflight, so that the catalogue says what a bring-up would.
+The rules of the preflight judge whether a profile fits, so the catalogue agrees with a bring-up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEMA = 1
 #: The variables of a node that are read, apart from its answers.
 READS = {"model_root": "gb10_hf_home", "offline": "gb10_offline", "hub_token": "__gb10_hub_token"}
 
-#: The rules that a node is judged by alone, and those that look at all nodes of a profile together.
+#: The rules that judge each node alone, and those that judge all nodes of a profile together.
 OF_A_NODE = ("memory.class", "model.disk")
 OF_ALL = ("memory.alike", "model.gated", "model.license")
 
@@ -36,22 +36,26 @@ YES, IN_PART, NO, UNKNOWN = "yes", "in part", "no", "unknown"
 
 
 def _needs(profile: dict[str, t.Any], nodes: int) -> dict[str, t.Any]:
-    """Return what the rules of the catalogue ask of every node."""
+    """Return the settings of the catalogue's rules that are the same for every node."""
     wanted = judging.wanted(profile, nodes)
-    return {"repositories": wanted, "model_size_known": any(one["gib"] is not None for one in wanted), "memory_class_gb": profile["memory"]["class_gb"]}
+    return {
+        "repositories": wanted,
+        "model_size_known": any(repository["gib"] is not None for repository in wanted),
+        "memory_class_gb": profile["memory"]["class_gb"],
+    }
 
 
 def _own(answer: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return what the rules ask of one node."""
+    """Return the settings of the rules for one node."""
     return {"model_root": answer["model_root"], "offline": boolean(answer["offline"]), "hub_token": boolean(answer["hub_token"])}
 
 
 def _messages(findings: t.Iterable[dict[str, t.Any]], *verdicts: str) -> list[str]:
-    return [f"{found['node']}: {found['message']}" for found in findings if found["verdict"] in verdicts]
+    return [f"{result['node']}: {result['message']}" for result in findings if result["verdict"] in verdicts]
 
 
 def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
-    """Return whether a profile fits the nodes that were asked, why not, what to know, and how many GiB each would fetch.
+    """Return whether a profile fits the checked nodes, the reasons if not, notes, and how many GiB each node would fetch.
 
     ``fits`` is one of :data:`YES`, :data:`IN_PART` (it takes fewer nodes than there are), :data:`NO` and :data:`UNKNOWN`.
     """
@@ -63,7 +67,7 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
     if asks > len(answers):
         return _fit(NO, [f"it takes {asks} nodes, and there {'is' if len(answers) == 1 else 'are'} {len(answers)}"], [], {})
     alone = judging.judge_after_stage(OF_A_NODE, seen, needs, own)
-    stopped = {found["node"]: found["verdict"] for found in sorted(alone, key=lambda found: found["verdict"] == "block") if found["verdict"] in STOPPING}
+    stopped = {result["node"]: result["verdict"] for result in sorted(alone, key=lambda result: result["verdict"] == "block") if result["verdict"] in STOPPING}
     good = [node for node in seen if node not in stopped]
     doubtful = [*silent, *_messages(alone, "unknown")]
     whys = _messages(alone, *STOPPING)
@@ -73,11 +77,11 @@ def fits(profile: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
     together = judging.judge_after_stage(OF_ALL if asks > 1 else OF_ALL[1:], {node: seen[node] for node in good}, needs, own)
     notes = _messages(together, "warn")
     if asks < len(answers):
-        # The user chooses which of them are used, so a difference between all of them is only a note.
-        between = [found for found in together if found["id"] == "memory.alike"]
-        stops = _messages([found for found in together if found not in between], *STOPPING)
+        # The user chooses which nodes are used, so a difference between all of them is only a note.
+        between = [result for result in together if result["id"] == "memory.alike"]
+        stops = _messages([result for result in together if result not in between], *STOPPING)
         return _fit(NO if stops else IN_PART, [*stops, *doubtful], [*notes, *_messages(between, *STOPPING)], _to_fetch(seen, needs, own))
-    verdicts = {found["verdict"] for found in together}
+    verdicts = {result["verdict"] for result in together}
     return _fit(NO if "block" in verdicts else UNKNOWN if "unknown" in verdicts else YES, _messages(together, *STOPPING), notes, _to_fetch(seen, needs, own))
 
 
@@ -86,20 +90,20 @@ def _fit(fit: str, why: list[str], notes: list[str], to_fetch: dict[str, t.Any])
 
 
 def _to_fetch(seen: t.Mapping[str, t.Any], needs: dict[str, t.Any], own: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return by node how many GiB it would fetch of each repository that it lacks; null where its size, or what is on the node, is unknown."""
-    found: dict[str, t.Any] = dict.fromkeys(seen)
+    """Return by node how many GiB it would fetch of each missing repository. None: the size, or the content of the node, is unknown."""
+    by_node: dict[str, t.Any] = dict.fromkeys(seen)
     for name, info in seen.items():
         with contextlib.suppress(Unseen):
             lacking = model_checks.to_fetch(Node(name, info, {}, {**judging.NO_NEEDS, **needs, **own[name]}))
-            found[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
-    return found
+            by_node[name] = {repo: gib if gib is None else round(gib, 1) for repo, gib in lacking.items()}
+    return by_node
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
 def _speed_text(entry: dict[str, t.Any]) -> str:
-    """Return the tokens per second that others reported, for one user and for many."""
+    """Return the tokens per second that other users reported, for one user and for many."""
     speed = entry["speed"]
     many = f", {speed['many']:g} for {speed['users']}" if speed["many"] else ""
     return f"{speed['one']:g}{many} ({speed['by']})" if speed["one"] else "-"
@@ -107,13 +111,12 @@ def _speed_text(entry: dict[str, t.Any]) -> str:
 
 def _license_text(entry: dict[str, t.Any]) -> str:
     """Return the licenses of all repositories, each once."""
-    return " + ".join(
-        dict.fromkeys([(one["license"]["id"] or "unknown") + (" (to be accepted)" if one["license"]["accept"] else "") for one in entry["repositories"]])
-    )
+    licenses = [repository["license"] for repository in entry["repositories"]]
+    return " + ".join(dict.fromkeys((terms["id"] or "unknown") + (" (to be accepted)" if terms["accept"] else "") for terms in licenses))
 
 
 def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
-    """Return whether it fits, with what would be fetched where it does, and with why not where it does not."""
+    """Return whether a profile fits, with the downloads if it does and the reasons if it does not."""
     if fit["fits"] == NO:
         return f"no: {'; '.join(fit['why'])}"
     sizes = []
@@ -134,11 +137,11 @@ def _fit_text(fit: dict[str, t.Any], nodes: int) -> str:
 
 
 def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
-    """Return the profiles as a table; with its last column when nodes were asked."""
-    asked = any(entry["cluster"] is not None for entry in profiles)
+    """Return the profiles as a table. The last column is present only if nodes were checked."""
+    shows_fit = any(entry["cluster"] is not None for entry in profiles)
     return aligned(
         [
-            ("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if asked else [])),
+            ("profile", "nodes", "disk", "context", "tokens/s", "license", "gate", *(["this cluster"] if shows_fit else [])),
             *(
                 (
                     entry["id"],
@@ -148,7 +151,7 @@ def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
                     _speed_text(entry),
                     _license_text(entry),
                     catalogue.GATES[entry["gated"]],
-                    *([_fit_text(entry["cluster"], entry["nodes"])] if asked else []),
+                    *([_fit_text(entry["cluster"], entry["nodes"])] if shows_fit else []),
                 )
                 for entry in profiles
             ),
@@ -157,7 +160,7 @@ def table(profiles: t.Sequence[dict[str, t.Any]]) -> list[str]:
 
 
 def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
-    """Return whether a file is a valid profile, as a finding with its id."""
+    """Return a finding about whether a file is a valid profile; its id is that of the profile."""
     if entry["problems"]:
         return finding(entry["id"], CONTROLLER, "block", "; ".join(entry["problems"]), remedy=f"correct {entry['path']}", source=entry["path"])
     return finding(entry["id"], CONTROLLER, "pass", entry["needs"]["nodes"], source=entry["path"])
@@ -166,7 +169,7 @@ def valid(entry: catalogue.Entry) -> dict[str, t.Any]:
 def judge(answers: Answers, run: Run) -> Outcome:
     """List the profiles, and judge which files are valid. ``settings`` has ``entries``, as the lookup profile_catalogue returns them.
 
-    Nodes that were not asked are not in ``answers``; without any, no profile is judged against nodes.
+    ``answers`` has only the nodes that were checked. If it is empty, profiles are not judged against nodes.
     """
     entries = run.settings["entries"]
     listed = [
@@ -182,13 +185,13 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "profiles": listed,
         "invalid": [{name: entry[name] for name in ("id", "path", "problems")} for entry in entries if entry["problems"]],
     }
-    said = [f"{node} was not checked: {one['why'] or 'no answer'}" for node, one in nodes.items() if not one["answered"]]
+    notes = [f"{node} was not checked: {state['why'] or 'no answer'}" for node, state in nodes.items() if not state["answered"]]
     if not answers:
-        said = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
+        notes = ["No node was asked what fits it: that takes an inventory with a cluster (-i INVENTORY)."]
     return Outcome(
         "Profiles",
         [valid(entry) for entry in entries],
-        lines=[*(table(listed) if listed else ["no valid profiles"]), *said, ""],
+        lines=[*(table(listed) if listed else ["no valid profiles"]), *notes, ""],
         files={run.path: record} if run.path else {},
         fresh=True,
         stats={"gb10_profiles": record},

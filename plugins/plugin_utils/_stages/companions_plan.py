@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What leads each node to the companions of its mode. This plugin util is PRIVATE to the collection."""
+"""The plan that brings each node to the companions of its mode. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -27,68 +27,72 @@ READS = {
 
 
 def unseen_companions(errors: t.Sequence[dict[str, t.Any]], node: str) -> list[Finding]:
-    """Say that companions could not be seen: what is not seen is neither started nor taken for ended."""
-    found = [error for error in errors if error["section"].partition(".")[0] == "companions"]
-    return [finding("companion.seen", node, "unknown", f"companions: {error['error']}", remedy=error["remedy"] or "look at the node") for error in found]
+    """Return findings for companions that could not be read. Such companions are not started, and do not count as ended."""
+    relevant = [error for error in errors if error["section"].partition(".")[0] == "companions"]
+    return [finding("companion.seen", node, "unknown", f"companions: {error['error']}", remedy=error["remedy"] or "look at the node") for error in relevant]
 
 
 def in_the_way(node: str, answer: dict[str, t.Any], why: t.Mapping[str, str]) -> t.Iterator[Finding]:
-    """Yield what keeps companions from being started on a node: a name or a port that others have, and an image that is neither there nor pulled."""
+    """Yield the obstacles to a start of companions on a node: a name or port that is taken, or an image that is missing and not pulled."""
     info = answer["info"]
     rows = {row["name"]: row for row in info["companions"] or [] if row["declared"]}
-    for one in declared.up_in(answer["companions"], answer["mode"]):
-        name, row = container.name_for(one["name"]), rows[one["name"]]
-        # docker_container goes by the name alone, and would replace whatever has it.
+    for companion in declared.up_in(answer["companions"], answer["mode"]):
+        name, row = container.name_for(companion["name"]), rows[companion["name"]]
+        # docker_container looks only at the name, and would replace any container that has it.
         if row["state"] == running.FOREIGN or row["container"] not in ("", name):
-            said = f"companion {one['name']} already has the container {row['container']}" if row["container"] else "a container that is not ours has that name"
+            reason = (
+                f"companion {companion['name']} already has the container {row['container']}"
+                if row["container"]
+                else "a container that is not ours has that name"
+            )
             yield finding(
                 "companion.container",
                 node,
                 "block",
-                f"{name} cannot be created: {said}",
+                f"{name} cannot be created: {reason}",
                 remedy=f"Rename or remove it: docker rename {row['container'] or name} OTHER",
             )
-        pulled = "@" in one["image"] and not boolean(answer["offline"])
-        if one["image"] and not pulled and (info["images"] or {one["image"]: True}).get(one["image"]) is None:
+        pulled = "@" in companion["image"] and not boolean(answer["offline"])
+        if companion["image"] and not pulled and (info["images"] or {companion["image"]: True}).get(companion["image"]) is None:
             yield finding(
                 "companion.image",
                 node,
                 "block",
-                f"image {one['image']} of the companion {one['name']} is not on {node}",
-                remedy=f"Bring it there: docker pull {one['image']}, or docker load for one that no registry has.",
+                f"image {companion['image']} of the companion {companion['name']} is not on {node}",
+                remedy=f"Bring it there: docker pull {companion['image']}, or docker load for one that no registry has.",
             )
-        listening = [entry for entry in info["listeners"] or [] if one["name"] in why and entry["port"] == one["port"]]
+        listening = [entry for entry in info["listeners"] or [] if companion["name"] in why and entry["port"] == companion["port"]]
         for entry in (entry for entry in listening if not entry["container"] or entry["container"] != row["container"]):
             yield finding(
                 "companion.port",
                 node,
                 "block",
-                f"port {one['port']} of the companion {one['name']} is taken by {tenant_checks.holder(entry)}",
+                f"port {companion['port']} of the companion {companion['name']} is taken by {tenant_checks.holder(entry)}",
                 remedy="Stop what listens there, or choose another port for it in gb10_companions.",
             )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what leads each node to the mode, and judge whether it goes there. ``settings`` has ``up``, whether companions are to be started."""
+    """Plan the way to the mode on each node, and judge whether it is possible. ``settings`` has ``up``, whether companions are to be started."""
     up, plans = boolean(run.settings["up"]), {}
     for node, answer in answers.items():
-        # Check mode pulls nothing, and predicts what a pull would make possible.
+        # Check mode pulls nothing, and assumes that a pull succeeds.
         plans[node] = companions.plan(
             answer["companions"], answer["info"], companions.Wanted(answer["mode"], up, int(answer["stop_grace"]), "missing" if run.check_mode else "never")
         )
-    # Companions that were not seen are reported once, not by each rule that needs them.
-    found = [one for node, answer in answers.items() for one in unseen_companions(answer["info"]["errors"], node)]
-    if not found and up and any(plan["up"] for plan in plans.values()):
+    # Companions that could not be read are reported once, not by each rule that needs them.
+    findings = [entry for node, answer in answers.items() for entry in unseen_companions(answer["info"]["errors"], node)]
+    if not findings and up and any(plan["up"] for plan in plans.values()):
         settings = node_settings.of_nodes(answers, ["api_port"])
-        asked = {node: {"info": answer["info"], "zombies": {"findings": []}, "settings": settings[node]} for node, answer in answers.items()}
+        evidence = {node: {"info": answer["info"], "zombies": {"findings": []}, "settings": settings[node]} for node, answer in answers.items()}
         together = next(iter(answers.values()))["mode"] == "cluster"
-        # A single is a cluster of one node, and the mode off has no profile.
-        for names in [list(asked)] if together else [[node] for node in asked]:
-            own = {node: asked[node] for node in names}
+        # A single is a cluster with one node. The mode off has no profile.
+        for names in [list(evidence)] if together else [[node] for node in evidence]:
+            own = {node: evidence[node] for node in names}
             if not together:
                 own[names[0]]["settings"].update(head=True, peers=[], ports={SETTINGS["api_port"]: int(answers[names[0]]["api_port"])})
-            found += judging.judge_companions(own, answers[names[0]]["profile"] or None, node_settings.of_run(answers, run))
-        found += [one for node, answer in answers.items() for one in in_the_way(node, answer, plans[node]["why"])]
-    # A task that fails is printed whole: a plan that is not carried out is left out.
-    stops = table.worst(table.silence(found, run.silenced)) in table.STOPPING
-    return Outcome("Companions", found or None, returns={} if stops else {"nodes": plans})
+            findings += judging.judge_companions(own, answers[names[0]]["profile"] or None, node_settings.of_run(answers, run))
+        findings += [entry for node, answer in answers.items() for entry in in_the_way(node, answer, plans[node]["why"])]
+    # Ansible prints the whole result of a failed task, so a plan that is not carried out is left out.
+    stops = table.worst(table.silence(findings, run.silenced)) in table.STOPPING
+    return Outcome("Companions", findings or None, returns={} if stops else {"nodes": plans})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is about to be fetched, before any node begins. This plugin util is PRIVATE to the collection."""
+"""The check of a download, before any node starts it. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Finding
 
 READS = {word: SETTINGS[word] for word in ("offline", "model_root", "hub_token")}
-#: The rules by which a download is judged before its first byte.
+#: The rules that judge a download before it starts.
 BEFORE_A_DOWNLOAD = ("model.disk", "model.gated", "model.license")
 
 
 def refusals(answers: dict[str, dict[str, t.Any]], wanted: t.Iterable[dict[str, t.Any]], own: t.Mapping[str, dict[str, t.Any]]) -> list[Finding]:
-    """Judge what nodes are about to fetch: whether it fits on their disks, and whether the hub will give it.
+    """Judge the downloads of the nodes: whether they fit on the disks, and whether the hub allows them.
 
-    ``answers`` maps a node to what ``model_info`` answered there, ``own`` to its ``model_root`` and ``hub_token``; ``wanted`` is what
-    :func:`judging.wanted` says of the profile. These are rules of the preflight; a play with the tag ``model`` alone comes here without it.
+    ``answers`` maps a node to its answer of ``model_info``, ``own`` to its ``model_root`` and ``hub_token``. ``wanted`` is the result of
+    :func:`judging.wanted` for the profile. These are rules of the preflight, which a play with only the tag ``model`` skips.
     """
-    # Each node was asked for the one revision that it would serve, so it counts as main here; whether it is complete for its purpose was judged there.
+    # Each node answered for the single revision that it would serve, so that counts as main here. The node judged whether it is complete for its purpose.
     seen = {
         node: {
             "models": [
@@ -37,12 +37,13 @@ def refusals(answers: dict[str, dict[str, t.Any]], wanted: t.Iterable[dict[str, 
         }
         for node, answer in answers.items()
     }
-    asked = [{**one, "revision": None, "purpose": "model"} for one in wanted]
-    return judging.judge_after_stage(BEFORE_A_DOWNLOAD, seen, {"repositories": asked, "model_size_known": any(one["gib"] is not None for one in asked)}, own)
+    repositories = [{**repository, "revision": None, "purpose": "model"} for repository in wanted]
+    needs = {"repositories": repositories, "model_size_known": any(repository["gib"] is not None for repository in repositories)}
+    return judging.judge_after_stage(BEFORE_A_DOWNLOAD, seen, needs, own)
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge what is about to be fetched, before any node begins. ``settings`` has ``profile``. A node that may not fetch anything is not judged."""
+    """Judge the download before any node starts it. ``settings`` has ``profile``. Nodes that may not download anything are not judged."""
     fetching = {node: answer for node, answer in answers.items() if not boolean(answer["offline"])}
     own = {node: {"model_root": answer["model_root"], "hub_token": boolean(answer["hub_token"])} for node, answer in fetching.items()}
     return Outcome(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the engine is given, as the image takes it. This plugin util is PRIVATE to the collection."""
+"""The arguments and variables of the engine, resolved for its image. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ READS = {
 def resolved(
     image: dict[str, t.Any], profile: dict[str, t.Any], arguments: dict[str, t.Any], env: dict[str, str], executor: str, nodes: int
 ) -> tuple[dict[str, t.Any], list[Finding]]:
-    """Return what is changed of the wanted arguments and variables for the engine in an image, and a finding for each change and refusal.
+    """Return the changes to the wanted arguments and variables for an image's engine, and a finding for each change and refusal.
 
-    ``image`` is what ``image_info`` answered. The changes are ``without`` (names), ``arguments`` and ``env`` (new values).
+    ``image`` is the answer of ``image_info``. The changes are ``without`` (names), ``arguments`` and ``env`` (new values).
     """
     tag = profile["image"]["tag"]
     judged = functools.partial(finding, "engine.answers", CLUSTER)
@@ -45,9 +45,9 @@ def resolved(
         engine = resolver.Engine(version, takes, [*contract["image_env"], *profile["env"]["declared"]], profile["fork_flags"])
     except ValueError as error:
         return {}, [judged("unknown", f"{error}.", remedy="choose another image.base")]
-    found = []
+    findings = []
     if not takes:
-        found.append(
+        findings.append(
             judged(
                 "warn",
                 f"vLLM {version} does not say what it takes ({contract['engine_error']}), so the history of releases alone is asked.",
@@ -55,7 +55,7 @@ def resolved(
             )
         )
     result = resolver.resolve(engine, arguments, env, executor, places=executor == "native" and nodes > 1)
-    found += [finding("engine.flags", CLUSTER, step.verdict, step.message, remedy=step.remedy, source=step.source) for step in result.steps]
+    findings += [finding("engine.flags", CLUSTER, step.verdict, step.message, remedy=step.remedy, source=step.source) for step in result.steps]
     given = {**result.arguments, **result.env}
     return (
         {
@@ -63,21 +63,21 @@ def resolved(
             "arguments": {name: value for name, value in result.arguments.items() if name not in arguments},
             "env": {name: value for name, value in result.env.items() if name not in env},
         }
-    ), found
+    ), findings
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Resolve what the engine is given, and show each change; check mode on a head that has no image yet cannot know."""
+    """Resolve the engine's arguments and variables, and show each change. Check mode on a head without an image cannot resolve them."""
     head = next(iter(answers.values()))
     if run.check_mode and not head["image"].get("exists"):
         return Outcome("Engine (its arguments would be resolved)")
     env = {name: value for answer in answers.values() for name, value in answer["env"].items()}
-    changes, found = resolved(head["image"], head["profile"], head["arguments"], env, head["executor"], len(answers))
+    changes, findings = resolved(head["image"], head["profile"], head["arguments"], env, head["executor"], len(answers))
     return Outcome(
         "Engine's arguments",
-        found or None,
+        findings or None,
         returns={
-            "steps": [one["message"] for one in found],
+            "steps": [entry["message"] for entry in findings],
             "diff": {
                 "before": {name: {**head["arguments"], **env}[name] for name in changes.get("without", ())},
                 "after": {**changes.get("arguments", {}), **changes.get("env", {})},

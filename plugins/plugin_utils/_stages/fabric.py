@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the links between the nodes carried. This plugin util is PRIVATE to the collection."""
+"""The measured traffic of the links between the nodes. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ READS = SETTINGS
 
 
 def evidence(answers: Answers) -> Answers:
-    """Return by node what the rules of the fabric probe judge, without the measurements."""
+    """Return by node the input of the fabric probe's rules, without the measurements."""
     settings = node_settings.of_nodes(answers)
     return {node: {"info": answer["info"], "settings": settings[node], "rdma": answer["ready"]["rdma"]} for node, answer in answers.items()}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge what the links carried. ``settings`` has ``profile``."""
+    """Judge the measurements of the links. ``settings`` has ``profile``."""
     record = judging.judge_probe(
         evidence(answers),
         [result for answer in answers.values() for result in answer["measured"] or []],

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who probes whom. This plugin util is PRIVATE to the collection."""
+"""The pairs of nodes that probe each other. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ READS = fabric.READS
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Plan who probes whom; nothing is shown."""
+    """Plan the rounds of the probe. Nothing is shown."""
     return Outcome(returns={"rounds": probe_evidence.plan(fabric.evidence(answers))})

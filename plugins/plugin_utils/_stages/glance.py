@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The first screen of status: mode, models, tokens, memory and last events. This plugin util is PRIVATE to the collection."""
+"""The first screen of status: mode, models, tokens, memory and latest events. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,31 +13,28 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep import sweep_f
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
-#: Events that are shown, the newest of all nodes, each once.
+#: The number of events that are shown, from the newest record of all nodes.
 EVENTS = 3
-#: Nothing but what the task names.
+#: Only the answers that the task names.
 READS: dict[str, str] = {}
 
 
-def with_reason(text: str, one: t.Mapping[str, t.Any]) -> str:
-    """Return a text with the reason that something has, if any."""
-    return f"{text}: {one['reason']}" if one["reason"] else text
+def with_reason(text: str, item: t.Mapping[str, t.Any]) -> str:
+    """Return a text followed by the reason of an item, if it has one."""
+    return f"{text}: {item['reason']}" if item["reason"] else text
 
 
-def engine_text(one: t.Mapping[str, t.Any]) -> str:
-    """Return what a unit says of its engine, in one line."""
-    what = with_reason(f"{one['cluster']} {one['role']} {one['state']} since {one['at']}", one)
-    if one["role"] != "head":
-        return what
-    return ", ".join(
-        text
-        for text in (what, one["model"], one["endpoint"], f"token in {one['token']['seconds']} s at {one['token']['at']}" if one["token"] else "no token")
-        if text
-    )
+def engine_text(engine: t.Mapping[str, t.Any]) -> str:
+    """Return one line about the engine of a unit."""
+    state = with_reason(f"{engine['cluster']} {engine['role']} {engine['state']} since {engine['at']}", engine)
+    if engine["role"] != "head":
+        return state
+    token = f"token in {engine['token']['seconds']} s at {engine['token']['at']}" if engine["token"] else "no token"
+    return ", ".join(text for text in (state, engine["model"], engine["endpoint"], token) if text)
 
 
 def lease_text(lease: t.Mapping[str, t.Any]) -> str:
-    """Return what there is of a lease in one line, empty without one."""
+    """Return one line about a lease, empty without one."""
     if not lease:
         return ""
     if lease["state"] == record.LIVE:
@@ -51,10 +48,10 @@ def was_read(answer: dict[str, t.Any] | None) -> bool:
 
 
 def is_well(answer: dict[str, t.Any] | None) -> bool:
-    """Return whether a node was read whole, and neither an engine nor the sweep reports a problem."""
+    """Return whether a node was read completely, and neither an engine nor the sweep reports a problem."""
     if answer is None or not was_read(answer):
         return False
-    return not (answer["errors"] or answer["sweep"].get("problems") or any(one["reason"] for one in answer["engines"]))
+    return not (answer["errors"] or answer["sweep"].get("problems") or any(engine["reason"] for engine in answer["engines"]))
 
 
 def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
@@ -64,19 +61,19 @@ def node_lines(node: str, answer: dict[str, t.Any] | None) -> list[str]:
         return [f"{node}: not reached: {why}" if why else f"{node}: not reached"]
     memory = answer["memory"]
     gib = f"{memory['available_mb'] / 1024:.1f} of {memory['total_mb'] / 1024:.1f} GiB available" if memory else "memory unknown"
-    engines = [engine_text(one) for one in answer["engines"]] or ["no engine unit (the full status shows engines without one)"]
+    engines = [engine_text(engine) for engine in answer["engines"]] or ["no engine unit (the full status shows engines without one)"]
     swept = f"sweep: {sweep_files.found_text(answer['sweep'])}" if answer["sweep"] else ""
     first, *more = table.packed(text for text in [f"{node}: {gib}", lease_text(answer["lease"]), *engines, swept] if text)
     return [first, *(f"  {text}" for text in [*more, *answer["errors"]])]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what is declared and what serves. The answer is ``seen`` (node_state_info)."""
+    """Show the declared mode and the state of each node. The answer is ``seen`` (node_state_info)."""
     records = [answer["seen"]["mode"] for answer in answers.values() if was_read(answer["seen"]) and answer["seen"]["mode"]]
-    record = max(records, key=lambda one: one["changed_at"], default=None)
-    declared = with_reason(f"{record['mode']}, {record['phase']} since {record['changed_at']}", record) if record else "none is declared"
+    newest = max(records, key=lambda entry: entry["changed_at"], default=None)
+    declared = with_reason(f"{newest['mode']}, {newest['phase']} since {newest['changed_at']}", newest) if newest else "none is declared"
     lines = [f"Mode: {declared}"]
     troubled_first = sorted(answers, key=lambda node: is_well(answers[node]["seen"]))
     lines += [line for node in troubled_first for line in node_lines(node, answers[node]["seen"])]
-    lines += table.packed(f"{one['at']} {one['text']}" for one in (record["events"][-EVENTS:] if record else []))
+    lines += table.packed(f"{event['at']} {event['text']}" for event in (newest["events"][-EVENTS:] if newest else []))
     return Outcome("Glance", lines=lines, stats={"gb10_glance": {node: answer["seen"] for node, answer in answers.items() if was_read(answer["seen"])}})

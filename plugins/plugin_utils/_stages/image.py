@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node images: each holds what the profile needs, and all have the same contents. This plugin util is PRIVATE to the collection."""
+"""The node images: each contains what the profile needs, and all have the same contents. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ IDS = (
     "image.ray",
     "image.requires",
 )
-#: Nothing but what the task names.
+#: Only the answers that the task names.
 READS: dict[str, str] = {}
-#: The versions of Ray that ask for the token, in words.
+#: The versions of Ray that require the token, as text.
 RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 
 
 def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], copy: str = "never", live: bool = False) -> list[Finding]:
-    """Judge the node images: each has what the profile needs, and all have the same contents; where they are copied (``copy``), the same id.
+    """Judge the node images: each has what the profile needs, and all have the same contents. If they are copied (``copy``), they have the same id.
 
-    ``contracts`` maps a node to what ``image_info`` answered there. ``live`` is whether an engine serves that keeps the images as they are.
+    ``contracts`` maps a node to its answer of ``image_info``. ``live`` is true while an engine serves, which keeps the images unchanged.
     """
     tag = profile["image"]["tag"]
-    found = judging.judge_after_stage(
+    findings = judging.judge_after_stage(
         ("image.present", "image.same"),
         {
             node: {"images": {tag: {"id": answer["image_id"], **{part: answer[part] for part in ("labels", "contract")}} if answer["exists"] else None}}
@@ -53,15 +53,15 @@ def images(contracts: dict[str, dict[str, t.Any]], profile: dict[str, t.Any], co
     for node, answer in there.items():
         contract = answer["contract"]
         if profile["executor"] == "ray" or "ray" in profile["image"]["layers"]:
-            found.append(_ray(node, answer, profile))
-        found += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
-        found += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
+            findings.append(_ray(node, answer, profile))
+        findings += [_entrypoint(node, contract["entrypoint"], tag), *_requirements(node, contract, profile)]
+        findings += _gpu(node, answer["gpu"], tag) if answer["gpu"] else []
     ids = {node: answer["image_id"] for node, answer in there.items()}
-    return [*found, *_other_ids(ids, tag, copy, live), *_unequal({node: answer["contract"] for node, answer in there.items()})]
+    return [*findings, *_other_ids(ids, tag, copy, live), *_unequal({node: answer["contract"] for node, answer in there.items()})]
 
 
 def _other_ids(ids: dict[str, str], tag: str, copy: str, live: bool) -> list[Finding]:
-    """Each node's image against the first node's by its id. Images that each node built have different ids."""
+    """Compare the id of each node's image with the first node's. Images that each node built itself have different ids."""
     if copy == "never" or len(ids) < 2:
         return []
     first, wanted = next(iter(ids.items()))
@@ -84,14 +84,14 @@ def _other_ids(ids: dict[str, str], tag: str, copy: str, live: bool) -> list[Fin
 
 
 def _unequal(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
-    """Each node's contract against the first node's, field by field."""
+    """Compare each node's contract with the first node's, field by field."""
     by_node = {node: _fields(contract) for node, contract in contracts.items()}
     first = next(iter(by_node), "")
-    reference, found = by_node.pop(first, {}), []
+    reference, findings = by_node.pop(first, {}), []
     for node, fields in by_node.items():
         differing = [name for name in sorted(reference.keys() | fields.keys()) if reference.get(name) != fields.get(name)]
         detail = [f"{name} is {fields.get(name, 'absent')} here and {reference.get(name, 'absent')} on {first}" for name in differing]
-        found.append(
+        findings.append(
             finding(
                 "image.contract",
                 node,
@@ -102,11 +102,14 @@ def _unequal(contracts: dict[str, dict[str, t.Any]]) -> list[Finding]:
                 remedy="run with --tags image -e gb10_allow=rebuild, or take the same image.base on every node" if differing else "",
             )
         )
-    return found
+    return findings
 
 
 def _fields(value: t.Any, name: str = "") -> dict[str, t.Any]:
-    """Return every field of a contract by its path. A list's items are fields, so that one more or less is one difference; a package is one by its name."""
+    """Return every field of a contract by its path.
+
+    The items of a list are fields of their own, so an additional item is a single difference. A package is a field with its name.
+    """
     if name == "packages":
         return {f"{name}.{package}": version for package, _equals, version in (item.partition("==") for item in value)}
     if isinstance(value, dict):
@@ -117,7 +120,7 @@ def _fields(value: t.Any, name: str = "") -> dict[str, t.Any]:
 
 
 def _ray(node: str, answer: dict[str, t.Any], profile: dict[str, t.Any]) -> Finding:
-    """Ray must be there, and when it is used, ask for its token. A Ray that differs from the one that the base needs is reported."""
+    """Ray must be installed and, if it is used, require its token. A version other than the one that the base image needs is reported."""
     tag, contract, wanted = profile["image"]["tag"], answer["contract"], (answer["base"] or {}).get("ray_wanted")
     version = contract["versions"].get("ray") if contract["programs"].get("ray") else None
     judged = functools.partial(finding, "image.ray", node, measured=version)
@@ -146,7 +149,7 @@ def _ray(node: str, answer: dict[str, t.Any], profile: dict[str, t.Any]) -> Find
 
 
 def _entrypoint(node: str, entrypoint: dict[str, t.Any], tag: str) -> Finding:
-    """What the image's own entrypoint does with a command must be known: one that sets up CUDA has to stay, a program has to go."""
+    """The image's own entrypoint must be of a known kind: a wrapper that sets up CUDA has to stay, a program has to be replaced."""
     argv, known = " ".join(entrypoint["argv"]), entrypoint["kind"] != "unknown"
     does = {"none": "there is none", "wrapper": f"{argv} stays before every program", "program": f"{argv} is replaced"}
     return finding(
@@ -161,17 +164,17 @@ def _entrypoint(node: str, entrypoint: dict[str, t.Any], tag: str) -> Finding:
 
 
 def _gpu(node: str, reached: dict[str, t.Any], tag: str) -> list[Finding]:
-    """A container of the image must reach the GPU, by a libcuda that knows the image's CUDA."""
+    """A container of the image must reach the GPU, through a libcuda that supports the image's CUDA."""
     if reached["error"] or not reached["gpus"]:
-        said = reached["error"] or "the driver in it lists no GPU"
-        why = f": {reached['why']} ({said})" if reached["why"] else f": {said}"
+        error = reached["error"] or "the driver in it lists no GPU"
+        why = f": {reached['why']} ({error})" if reached["why"] else f": {error}"
         return [
             finding(
                 "image.gpu",
                 node,
                 "block",
                 f'a container of image {tag} does not reach the GPU{why}; an engine in it ends with "current platform None does not support ray" or the like.',
-                measured=said,
+                measured=error,
                 needed="a GPU",
                 remedy=reached["remedy"] or "compare on the node: docker run --rm --gpus all IMAGE nvidia-smi, and nvidia-smi without a container",
             )
@@ -189,10 +192,10 @@ def _gpu(node: str, reached: dict[str, t.Any], tag: str) -> list[Finding]:
 
 
 def _cuda(node: str, reached: dict[str, t.Any], tag: str) -> Finding:
-    """The libcuda that a container gets against the CUDA of its image.
+    """Compare the libcuda in a container with the CUDA of its image.
 
-    NVIDIA's documentation of CUDA compatibility: within a major version compiled kernels run on an older libcuda and PTX does not; across major
-    versions nothing runs without a newer libcuda, the one of forward compatibility.
+    NVIDIA's documentation of CUDA compatibility: within a major version, compiled kernels run on an older libcuda, and PTX does not. Across major
+    versions, nothing runs without a newer libcuda (the one for forward compatibility).
     """
     judged = functools.partial(finding, "image.cuda", node, measured=reached["cuda"], needed=reached["image_cuda"])
     if not reached["image_cuda"]:
@@ -213,8 +216,8 @@ def _cuda(node: str, reached: dict[str, t.Any], tag: str) -> Finding:
 
 
 def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.Any]) -> list[Finding]:
-    """The profile's version ranges against the image's contents."""
-    found: list[Finding] = []
+    """Compare the profile's version ranges with the contents of the image."""
+    findings: list[Finding] = []
     if not HAS_PACKAGING:
         return [finding("image.requires", node, "unknown", "the Python package `packaging` is missing on the controller.", remedy="pip install packaging")]
     for name, wanted in profile["requires"].items():
@@ -222,9 +225,11 @@ def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.An
         try:
             fits = have is not None and Version(have) in SpecifierSet(str(wanted), prereleases=True)
         except (InvalidVersion, InvalidSpecifier) as error:
-            found.append(finding("image.requires", node, "unknown", f"{name}: {error}", measured=have, needed=wanted, remedy="correct requires in the profile"))
+            findings.append(
+                finding("image.requires", node, "unknown", f"{name}: {error}", measured=have, needed=wanted, remedy="correct requires in the profile")
+            )
             continue
-        found.append(
+        findings.append(
             finding(
                 "image.requires",
                 node,
@@ -235,11 +240,11 @@ def _requirements(node: str, contract: dict[str, t.Any], profile: dict[str, t.An
                 remedy="" if fits else "choose another image.base, or correct requires in the profile",
             )
         )
-    return found
+    return findings
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge the node images. ``settings`` has ``profile`` and ``copy``. Check mode on a node that has no image yet judges nothing."""
+    """Judge the node images. ``settings`` has ``profile`` and ``copy``. Check mode judges nothing if a node has no image yet."""
     contracts = {node: answer["contract"] for node, answer in answers.items()}
     copies = model_copies.copies_of(answers, "image_copied")
     if run.check_mode and not all(contract["exists"] for contract in contracts.values()):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the engine answered to questions whose answers are known. This plugin util is PRIVATE to the collection."""
+"""The engine's answers to questions with known answers. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ READS = {"head": "gb10_head_host"}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge what the engine answered to questions whose answers are known. Check mode asks nothing, and shows what is kept."""
+    """Judge the engine's answers to questions with known answers. Check mode asks nothing, and shows the saved findings."""
     first = next(iter(answers.values()))
-    found = table.on_node(first["asked"]["findings"], first["head"])
-    if not found:
+    findings = table.on_node(first["asked"]["findings"], first["head"])
+    if not findings:
         return Outcome("Known answers (would be asked)", [])
-    return Outcome("Known answers", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
+    return Outcome("Known answers", findings, stats={"gb10_verdict": table.verdict(findings, run.silenced)})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cluster is down with its memory back, between two rungs. This plugin util is PRIVATE to the collection."""
+"""The check between two rungs: the cluster is down, and its memory is released. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READS = {**ladder.READS, "fault": "__ladder_fault"}
 
 
 def no_length(answers: Answers) -> str:
-    """Return why there is no length to start: the last good rung did not start again, or no rung was good."""
+    """Return why no context length is left to start: the last good rung did not start again, or no rung was good."""
     first = next(iter(answers.values()))["climb"]
     if first["rung"]:
         return f"the last good rung, {first['rung']}, did not start again: {ladder.error_of(answers, 'fault')}"
@@ -24,11 +24,10 @@ def no_length(answers: Answers) -> str:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge whether the cluster is down with its memory back, after a stop. Returns ``off``: why nothing may be started any more, or nothing.
+    """Judge whether a stop took the cluster down and released its memory. Returns ``off``: why nothing may be started any more, or empty.
 
-    The answer is ``memory`` (node_samples_info). Before the first rung nothing may have been noted that it could be compared with. ``settings`` has
-    ``context``,
-    the length to start next, 0 where there is none.
+    The answer is ``memory`` (node_samples_info). Before the first rung there may be no earlier value to compare it with. ``settings`` has ``context``,
+    the length to start next, 0 if there is none.
     """
     error, reasons = ladder.error_of(answers), []
     for node, answer in answers.items():
@@ -39,5 +38,5 @@ def judge(answers: Answers, run: Run) -> Outcome:
         elif memory["verdict"] != "pass" and (tried or memory["verdict"] != "unknown"):
             reasons.append(f"{node}: {memory['msg']}")
     down = "; ".join([*([f"the cluster could not be taken down: {error}"] if error else []), *reasons])
-    found = [finding("ladder.return", "cluster", "block", f"{down}.", remedy="see the doctor: it names what holds memory")] if down else None
-    return Outcome("Ladder", found, returns={"off": "; ".join([*([] if int(run.settings["context"]) else [no_length(answers)]), *filter(None, [down])])})
+    findings = [finding("ladder.return", "cluster", "block", f"{down}.", remedy="see the doctor: it names what holds memory")] if down else None
+    return Outcome("Ladder", findings, returns={"off": "; ".join([*([] if int(run.settings["context"]) else [no_length(answers)]), *filter(None, [down])])})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What bench --tags ladder is about to do, and whether it may. This plugin util is PRIVATE to the collection."""
+"""The plan of bench --tags ladder, and whether it may run. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ READS = {
 }
 
 #: Minutes of a start of a large model on two Sparks, from clean nodes to the first answer: about 15 (Qwen3-235B) and 18 (MiniMax-M2.7), each reported by
-#: its owner.
+#: a user.
 START_MINUTES = (15, 18)
-#: Seconds of the prefill of a million tokens on two Sparks, reported by an owner.
+#: Seconds of the prefill of a million tokens on two Sparks, reported by a user.
 MILLION_SECONDS = 471
-#: Percent of a rung that its prompt has.
+#: Length of a rung's prompt, in percent of the rung.
 PERCENT = 90
 _MIB_IN_GIB = 1024
 
 
-def rungs_of(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any], asked: t.Any) -> list[int]:
-    """Return the lengths to try, upwards: those that were asked for, else the profile's ladder, else the length that it serves."""
-    wanted = [int(part) for part in str(asked or "").split(",") if part.strip()] or list(profile["ladder"])
+def rungs_of(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any], requested: t.Any) -> list[int]:
+    """Return the lengths to try in ascending order: the requested ones, else the profile's ladder, else the length that it serves."""
+    wanted = [int(part) for part in str(requested or "").split(",") if part.strip()] or list(profile["ladder"])
     own = {**profile["serve"], **serve}.get("max_model_len")
     return sorted(set(wanted)) or ([own] if isinstance(own, int) and not isinstance(own, bool) else [])
 
 
 def lengths(profile: t.Mapping[str, t.Any], serve: t.Mapping[str, t.Any], rungs: t.Sequence[int], totals: t.Sequence[float]) -> dict[int, dict[str, t.Any]]:
-    """Return what the memory plan says of each rung on nodes of these sizes (GiB), nothing where there is no plan."""
+    """Return the memory plan's row for each rung on nodes with these sizes (GiB), empty if there is no plan."""
     ranks = profile["parallel"]["tensor"] * profile["parallel"]["pipeline"] * profile["parallel"]["data"]
     try:
-        found = planning.memory_plan(profile, list(totals) if len(totals) == ranks else None, serve, context=rungs[0], lengths=list(rungs))
+        memory_plan = planning.memory_plan(profile, list(totals) if len(totals) == ranks else None, serve, context=rungs[0], lengths=list(rungs))
     except ClusterError:
         return {}
-    return {row["context"]: row for row in found["lengths"]}
+    return {row["context"]: row for row in memory_plan["lengths"]}
 
 
 def climbable(rungs: t.Sequence[int], rows: t.Mapping[int, dict[str, t.Any]], silenced: t.Collection[str]) -> list[int]:
-    """Return the rungs below the first one that the memory plan says does not fit; all of them where that rule is silenced."""
+    """Return the rungs below the first one that does not fit by the memory plan. If that rule is silenced, return all rungs."""
     if "plan.fits" in silenced:
         return list(rungs)
     stop = next((number for number, rung in enumerate(rungs) if rows.get(rung, {}).get("verdict") == plan.NO), len(rungs))
@@ -71,19 +71,19 @@ def climbable(rungs: t.Sequence[int], rows: t.Mapping[int, dict[str, t.Any]], si
 
 
 def minutes(rungs: t.Sequence[int], earlier: climbs.Climb | None, limits: t.Mapping[str, int], questions: int) -> tuple[str, int]:
-    """Return in words how long it takes, and the most minutes. ``limits`` has start_s, memory_s, grace_s, prompt_s and answer_s."""
+    """Return the expected duration as text, and the maximum in minutes. ``limits`` has start_s, memory_s, grace_s, prompt_s and answer_s."""
     starts = len(rungs) + 1
     most = starts * (limits["start_s"] + limits["memory_s"] + limits["grace_s"]) + len(rungs) * (limits["prompt_s"] + questions * limits["answer_s"])
-    took = [one["seconds"] for one in (earlier or {}).get("rungs", []) if isinstance(one.get("seconds"), (int, float))]
+    took = [rung["seconds"] for rung in (earlier or {}).get("rungs", []) if isinstance(rung.get("seconds"), (int, float))]
     if took:
         return f"about {max(1, round(starts * max(took) / 60))} minutes, by the slowest rung of the climb before", -(-most // 60)
     prompts = round(sum(rungs) * PERCENT / 100 / 1_000_000 * MILLION_SECONDS / 60)
-    low, high = (starts * one + prompts for one in START_MINUTES)
+    low, high = (starts * duration + prompts for duration in START_MINUTES)
     return f"{low} to {high} minutes, by what was reported of large models on two Sparks", -(-most // 60)
 
 
 def refusals(answers: Answers, rungs: t.Sequence[int]) -> t.Iterator[Finding]:
-    """Yield what keeps the ladder from beginning, and what it found in order."""
+    """Yield findings about the start of the ladder, both obstacles and passed checks."""
     first = list(answers.values())[0]
     head, info = first["head"], answers[first["head"]]["engine"]
     if recorded.fixed(first["serve_arguments"] or {}):
@@ -92,12 +92,12 @@ def refusals(answers: Answers, rungs: t.Sequence[int]) -> t.Iterator[Finding]:
     if not rungs:
         what = f"profile {first['profile']['id']} has neither a ladder nor a context length"
         yield finding("ladder.rungs", "cluster", "block", f"{what}.", remedy="put ladder into the profile, or name rungs: -e gb10_ladder_rungs=65536,131072")
-    yield _idle(head, info)
+    yield _idle_finding(head, info)
     for node, answer in answers.items():
-        yield from _node(node, answer)
+        yield from _node_findings(node, answer)
 
 
-def _idle(head: str, info: dict[str, t.Any] | None) -> Finding:
+def _idle_finding(head: str, info: dict[str, t.Any] | None) -> Finding:
     if not answered(info) or info is None:
         return finding("ladder.idle", head, "unknown", "whether an engine is live is unknown.", remedy="see why the head did not answer")
     if not info["engine"]["live"]:
@@ -117,8 +117,8 @@ def _idle(head: str, info: dict[str, t.Any] | None) -> Finding:
     )
 
 
-def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
-    """What one node says of its guard, its sshd and itself."""
+def _node_findings(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
+    """Yield findings about the guard, the record and the sshd of a node."""
     guard = (answer["seen"] or {}).get("guard") or {}
     if guard.get("active"):
         yield finding("ladder.no_guard", node, "pass", "the guard runs.", measured=True, needed=True)
@@ -129,16 +129,16 @@ def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
     if not answered(answer["look"]):
         yield finding("ladder.look", node, "unknown", "the node could not be checked.", remedy="run the doctor")
     elif (answer["look"].get("ladder")) is None:
-        said = next((one["error"] for one in answer["look"]["errors"] if one["section"] == "ladder"), "it could not be read")
-        yield finding("ladder.look", node, "block", f"the record of earlier climbs: {said}.", remedy="remove that file: this climb writes it again")
+        reason = next((error["error"] for error in answer["look"]["errors"] if error["section"] == "ladder"), "it could not be read")
+        yield finding("ladder.look", node, "block", f"the record of earlier climbs: {reason}.", remedy="remove that file: this climb writes it again")
     sshd, limit = answer["sshd"] or {}, ladder.SSHD_MS
     if not answered(answer["sshd"]) or not sshd.get("address"):
-        said = "; ".join(sshd.get("errors") or ["it was not asked"])
+        reason = "; ".join(sshd.get("errors") or ["it was not asked"])
         yield finding(
             "ladder.sshd_before",
             node,
             "unknown",
-            f"sshd cannot be asked on the node itself: {said}.",
+            f"sshd cannot be asked on the node itself: {reason}.",
             needed=limit,
             remedy="set ansible_port for this host, if sshd listens on another port",
         )
@@ -157,7 +157,7 @@ def _node(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
 
 
 def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
-    """Return the record that a node's climb begins with."""
+    """Return the initial record of a node's climb."""
     profile, look = answer["profile"], answer["look"]
     now = recorded.now_of(look, profile["image"]["tag"])
     return {
@@ -170,9 +170,9 @@ def base_climb(run: Run, answer: dict[str, t.Any], digest: str) -> climbs.Climb:
         "kernel": now.kernel,
         "boot_id": answer["seen"]["boot_id"],
         "total_mb": now.total_mb,
-        # An unknown figure counts as 0: a later bring-up must not hold more than was seen.
+        # An unknown value counts as 0: the tenants of a later bring-up must not use more memory than was measured here.
         "tenants_mb": now.tenants_mb or 0,
-        "tenants": [{"name": one["name"], "kind": one["kind"], "mb": recorded.tenants_mb([one])} for one in look["tenants"] if one["cuda"]],
+        "tenants": [{"name": tenant["name"], "kind": tenant["kind"], "mb": recorded.tenants_mb([tenant])} for tenant in look["tenants"] if tenant["cuda"]],
         "outcome": climbs.CLIMBING,
         "reason": "",
         "rung": 0,
@@ -189,8 +189,8 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
     for rung in [*rungs, *left_out]:
         row = rows.get(rung)
         left = f", {row['available_gib']:.1f} GiB left" if row and row["available_gib"] is not None else ""
-        said = f"the memory plan says {row['verdict']}{left}" if row else "no memory plan"
-        out.append(f"  {rung}: {said}{'; not tried' if rung in left_out else f', a prompt of {rung * PERCENT // 100} tokens'}")
+        text = f"the memory plan says {row['verdict']}{left}" if row else "no memory plan"
+        out.append(f"  {rung}: {text}{'; not tried' if rung in left_out else f', a prompt of {rung * PERCENT // 100} tokens'}")
     out += [
         f"Starts: {len(rungs) + 1} at most, one a rung and one back to the last good one{'; the engine that serves now is stopped first' if live else ''}.",
         f"Time: {times[0]}; at most {times[1]} minutes.",
@@ -200,7 +200,7 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
         "Risk: a context that does not fit can hang a node until you power-cycle it, and memory that is not released takes a reboot (both reported"
         " by owners). Stay near the node, or have a remote power switch.",
     ]
-    before = next((one for one in reversed(recorded.records(first["look"] or {}, first["cluster"])) if one["profile"] == profile["id"]), None)
+    before = next((climb for climb in reversed(recorded.records(first["look"] or {}, first["cluster"])) if climb["profile"] == profile["id"]), None)
     if before:
         out.append(f"Before: {recorded.text(before)}.")
     questions = ", ".join(profile["answers"]) or "none, the profile names none"
@@ -209,11 +209,10 @@ def lines_of(answers: Answers, rungs: t.Sequence[int], left_out: t.Sequence[int]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what would be done and judge whether it may be.
+    """Show the plan of the ladder, and judge whether it may run.
 
-    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (node_samples_info) and ``sshd`` (node_samples_info). Returns
-    ``rungs``,
-    the first ``step``, and by node ``climbs``: the record that each node's climb begins with.
+    The answers are ``look`` (node_info), ``engine`` (vllm_serve_info, of the head), ``seen`` (node_samples_info) and ``sshd`` (node_samples_info).
+    Returns ``rungs``, the first ``step``, and ``climbs``: by node, the initial record of its climb.
     """
     first = next(iter(answers.values()))
     profile, serve = first["profile"], dict(first["serve_arguments"] or {})
@@ -221,16 +220,16 @@ def judge(answers: Answers, run: Run) -> Outcome:
     totals = [round(((answer["look"] or {}).get("memory") or {}).get("total_mb", 0) / _MIB_IN_GIB, 2) for answer in answers.values()]
     rows = lengths(profile, serve, wanted, totals) if wanted and all(totals) else {}
     rungs = climbable(wanted, rows, run.silenced)
-    found = list(refusals(answers, wanted))
+    findings = list(refusals(answers, wanted))
     if wanted and not rungs:
         what = f"by the memory plan not even {wanted[0]} tokens fit"
-        found.append(finding("ladder.plan", "cluster", "block", f"{what}.", remedy="see the playbook plan; gb10_silenced: [plan.fits] climbs all the same"))
+        findings.append(finding("ladder.plan", "cluster", "block", f"{what}.", remedy="see the playbook plan; gb10_silenced: [plan.fits] climbs all the same"))
     digest = planning.digest(profile, serve)
-    earlier = next((one for one in reversed(recorded.records(first["look"] or {}, first["cluster"])) if one["profile_digest"] == digest), None)
+    earlier = next((climb for climb in reversed(recorded.records(first["look"] or {}, first["cluster"])) if climb["profile_digest"] == digest), None)
     lines = lines_of(
         answers,
         rungs,
-        [one for one in wanted if one not in rungs],
+        [rung for rung in wanted if rung not in rungs],
         rows,
         minutes(rungs, earlier, {name: int(first[name]) for name in ("start_s", "memory_s", "grace_s", "prompt_s", "answer_s")}, len(profile["answers"])),
     )
@@ -242,7 +241,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "began": run.now.timestamp(),
     }
     if run.path and os.path.lexists(run.path):
-        return Outcome("Ladder", found, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_to.")
+        return Outcome("Ladder", findings, lines=lines, failure=f"{run.path} exists on the controller, and is not replaced. Remedy: name another gb10_to.")
     if "ladder" not in first["allow"]:
         lines.append("To climb: -e gb10_allow=ladder")
-    return Outcome("Ladder", found, lines=lines, returns=returns)
+    return Outcome("Ladder", findings, lines=lines, returns=returns)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which logs of each node are on the controller, and how its engine's ends. This plugin util is PRIVATE to the collection."""
+"""The logs of each node on the controller, and the last lines of its engine's log. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run, answered
 
-#: Nothing but what the task names.
+#: Only the answers that the task names.
 READS: dict[str, str] = {}
 
 
@@ -21,13 +21,13 @@ def node_lines(node: str, answer: dict[str, t.Any]) -> list[str]:
         return [f"{node}: no logs: {(logs or {}).get('msg') or 'not reached'}"]
     return [
         f"{node}: {len(logs['files'])} files in {logs['dest']}",
-        *[f"  {one['source']}: {one['error']}" for one in logs["errors"]],
+        *[f"  {error['source']}: {error['error']}" for error in logs["errors"]],
         *(f"  {line}" for line in answer["end"] or []),
     ]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Print where the logs of every node are. The answers are ``logs`` (node_logs) and ``end``, the last lines of its engine's log."""
+    """Show where the logs of every node are. The answers are ``logs`` (node_logs) and ``end``, the last lines of its engine's log."""
     failure = "" if any(answered(answer["logs"]) for answer in answers.values()) else "no node sent its logs"
     lines = [line for node, answer in answers.items() for line in node_lines(node, answer)]
     return Outcome(

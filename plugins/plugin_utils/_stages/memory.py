@@ -2,20 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of the caches was not dropped in full. This plugin util is PRIVATE to the collection."""
+"""The caches that were not dropped completely. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
-#: Nothing but what the task names.
+#: Only the answers that the task names.
 READS: dict[str, str] = {}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Show what of the caches was not dropped in full; nothing where all of it was."""
+    """Show the caches that were not dropped completely. Nothing is shown if all were."""
     return Outcome(
         "Memory",
-        [one for node, answer in answers.items() for word in ("files", "caches") for one in table.on_node(answer[word]["findings"], node)] or None,
+        [entry for node, answer in answers.items() for word in ("files", "caches") for entry in table.on_node(answer[word]["findings"], node)] or None,
     )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a change of mode ended, and what is started again when it failed. This plugin util is PRIVATE to the collection."""
+"""The end of a change of mode, and the state that is declared after it. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Finding = dict[str, t.Any]
 #: Ids of findings that are made here.
 IDS = ("mode.down", "mode.lost", "mode.memory", "mode.returned", "mode.settled", "mode.up")
 
-#: What each node says of the change: the plan, and that of a return; by ``down``, ``up``, ``lease`` and ``return`` what failed there (``said``, ``remedy``);
-#: whether its memory was not released; how the command of a lease ended; and by the controller's clock, in seconds since the epoch, when the engine was
-#: asked to stop and when the new one had answered.
+#: The variables of each node about the change: the plan, and the plan of a return; the errors (``said``, ``remedy``) by ``down``, ``up``, ``lease`` and
+#: ``return``; whether its memory was not released; how the command of a lease ended. Two times are by the controller's clock, in seconds since the epoch:
+#: when the engine was asked to stop, and when the new one answered.
 READS = {
     **mode_plan.READS,
     "return_asked": "gb10_mode_return",
@@ -39,17 +39,17 @@ READS = {
 
 
 def asked_of(answers: Answers) -> dict[str, t.Any]:
-    """Return the variables of a node that knows the plan: one that was lost from the beginning does not."""
+    """Return the variables of a node that has the plan. A node that was lost from the beginning has none."""
     return next(answer for answer in answers.values() if answer["decided"])
 
 
 def errors(answers: Answers, word: str) -> dict[str, dict[str, str]]:
-    """Return by node what failed on the way ``down``, ``up``, in the ``lease`` or on the ``return``."""
+    """Return by node the error of one part of the change: ``down``, ``up``, ``lease`` or ``return``."""
     return {node: answer["errors"][word] for node, answer in answers.items() if (answer["errors"] or {}).get(word)}
 
 
 def untouched(answers: Answers) -> bool:
-    """Return whether nothing of what served before was stopped: the first thing that should go refused."""
+    """Return whether no earlier engine was stopped, because the first stop was refused."""
     return bool(errors(answers, "down")) and not any(answer["down_at"] for answer in answers.values())
 
 
@@ -59,53 +59,56 @@ def leaked(answers: Answers) -> list[str]:
 
 
 def lost_nodes(answers: Answers) -> list[str]:
-    """Return the nodes that could not be reached before the change, or were not any more after it."""
+    """Return the nodes that could not be reached before the change or after it."""
     before = asked_of(answers)["decided"]["lost"]
-    # Ansible asks a node that was lost in an earlier play no more.
+    # Ansible skips nodes that were lost in an earlier play.
     return [node for node, answer in answers.items() if node in before or not answered(answer["answer"])]
 
 
 def remaining(records: t.Mapping[str, modes.Record], cluster: str) -> list[str]:
-    """Return in one line that a mode still has a cluster which was taken down alone; no line where none has, or while it changes."""
+    """Return one line if the declared mode still has a cluster that was taken down alone.
+
+    The list is empty if it has not, or while the mode changes.
+    """
     phases = (modes.SETTLED, modes.LEASED)
-    having = {node: one["mode"] for node, one in records.items() if one and one["phase"] in phases and cluster in one["clusters"]}
+    having = {node: record["mode"] for node, record in records.items() if record and record["phase"] in phases and cluster in record["clusters"]}
     mode = next(iter(having.values()), "")
     line = f"The declared mode remains {mode} on {', '.join(having)}, and has {cluster}: the playbook mode brings it up again, or -e gb10_mode=off ends it."
     return [line] if having else []
 
 
 def seconds_down(answers: Answers) -> float | None:
-    """Return the seconds from the first stop to the last first token, None where nothing was stopped or nothing answers since."""
+    """Return the seconds from the first stop to the last first token. None: nothing was stopped, or nothing has answered since."""
     began = [answer["down_at"] for answer in answers.values() if answer["down_at"]]
     served = [(answer["served"] or {}).get("finished_at") for answer in answers.values()]
-    ended = [float(one) for one in served if one and began and float(one) > min(began)]
+    ended = [float(finished) for finished in served if finished and began and float(finished) > min(began)]
     return round(max(ended) - min(began), 1) if began and ended else None
 
 
 def findings(answers: Answers) -> list[Finding]:
-    """Return what went wrong, on the way and on the return, and which nodes were lost."""
+    """Return the failures of the change and of the return, and the lost nodes."""
     leaks, lost = leaked(answers), lost_nodes(answers)
-    found = []
+    problems = []
     for node, error in errors(answers, "down").items():
         judged = functools.partial(finding, "mode.memory") if node in leaks else functools.partial(finding, "mode.down")
-        found.append(
+        problems.append(
             judged(node, "block", error["said"], remedy=leasing.remedy_for(error, "fix that", "then run the same command again, which continues from here"))
         )
-    found += [
+    problems += [
         finding("mode.up", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "the same command continues from here"))
         for node, error in errors(answers, "up").items()
     ]
-    found += [
+    problems += [
         finding("mode.returned", node, "block", error["said"], remedy=leasing.remedy_for(error, "see the failure above", "nothing else is started"))
         for node, error in errors(answers, "return").items()
     ]
-    found += leasing.findings(answers, errors(answers, "lease"))
+    problems += leasing.findings(answers, errors(answers, "lease"))
     remedy = "bring it back and run the same again"
-    return found + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
+    return problems + [finding("mode.lost", node, "block", "it could not be reached, and was left as it is.", remedy=remedy) for node in lost]
 
 
 class End(t.NamedTuple):
-    """What is declared at the end, and what happened, in one line."""
+    """The mode that is declared at the end, and one line about the change."""
 
     mode: str
     phase: str
@@ -114,21 +117,21 @@ class End(t.NamedTuple):
     event: str
 
 
-def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
-    """Return how a change ended, by what went wrong."""
+def end_of(answers: Answers, problems: t.Sequence[Finding]) -> End:
+    """Return how a change ended, derived from its problems."""
     first = asked_of(answers)
     decided, back = first["decided"], first["returning"] or {}
-    asked, before = decided["plan"]["mode"], decided["before"]
-    reason = " ".join("; ".join(f"{one['node']}: {one['message']}" for one in found).split())
+    planned, before = decided["plan"]["mode"], decided["before"]
+    reason = " ".join("; ".join(f"{entry['node']}: {entry['message']}" for entry in problems).split())
     if untouched(answers) and before:
-        return End(before["mode"], before["phase"], before["clusters"], before["reason"], f"{asked} refused, nothing was stopped: {reason}")
+        return End(before["mode"], before["phase"], before["clusters"], before["reason"], f"{planned} refused, nothing was stopped: {reason}")
     if leaked(answers):
-        return End(modes.OFF, modes.LEAK, {}, reason, f"{asked} failed, memory is not back: {reason}")
+        return End(modes.OFF, modes.LEAK, {}, reason, f"{planned} failed, memory is not back: {reason}")
     lease = decided["lease"]
     leased = f"the lease of {lease['program']}" if lease else ""
-    if lease and (not found or (lease["keeps"] and all(one["id"] in leasing.IDS for one in found))):
+    if lease and (not problems or (lease["keeps"] and all(entry["id"] in leasing.IDS for entry in problems))):
         here = decided["plan"] if lease["keeps"] else back["plan"]
-        how = f"failed ({reason})" if found else "is over"
+        how = f"failed ({reason})" if problems else "is over"
         return End(here["mode"], modes.SETTLED, here["clusters"], "", f"{leased} {how}, {'still' if lease['keeps'] else 'back to'} {here['mode']}")
     if back.get("returns"):
         came = not errors(answers, "return") and not lost_nodes(answers)
@@ -138,44 +141,45 @@ def end_of(answers: Answers, found: t.Sequence[Finding]) -> End:
             modes.SETTLED if came else modes.FAILED,
             back["plan"]["clusters"],
             "" if came else reason,
-            f"{leased or asked} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}",
+            f"{leased or planned} failed, {'back to' if came else 'and so did the return to'} {mode}: {reason}",
         )
-    if found:
-        return End(asked, modes.FAILED, decided["plan"]["clusters"], reason, f"{asked} failed: {reason}")
-    return End(asked, modes.SETTLED, decided["plan"]["clusters"], "", f"{asked} is up" if asked != modes.OFF else "off: no engine of this collection runs")
+    if problems:
+        return End(planned, modes.FAILED, decided["plan"]["clusters"], reason, f"{planned} failed: {reason}")
+    event = f"{planned} is up" if planned != modes.OFF else "off: no engine of this collection runs"
+    return End(planned, modes.SETTLED, decided["plan"]["clusters"], "", event)
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what is declared now, and why it is not what was asked for where it is not.
+    """Show the declared mode, and if it is not the requested one, why.
 
-    Returns ``record``, the suboptions of cluster_record's mode, and ``command``, how that of a lease failed, empty where it did not.
+    Returns ``record``, the suboptions of cluster_record's mode, and ``command``, the failure of a lease's command (empty if it did not fail).
 
-    The answer is ``answer`` (a ping): who is left.
+    The answer is ``answer`` (a ping), which shows the nodes that are still reachable.
     """
     first = asked_of(answers)
-    found = findings(answers)
-    end = end_of(answers, found)
-    if not found:
-        found.append(finding("mode.settled", "cluster", "pass", f"{end.event}."))
+    results = findings(answers)
+    end = end_of(answers, results)
+    if not results:
+        results.append(finding("mode.settled", "cluster", "pass", f"{end.event}."))
     elif end.phase == modes.SETTLED and (first["returning"] or {}).get("returns"):
-        found.append(finding("mode.returned", "cluster", "warn", f"the mode is {end.mode} again, as before."))
+        results.append(finding("mode.returned", "cluster", "warn", f"the mode is {end.mode} again, as before."))
     lease = first["decided"]["lease"]
-    # Those of a lease are its command's more than the change's.
+    # During a lease, the downtime comes from its command more than from the change.
     gone = seconds_down(answers) if not lease or lease["keeps"] else None
     took = f"; {gone} s from the first stop to the last first token" if gone is not None else ""
     record = {"mode": end.mode, "phase": end.phase, "reason": end.reason, "clusters": end.clusters, "event": f"{end.event}{took}"}
-    # What was never declared before a lease is not declared after it.
+    # If no mode was declared before a lease, none is declared after it.
     undone = bool(lease) and not lease["keeps"] and not first["decided"]["before"]
     if end.phase == modes.SETTLED and end.mode == modes.OFF and ("forget" in first["allow"] or undone):
         record = {"state": "absent"}
     if run.check_mode:
-        return Outcome(f"Mode {end.mode} (would be declared)", found, returns={"record": record, "command": ""})
+        return Outcome(f"Mode {end.mode} (would be declared)", results, returns={"record": record, "command": ""})
     report = {"mode": end.mode, "phase": end.phase, "clusters": end.clusters, "reason": end.reason, "seconds_down": gone}
     report["lease"] = leasing.report(lease, answers, modes.former(first["decided"]["before"])["mode"], first["decided"]["plan"]["mode"], end.mode)
     return Outcome(
         "Mode",
-        found,
+        results,
         lines=[f"Mode: {end.mode}, {end.phase}{took}"],
-        stats={"gb10_mode_report": report, "gb10_verdict": table.verdict(found, run.silenced)},
+        stats={"gb10_mode_report": report, "gb10_verdict": table.verdict(results, run.silenced)},
         returns={"record": record, "command": leasing.said(answers)},
     )

@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 
 #: Ids of findings that are made here.
 IDS = ("mode.declared", "mode.names", "mode.profile")
-#: What is declared, before any profile is looked at: a wrong one is reported when the inputs of its cluster are judged.
+#: The declared settings, before any profile is read. A wrong profile is reported when the inputs of its cluster are judged.
 READS = {
     "mode": "gb10_mode",
     "pair": "gb10_cluster_name",
@@ -28,7 +28,7 @@ READS = {
 
 
 def wrong_settings(answers: Answers, has_singles: bool) -> t.Iterator[Finding]:
-    """Yield what is wrong with the settings."""
+    """Yield a finding for each wrong setting."""
     first = list(answers.values())[0]
     if not first["mode"]:
         yield finding(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to go and what has to come for a declared mode. This plugin util is PRIVATE to the collection."""
+"""The clusters to stop and to start for a declared mode. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READS = {
 
 
 class Part(t.NamedTuple):
-    """A cluster that a mode has: what chose its profile, that profile's id, the model as the engine's argument, and its nodes."""
+    """A cluster of a mode: the source of its profile, that profile's id, the model as the engine's argument, and its nodes."""
 
     source: str
     profile: str
@@ -41,12 +41,12 @@ class Part(t.NamedTuple):
 
     @property
     def recorded(self) -> dict[str, t.Any]:
-        """Return what the record says of it."""
+        """Return the cluster as it is stored in the record."""
         return {"profile": self.profile, "source": self.source, "nodes": self.nodes}
 
 
 def wanted_parts(answers: Answers) -> dict[str, Part]:
-    """Return by name the clusters that the declared mode has, by the inventory."""
+    """Return by name the clusters of the declared mode, according to the inventory."""
     first = next(iter(answers.values()))
     if first["mode"] == modes.CLUSTER:
         return {first["pair"]: Part(**first["pair_profile"], nodes=list(answers))}
@@ -56,35 +56,35 @@ def wanted_parts(answers: Answers) -> dict[str, Part]:
 
 
 def record_of(answers: Answers) -> modes.Record | None:
-    """Return the record of the nodes, the newest where they differ: one that was lost during a change has an older one."""
+    """Return the newest record of the nodes. A node that was lost during a change has an older one."""
     records = [answer["look"]["mode"] for answer in answers.values() if answered(answer["look"]) and answer["look"]["mode"]]
-    return max(records, key=lambda one: one["changed_at"], default=None)
+    return max(records, key=lambda record: record["changed_at"], default=None)
 
 
 def on_nodes(answers: Answers) -> dict[str, dict[str, dict[str, t.Any]]]:
-    """Return what is there of each cluster: by its name and by node, as ``node_state_info`` answered."""
+    """Return the parts of each cluster, by its name and by node, as ``node_state_info`` answered."""
     seen = [(node, answer["look"]["clusters"]) for node, answer in answers.items() if answered(answer["look"])]
-    return {name: dict(ones) for name, ones in grouped((name, (node, one)) for node, clusters in seen for name, one in clusters.items()).items()}
+    return {name: dict(pairs) for name, pairs in grouped((name, (node, cluster)) for node, clusters in seen for name, cluster in clusters.items()).items()}
 
 
 def serves(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
-    """Return whether the engine of a cluster lives on its nodes with the wanted model. Its other arguments are judged by the bring-up."""
-    return set(there) == set(part.nodes) and any(one["role"] == "head" and one["live"] and part.model in one["argv"] for one in there.values())
+    """Return whether the engine of a cluster is live on its nodes with the wanted model. The bring-up judges its other arguments."""
+    return set(there) == set(part.nodes) and any(engine["role"] == "head" and engine["live"] and part.model in engine["argv"] for engine in there.values())
 
 
 def other_model(there: t.Mapping[str, dict[str, t.Any]], part: Part) -> bool:
-    """Return whether a live engine has another model than the wanted one, or other nodes."""
-    live = [one for one in there.values() if one["live"]]
-    return bool(live) and (not set(there) <= set(part.nodes) or any(one["argv"] and part.model not in one["argv"] for one in live))
+    """Return whether a live engine has a model other than the wanted one, or other nodes."""
+    live = [engine for engine in there.values() if engine["live"]]
+    return bool(live) and (not set(there) <= set(part.nodes) or any(engine["argv"] and part.model not in engine["argv"] for engine in live))
 
 
 def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[str]) -> t.Iterator[Finding]:
-    """Yield what on the nodes speaks against a change before anything is touched."""
+    """Yield the reasons against a change on the nodes, before anything is changed."""
     first = list(answers.values())[0]
     for node, answer in answers.items():
         if node not in lost and not answered(answer["look"]):
-            said = (answer["look"] or {}).get("msg") or "it was not asked"
-            yield finding("mode.look", node, "unknown", f"the clusters on the node are unknown: {said}.", remedy="see why the node did not answer")
+            reason = (answer["look"] or {}).get("msg") or "it was not asked"
+            yield finding("mode.look", node, "unknown", f"the clusters on the node are unknown: {reason}.", remedy="see why the node did not answer")
     for name in sorted(set(there) - {first["pair"], *(answer["single"] for answer in answers.values())}):
         yield finding(
             "mode.foreign",
@@ -96,11 +96,11 @@ def refusals(answers: Answers, there: t.Mapping[str, t.Any], lost: t.Sequence[st
 
 
 class Plan(t.NamedTuple):
-    """A change of mode: which clusters go, with why, and which come, each by name."""
+    """A change of mode: by name, the clusters that are stopped with the reason, and those that are started."""
 
     down: dict[str, str]
     up: dict[str, Part]
-    #: Of those that come, the ones that serve already, so that they are looked at alone.
+    #: The clusters of ``up`` that already serve, so they are only checked.
     there: list[str]
 
     @property
@@ -110,7 +110,7 @@ class Plan(t.NamedTuple):
 
 
 def plan(mode: str, wanted: t.Mapping[str, Part], there: t.Mapping[str, dict[str, dict[str, t.Any]]]) -> Plan:
-    """Decide: what the mode does not have goes, and so does a live engine with another model."""
+    """Plan a change: a cluster that the mode does not have is stopped, and so is a live engine with another model."""
     down = {
         name: f"it has another model than {wanted[name].model}" if name in wanted else f"the mode {mode} does not have it"
         for name, seen in there.items()
@@ -119,20 +119,20 @@ def plan(mode: str, wanted: t.Mapping[str, Part], there: t.Mapping[str, dict[str
     return Plan(down, dict(wanted), [name for name, part in wanted.items() if name not in down and name in there and serves(there[name], part)])
 
 
-def plan_lines(mode: str, before: str, found: Plan, nodes: t.Mapping[str, t.Iterable[str]]) -> list[str]:
+def plan_lines(mode: str, before: str, change: Plan, nodes: t.Mapping[str, t.Iterable[str]]) -> list[str]:
     """Return a plan as lines."""
     return [
         f"Mode: {before} -> {mode}" if before != mode else f"Mode: {mode}",
-        *(f"  down: {name} on {', '.join(nodes[name])} ({why})" for name, why in found.down.items()),
-        *(f"  {'there' if name in found.there else 'up'}: {name} on {', '.join(part.nodes)}, profile {part.profile}" for name, part in found.up.items()),
-        *([] if found.changes else ["  no engine has to be stopped or started"]),
+        *(f"  down: {name} on {', '.join(nodes[name])} ({why})" for name, why in change.down.items()),
+        *(f"  {'there' if name in change.there else 'up'}: {name} on {', '.join(part.nodes)}, profile {part.profile}" for name, part in change.up.items()),
+        *([] if change.changes else ["  no engine has to be stopped or started"]),
     ]
 
 
 def companion_lines(mode: str, declared_on: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]) -> list[str]:
-    """Return in lines which companions a mode has and lacks, by each node's declaration."""
-    up = {node: [one["name"] for one in companions.up_in(ones, mode)] for node, ones in declared_on.items()}
-    names = grouped((one["name"] in up[node], f"{one['name']} on {node}") for node, ones in declared_on.items() for one in ones)
+    """Return lines with the declared companions that a mode has, and those that it does not have."""
+    up = {node: [companion["name"] for companion in companions.up_in(declared, mode)] for node, declared in declared_on.items()}
+    names = grouped((companion["name"] in up[node], f"{companion['name']} on {node}") for node, declared in declared_on.items() for companion in declared)
     return [
         f"  {word}: {', '.join(listed)}{why}"
         for word, listed, why in [("companions", names[True], ""), ("without", names[False], " (companions that the mode does not have)")]
@@ -140,31 +140,31 @@ def companion_lines(mode: str, declared_on: t.Mapping[str, t.Sequence[t.Mapping[
     ]
 
 
-def is_declared(record: modes.Record | None, mode: str, found: Plan) -> bool:
-    """Return whether the record says already what the plan ends in; one of a change that was interrupted, or of another profile, does not."""
+def is_declared(record: modes.Record | None, mode: str, change: Plan) -> bool:
+    """Return whether the record already matches the result of the plan. A record of an interrupted change or of another profile does not."""
     return record is not None and (record["mode"], record["phase"], record["clusters"]) == (
         mode,
         modes.SETTLED,
-        {name: part.recorded for name, part in found.up.items()},
+        {name: part.recorded for name, part in change.up.items()},
     )
 
 
-def as_returns(pair: str, mode: str, found: Plan, there: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
-    """Return what the plays read. ``source`` is by cluster name what chooses the profile."""
+def as_returns(pair: str, mode: str, change: Plan, there: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+    """Return the plan as the plays read it. ``source`` maps a cluster name to the source of its profile."""
     return {
         "mode": mode,
-        "changes": found.changes,
-        "down_pair": pair in found.down,
-        "down_singles": sorted({node for name in found.down if name != pair for node in there[name]}),
-        "up_pair": pair in found.up,
-        "up_singles": sorted({node for name, part in found.up.items() if name != pair for node in part.nodes}),
-        "source": {name: part.source for name, part in found.up.items()},
-        "clusters": {name: part.recorded for name, part in found.up.items()},
+        "changes": change.changes,
+        "down_pair": pair in change.down,
+        "down_singles": sorted({node for name in change.down if name != pair for node in there[name]}),
+        "up_pair": pair in change.up,
+        "up_singles": sorted({node for name, part in change.up.items() if name != pair for node in part.nodes}),
+        "source": {name: part.source for name, part in change.up.items()},
+        "clusters": {name: part.recorded for name, part in change.up.items()},
     }
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Plan the change. ``settings`` has ``lost``, the nodes that could not be reached. The others go on without them.
+    """Plan the change. ``settings`` has ``lost``, the nodes that could not be reached. The change continues without them.
 
     The answer is ``look`` (node_state_info).
     """
@@ -189,7 +189,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "declares": change.changes or not is_declared(record, first["mode"], change),
         "lease": lease,
     }
-    found = [*refusals(answers, there, lost), *leasing.refusals(answers, undeclared, change.changes, lost)]
+    findings = [*refusals(answers, there, lost), *leasing.refusals(answers, undeclared, change.changes, lost)]
     lines = plan_lines(first["mode"], before, change, there)
     lines += companion_lines(first["mode"], {node: answer["companions"] for node, answer in answers.items() if node not in lost})
-    return Outcome("Mode", found or None, lines=[*lines, *leasing.plan_lines(lease)], returns=returns)
+    return Outcome("Mode", findings or None, lines=[*lines, *leasing.plan_lines(lease)], returns=returns)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The way back to the mode before. This plugin util is PRIVATE to the collection."""
+"""The return to the previous mode. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import mode, 
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import Answers, Outcome, Run
 
 READS = mode.READS
-#: A plan that neither stops nor starts anything.
+#: A plan that stops and starts nothing.
 NOTHING: dict[str, t.Any] = {"changes": False, "down_pair": False, "down_singles": [], "up_pair": False, "up_singles": [], "source": {}, "clusters": {}}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Plan the return to the mode before: after a lease, or where that was asked for and something failed; nothing is shown otherwise.
+    """Plan the return to the previous mode: after a lease, or after a failure if a return is wanted. Otherwise nothing is shown.
 
-    Memory that is not back keeps everything down, and what ran undeclared is not known well enough to be started again. The answers are ``look``
-    (node_state_info) and ``answer`` (a ping), asked again.
+    Nothing is started while memory is not released. Engines without a declaration are not started again: too little is known about them. The answers
+    are ``look`` (node_state_info) and ``answer`` (a ping), both read again.
     """
     first = mode.asked_of(answers)
     decided, lost = first["decided"], mode.lost_nodes(answers)
     idle = Outcome(returns={"plan": {**NOTHING, "mode": decided["plan"]["mode"]}, "returns": False, "lost": lost})
     failed = bool(mode.errors(answers, "down") or mode.errors(answers, "up") or set(lost) - set(decided["lost"]))
     leased = bool(decided["lease"]) and not decided["lease"]["keeps"]
-    asked = leased or (failed and not decided["undeclared"] and boolean(first["return_asked"]))
-    if not asked or mode.untouched(answers) or mode.leaked(answers):
+    needs_return = leased or (failed and not decided["undeclared"] and boolean(first["return_asked"]))
+    if not needs_return or mode.untouched(answers) or mode.leaked(answers):
         return idle
     target, there = modes.former(decided["before"]), mode_plan.on_nodes(answers)
     wanted = {
-        name: mode_plan.Part(one["source"], one["profile"], "", one["nodes"]) for name, one in target["clusters"].items() if not set(one["nodes"]) & set(lost)
+        name: mode_plan.Part(cluster["source"], cluster["profile"], "", cluster["nodes"])
+        for name, cluster in target["clusters"].items()
+        if not set(cluster["nodes"]) & set(lost)
     }
-    # What serves of the mode before was not touched; all else goes, and so does what has its name and another profile.
-    tried = {name: one["profile"] for name, one in decided["plan"]["clusters"].items()}
+    # Clusters of the previous mode that still serve were not changed. All others are stopped, also those with the same name and another profile.
+    tried = {name: cluster["profile"] for name, cluster in decided["plan"]["clusters"].items()}
     why = "the change failed" if failed else "the lease is over"
     change = mode_plan.Plan({name: why for name in there if name not in wanted or tried.get(name, wanted[name].profile) != wanted[name].profile}, wanted, [])
     return Outcome(

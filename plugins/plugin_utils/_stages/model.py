@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The model on all nodes. This plugin util is PRIVATE to the collection."""
+"""The check of the model on all nodes. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ READS = {"offline": "gb10_offline"}
 
 
 def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> list[Finding]:
-    """Judge the model on all nodes, each alone and against the others; ``answers`` maps a node to what ``model_info`` answered there."""
-    found = [one for node, answer in answers.items() for one in table.on_node(answer["findings"], node)]
-    # Each node was asked for the one revision that it would serve, so it counts as main here; whether it is complete for its purpose was judged there.
+    """Judge the model on all nodes, each node alone and compared with the others. ``answers`` maps a node to its answer of ``model_info``."""
+    findings = [entry for node, answer in answers.items() for entry in table.on_node(answer["findings"], node)]
+    # Each node answered for the single revision that it would serve, so that counts as main here. The node judged whether it is complete for its purpose.
     seen = {
         node: {
             "models": [
@@ -33,7 +33,7 @@ def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> l
                     "refs": ["main"],
                     "bytes": row["size_bytes"],
                     "missing": [],
-                    # A plain directory has no commit: the names and sizes of its files take its place.
+                    # A plain directory has no commit, so the names and sizes of its files replace it.
                     "revision": row["revision"] or row.get("listing"),
                     **{part: row[part] for part in ("repo", "complete")},
                 }
@@ -43,16 +43,16 @@ def models(answers: dict[str, dict[str, t.Any]], profile: dict[str, t.Any]) -> l
         }
         for node, answer in answers.items()
     }
-    return found + judging.judge_after_stage(
+    return findings + judging.judge_after_stage(
         ("model.same",), seen, {"repositories": [judging.fetched({**row, "revision": None}, row["purpose"]) for row in repositories.repositories(profile)]}
     )
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge the model on all nodes. ``settings`` has ``profile``. Check mode on a node that would download it judges nothing."""
-    found = {node: answer["verified"] if answered(answer.get("verified")) else answer["model"] for node, answer in answers.items()}
+    """Judge the model on all nodes. ``settings`` has ``profile``. Check mode judges nothing if a node would download the model."""
+    results = {node: answer["verified"] if answered(answer.get("verified")) else answer["model"] for node, answer in answers.items()}
     copies = model_copies.copies_of(answers)
-    # Nothing is downloaded into a plain directory.
+    # Downloads never go into a plain directory.
     would = {
         node: not boolean(answer["offline"]) or node in copies
         for node, answer in answers.items()
@@ -60,4 +60,4 @@ def judge(answers: Answers, run: Run) -> Outcome:
     }
     if run.check_mode and any(would.values()):
         return Outcome(f"Model (would be {'copied' if set(would) <= set(copies) else 'downloaded'})", [], lines=model_copies.lines(copies))
-    return Outcome("Model", models(found, run.settings["profile"]), lines=[*model_copies.lines(copies), *model_copies.verified(answers)])
+    return Outcome("Model", models(results, run.settings["profile"]), lines=[*model_copies.lines(copies), *model_copies.verified(answers)])

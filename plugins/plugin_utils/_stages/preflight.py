@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the rules of the preflight say of the nodes. This plugin util is PRIVATE to the collection."""
+"""The preflight of the nodes. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ READS = SETTINGS
 
 
 def evidence(answers: Answers, executor: str) -> dict[str, dict[str, t.Any]]:
-    """Return by node what the rules of the preflight judge. ``executor`` is empty while only the image can tell it."""
-    # Where the ranks meet. While only the image can tell what spreads them, it is left to the stage that makes the containers.
+    """Return by node the input of the preflight's rules. ``executor`` is empty while it depends on the image, which is unknown."""
+    # The port where the ranks meet. While the executor is unknown, the stage that creates the containers checks it.
     meeting = {"ray": ["ray_port"], "native": ["master_port"] if len(answers) > 1 else []}.get(executor, [])
     settings = node_settings.of_nodes(answers, ["api_port", *meeting])
     return {
@@ -27,7 +27,7 @@ def evidence(answers: Answers, executor: str) -> dict[str, dict[str, t.Any]]:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge by the rules of the preflight. ``settings`` has ``profile`` and ``executor``, empty while only the image can tell it."""
+    """Judge by the rules of the preflight. ``settings`` has ``profile`` and ``executor`` (empty while it depends on an unknown image)."""
     return node_settings.recorded(
         "Preflight",
         "gb10_preflight",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the live engine proves. This plugin util is PRIVATE to the collection."""
+"""The proofs of the live engine. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ READS = {
     "arguments": "__gb10_serve_arguments",
     **{word: SETTINGS[word] for word in ("address", "fabric_fallback", "fabric_interfaces", "rdma_devices", "rules")},
 }
-#: What to do when the ranks do not sit where they should, by the stage that makes the node containers.
+#: The remedy for ranks on the wrong nodes, by the stage that creates the node containers.
 SPREAD_REMEDIES = {
     "ray": "every node must run the same number of ranks: tear down and bring up again",
     "native": "every node must run the same number of ranks: run with --tags serve, which starts all of them again when one is missing",
 }
 #: The path of the API's guard in a container.
 GUARD_PATH = f"{LAUNCH_TARGET}/{GUARD_DIRECTORY}"
-#: Characters of a variable's value that a finding shows.
+#: Maximum characters of a variable's value in a finding.
 VALUE_SHOWN = 300
-#: Finding → what of a profile's ``checks`` asks for it.
+#: Finding → the entry of a profile's ``checks`` that enables it.
 PROOF_OF = {
     "proof.completion": "completion",
     "proof.rank_hosts": "rank_hosts",
@@ -86,19 +86,17 @@ def findings_of(
     expected_env: dict[str, dict[str, str]],
     needs: dict[str, t.Any],
 ) -> list[Finding]:
-    """Judge a live engine: it gave a token, its ranks are on distinct hosts with the forwarded variables, and its containers have their rights.
+    """Judge a live engine: it produced a token, its ranks are on distinct hosts with the forwarded variables, and its containers have their rights.
 
-    ``ranks`` maps a node to what ``rank_info`` answered; ``completion`` is what ``vllm_serve_info`` measured on the head,
-    or ``error``, why there is none, with its ``verdict``;
-    ``expected_env`` maps a node to its container's environment; ``needs`` has ``ranks`` (their number), ``secrets`` (names no
-    other node's ranks may carry), ``own_names`` (patterns of variables that may differ from rank to rank), ``head``, ``devices``,
-    ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one
-    that makes the node containers, ``ray`` or ``native``), ``gpus`` (whether the containers ask for any), ``api_secrets`` (those of ``secrets``
-    that the head's own ranks have from the API's process, whose children they are), ``checks`` (which of ``_profile.PROOFS`` are asked for; secrets
-    and tokens are looked for in any case).
+    ``ranks`` maps a node to its answer of ``rank_info``. ``completion`` is the measurement of ``vllm_serve_info`` on the head, or, if there is none, the
+    ``error`` with its ``verdict``. ``expected_env`` maps a node to its container's environment. ``needs`` has these keys: ``ranks`` (their number),
+    ``secrets`` (names that no rank may carry), ``own_names`` (patterns of variables that may differ between ranks), ``head``, ``devices``,
+    ``capabilities``, ``memlock`` (bytes, -1 for unlimited), ``stage`` (the one that creates the node containers, ``ray`` or ``native``), ``gpus`` (whether
+    the containers request any), ``api_secrets`` (those of ``secrets`` that ranks on the head inherit from the API's process, their parent), ``checks`` (the
+    enabled entries of ``_profile.PROOFS``; secrets and tokens are always checked).
     """
     tokens = completion.get("tokens") or 0
-    found = [
+    findings = [
         finding(
             "proof.completion",
             needs["head"],
@@ -111,7 +109,7 @@ def findings_of(
     ]
     per_node = {node: len(answer["ranks"]) for node, answer in ranks.items()}
     spread = sum(per_node.values()) == needs["ranks"] and len(set(per_node.values())) == 1
-    found.append(
+    findings.append(
         finding(
             "proof.rank_hosts",
             CLUSTER,
@@ -125,7 +123,7 @@ def findings_of(
     for node, answer in ranks.items():
         pids = [rank["pid"] for rank in answer["ranks"] if rank["halted"]]
         named = ", ".join(map(str, pids))
-        found.append(
+        findings.append(
             finding(
                 "proof.halted",
                 node,
@@ -137,18 +135,18 @@ def findings_of(
             )
         )
     for node, answer in ranks.items():
-        found += _rank_env(node, answer["ranks"], expected_env[node], needs)
-        found += _rights(node, answer["container"], needs)
-        found += [_libcuda(node, rank, answer["container"], needs) for rank in answer["ranks"]] if needs["gpus"] else []
-        found.append(_hub_token(node, answer["container"], needs))
-    found += _env_same(ranks, needs)
-    return [one for one in found if PROOF_OF.get(one["id"]) in (None, *needs["checks"])]
+        findings += _rank_env(node, answer["ranks"], expected_env[node], needs)
+        findings += _rights(node, answer["container"], needs)
+        findings += [_libcuda(node, rank, answer["container"], needs) for rank in answer["ranks"]] if needs["gpus"] else []
+        findings.append(_hub_token(node, answer["container"], needs))
+    findings += _env_same(ranks, needs)
+    return [entry for entry in findings if PROOF_OF.get(entry["id"]) in (None, *needs["checks"])]
 
 
 def _carries(name: str, have: str | None, wanted: str) -> bool:
-    """Return whether a rank has a variable of its node's container; the launcher adds the guard's directory to Python's path.
+    """Return whether a rank has a variable of its node's container. The launcher adds the guard's directory to Python's path.
 
-    Of a secret it is seen that it is there; whether all ranks have the same one is compared by digests.
+    For a secret, only its presence is checked here. Digests show whether all ranks have the same value.
     """
     return have in (wanted, shown_value(name, wanted)) or (name == "PYTHONPATH" and have is not None and have.startswith(f"{wanted}:"))
 
@@ -156,13 +154,13 @@ def _carries(name: str, have: str | None, wanted: str) -> bool:
 def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Finding]:
     """Judge that no route of the API answers without its key.
 
-    ``routes`` is what ``vllm_serve_info`` found; ``guarded``: the engine was started with the collection's guard.
+    ``routes`` is the result of ``vllm_serve_info``. ``guarded`` is true if the engine was started with the collection's guard.
     """
     if routes is None:
         return [finding("proof.auth", node, "unknown", "the API's routes were not checked without the key.", remedy="run with --tags proof")]
-    asked, unknown = f"{routes['asked']} routes asked without the API's key", routes["unknown"]
-    opened = f"{asked}, {len(routes['open'])} answer: {table.some(routes['open'])}."
-    verdict, remedy, message = "pass", "", f"{asked}, none answers{'' if routes['listed'] else '; the engine does not list its own'}."
+    routes_text, unknown = f"{routes['asked']} routes asked without the API's key", routes["unknown"]
+    opened = f"{routes_text}, {len(routes['open'])} answer: {table.some(routes['open'])}."
+    verdict, remedy, message = "pass", "", f"{routes_text}, none answers{'' if routes['listed'] else '; the engine does not list its own'}."
     if routes["open"] and not guarded:
         verdict, message = "warn", f"{opened} The engine was started before the collection guarded them."
         remedy = "restart it while it is idle: --tags serve -e gb10_allow=restart; until then keep gb10_api_port behind a firewall"
@@ -170,13 +168,14 @@ def auth(node: str, routes: dict[str, t.Any] | None, guarded: bool) -> list[Find
         verdict, message = "block", opened
         remedy = "use another front end: this one ignores --middleware (VLLM_USE_RUST_FRONTEND?); or keep gb10_api_port behind a firewall"
     elif unknown:
-        verdict, message, remedy = "unknown", f"{asked}, {len(unknown)} do not answer: {table.some(unknown)}.", "run again; a route that hangs is the engine's"
+        verdict, message = "unknown", f"{routes_text}, {len(unknown)} do not answer: {table.some(unknown)}."
+        remedy = "run again; a route that hangs is the engine's"
     return [finding("proof.auth", node, verdict, message, measured=routes["open"] or unknown, needed=[], remedy=remedy)]
 
 
 def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str], needs: dict[str, t.Any]) -> list[Finding]:
-    """The forwarded variables in each live rank against what its node's container was given; secrets only where they belong."""
-    found = []
+    """Compare the forwarded variables in each live rank with those of its node's container. Secrets may only be where they belong."""
+    findings = []
     for rank in ranks:
         wrong = {name: rank["env"].get(name) for name, value in expected.items() if not _carries(name, rank["env"].get(name), value)}
         shown = {name: shown_value(name, expected[name]) for name in wrong}
@@ -184,9 +183,9 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
         own = needs["api_secrets"] if node == needs["head"] else []
         but_own = f" but {', '.join(own)} of its API" if own else ""
         leaked = sorted(name for name in needs["secrets"] if name in rank["present"] and name not in own)
-        # The environment at the start proves a secret that is in it, and nothing else.
+        # The environment at the start can only prove that a secret is present.
         blind = rank["source"] != "live"
-        found.append(
+        findings.append(
             _blind("proof.env", node, rank)
             if blind
             else finding(
@@ -199,7 +198,7 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
                 remedy=f"recreate the node containers: --tags {needs['stage']},serve -e gb10_allow=restart" if wrong else "",
             )
         )
-        found.append(
+        findings.append(
             _blind("proof.secrets", node, rank)
             if blind and not leaked
             else finding(
@@ -212,11 +211,11 @@ def _rank_env(node: str, ranks: list[dict[str, t.Any]], expected: dict[str, str]
                 remedy="the engine copied its environment: report this with the engine's version" if leaked else "",
             )
         )
-    return found
+    return findings
 
 
 def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> list[Finding]:
-    """Every variable of every live rank, on all nodes, is the same, but for those that are expected to differ. Secrets are compared and not shown."""
+    """Judge that all live ranks have the same variables, except those that are expected to differ. Secrets are compared and not shown."""
     several = {node for node, answer in ranks.items() if len(answer["ranks"]) > 1}
     every = {f"{node} (pid {rank['pid']})" if node in several else node: rank for node, answer in ranks.items() for rank in answer["ranks"]}
     blind = [label for label, rank in every.items() if rank["source"] != "live" or rank["environ"] is None]
@@ -230,7 +229,7 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
                 remedy="see what keeps root from reading the memory of that process (ptrace_scope, seccomp)",
             )
         ]
-    found = []
+    findings = []
     names = sorted({name for rank in every.values() for name in rank["environ"]})
     for name in [name for name in names if not named_like(name, needs["own_names"])]:
         values = {label: _comparable(name, rank["environ"].get(name)) for label, rank in every.items()}
@@ -238,7 +237,7 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
             shown = {label: HIDDEN if value.startswith(HIDDEN_START) else value[:VALUE_SHOWN] for label, value in values.items()}
             message = f"{name} differs between the live ranks: {listed(shown)}."
             again = f"--tags {needs['stage']},serve -e gb10_allow=restart"
-            found.append(
+            findings.append(
                 finding(
                     "proof.env_same",
                     CLUSTER,
@@ -250,18 +249,21 @@ def _env_same(ranks: dict[str, dict[str, t.Any]], needs: dict[str, t.Any]) -> li
                 )
             )
     same = f"{len(every)} live rank(s) agree in all of {len(names)} variables but those that are expected to differ."
-    return found or [finding("proof.env_same", CLUSTER, "pass", same)]
+    return findings or [finding("proof.env_same", CLUSTER, "pass", same)]
 
 
 def _comparable(name: str, value: str | None) -> str:
-    """Return a variable's value as ranks are compared by it. Where the API is a rank's parent, the launcher added the guard's directory to Python's path."""
+    """Return a variable's value for the comparison between ranks.
+
+    If the API's process is the parent of a rank, the launcher added the guard's directory to Python's path.
+    """
     if name == "PYTHONPATH" and value:
         value = os.pathsep.join(entry for entry in value.split(os.pathsep) if entry != GUARD_PATH) or None
     return NOT_SET if value is None else value
 
 
 def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:
-    """A live rank holds the libcuda that a container of its image was proven to get: NGC images bring one that is newer than the driver's."""
+    """A live rank must use the libcuda that was proven for containers of its image. NGC images bring a newer one than the driver's."""
     have, want = rank["libcuda"], container["libcuda"]
     held = f"rank {rank['pid']} holds {', '.join(have) or 'no libcuda'}"
     judged = functools.partial(finding, "proof.libcuda", node, measured=have, needed=want)
@@ -269,7 +271,7 @@ def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], nee
         return judged("warn", f"{held}; which one belongs there is unknown.", remedy="run with --tags image, which proves it")
     if have == want:
         return judged("pass", f"{held}.")
-    # One that was created without the entrypoint waits for its restart, as proof.entrypoint says.
+    # A container that was created without the entrypoint only needs its restart, as proof.entrypoint reports.
     return judged(
         "warn" if container["entrypoint_bypassed"] else "block",
         f'{held} instead of {", ".join(want)}: kernels that are compiled on the node fail ("the provided PTX was compiled with an unsupported toolchain").',
@@ -278,9 +280,9 @@ def _libcuda(node: str, rank: dict[str, t.Any], container: dict[str, t.Any], nee
 
 
 def _hub_token(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> Finding:
-    """No token of the hub is readable by the engine or the model's code."""
+    """The engine and the model's code must not be able to read a token of the hub."""
     seen = container["hub_tokens"]
-    # One that was created with the whole cache waits for its restart, as the stage that made it says.
+    # A container that was created with the whole cache only needs its restart, as its stage reports.
     return finding(
         "proof.hub_token",
         node,
@@ -303,7 +305,7 @@ def _blind(id: str, node: str, rank: dict[str, t.Any]) -> Finding:
 
 
 def _rights(node: str, container: dict[str, t.Any], needs: dict[str, t.Any]) -> list[Finding]:
-    """Devices, capabilities, entrypoint and memlock as they are in force in the container."""
+    """Judge the effective devices, capabilities, entrypoint and memlock of a container."""
     again = f"the container was created without it: --tags {needs['stage']} -e gb10_allow=restart"
     bypassed, have, want = container["entrypoint_bypassed"], container["memlock_bytes"], needs["memlock"]
     fits = have == -1 or (want != -1 and have >= want)
@@ -341,7 +343,7 @@ def _in_force(judged: t.Callable[..., Finding], wanted: t.Iterable[str], have: t
 
 
 def _no_completion(info: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]:
-    """Return why ``vllm_serve_info`` has no completion, and how grave that is: an engine that is busy has proven nothing, and is not at fault."""
+    """Return why ``vllm_serve_info`` has no completion, and the verdict. A busy engine has proven nothing, but that is not a fault."""
     if not info["engine"]["live"]:
         return {"error": "no engine is live" + (f"; the last one, {info['last_end']}" if info["last_end"] else "")}
     ranks = {
@@ -351,25 +353,25 @@ def _no_completion(info: dict[str, t.Any], answers: Answers) -> dict[str, t.Any]
         ]
         for node, answer in answers.items()
     }
-    found = health.verdict(health.Probe(info["api"], False, **(info["progress"] or {})), ranks)
-    return {"error": found.text, "verdict": "unknown" if found.state == health.BUSY else "block"}
+    verdict = health.verdict(health.Probe(info["api"], False, **(info["progress"] or {})), ranks)
+    return {"error": verdict.text, "verdict": "unknown" if verdict.state == health.BUSY else "block"}
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge the live engine; check mode without one, or before the restart that it predicts, proves nothing."""
+    """Judge the live engine. Check mode proves nothing without a live engine, or if it predicts a restart."""
     first = next(iter(answers.values()))
     info = first["engine"]
     restarted = any((answer["started"] or {}).get("changed") for answer in answers.values())
     if run.check_mode and (restarted or not info["engine"]["live"]):
         return Outcome("Proof (would be checked)", [], stats={"gb10_verdict": "unknown"})
     parallel = first["profile"]["parallel"]
-    # The doctor's rule has the table of names that belong to a host or to a process; the inventory may name more.
+    # The doctor's rule has the table of names that belong to a host or a process. The inventory can add names.
     differing = tuning.limits_of("stack.env_same", (first["profile"]["rules"], first["rules"] or {}))
     needs = {
         "checks": first["profile"]["checks"],
         "own_names": [*differing["per_host"], *differing["per_process"], *(name for answer in answers.values() for name in answer["own_names"])],
         "stage": first["executor"],
-        # Without Ray the head's ranks are children of the process that serves the API, and have what it has.
+        # Without Ray, the ranks on the head are children of the process that serves the API, and inherit its variables.
         "api_secrets": ["VLLM_API_KEY"] if first["executor"] == "native" else [],
         "head": first["head"],
         "ranks": parallel["tensor"] * parallel["pipeline"] * parallel["data"],
@@ -379,24 +381,24 @@ def judge(answers: Answers, run: Run) -> Outcome:
         "gpus": first["gpus"] not in ("none", []),
         "memlock": int(first["memlock"]),
     }
-    found = findings_of(
+    findings = findings_of(
         {node: answer["ranks"] for node, answer in answers.items()},
         info["completion"] or _no_completion(info, answers),
         {node: answer["env"] for node, answer in answers.items()},
         needs,
     )
-    # An engine that gives no token has a finding already, and one without a key has none to ask for.
+    # An engine without a token already has a finding. An engine without a key has nothing to check.
     if info["completion"] and "VLLM_API_KEY" in info["engine"]["secret_env"]:
-        found += auth(first["head"], info["routes"], info["engine"]["guarded"])
+        findings += auth(first["head"], info["routes"], info["engine"]["guarded"])
     if "fabric" in needs["checks"] and len(answers) > 1 and info["completion"]:
-        found += _fabric_of(answers)
-    return Outcome("Proof", found, stats={"gb10_verdict": table.verdict(found, run.silenced)})
+        findings += _fabric_of(answers)
+    return Outcome("Proof", findings, stats={"gb10_verdict": table.verdict(findings, run.silenced)})
 
 
 def _fabric_of(answers: Answers) -> list[table.Finding]:
-    """Judge where the traffic of the proof's long completion went."""
+    """Judge which links carried the traffic of the proof's long completion."""
     first = next(iter(answers.values()))
-    asked = {
+    evidence = {
         "facts": (first["model"] or {}).get("facts") or {},
         "dtype": first["arguments"].get("dtype", "auto"),
         "parallel": first["profile"]["parallel"],
@@ -404,7 +406,7 @@ def _fabric_of(answers: Answers) -> list[table.Finding]:
     }
     return fabric_traffic.judge(
         {node: [(answer[word] or {}).get("traffic") for word in ("before", "ranks")] for node, answer in answers.items()},
-        asked,
+        evidence,
         answers,
         {node: answer["ranks"]["nccl_nets"] for node, answer in answers.items()},
     )

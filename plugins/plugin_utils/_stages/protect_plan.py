@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to be done to protect the nodes, or to take that back. This plugin util is PRIVATE to the collection."""
+"""The changes that protect the nodes, or revert that. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ READS = {"info": "__protect_info", "read": "__protect_read", "files": "__protect
 
 
 def plans(answers: Answers, run: Run) -> dict[str, dict[str, planned.Plan]]:
-    """Return the plan of each measure by node, in the order in which they are carried out."""
-    revert, found = boolean(run.settings["revert"]), {}
+    """Return by node the plan of each measure, in the order of execution."""
+    revert, by_node = boolean(run.settings["revert"]), {}
     for node, answer in answers.items():
         facts, order = Facts(answer), reversed(measures.NAMES) if revert else measures.NAMES
-        found[node] = {name: planned.plan(name, node, facts, revert=revert) for name in order if name in answer["measures"]}
-    return found
+        by_node[node] = {name: planned.plan(name, node, facts, revert=revert) for name in order if name in answer["measures"]}
+    return by_node
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Plan, and show nothing yet. ``settings`` has ``revert``."""
-    found = plans(answers, run)
+    """Plan the changes. Nothing is shown yet. ``settings`` has ``revert``."""
+    by_node = plans(answers, run)
     return Outcome(
         "Protection",
         returns={
-            "changes": {node: [{"measure": name, **one._asdict()} for name, one in by.items() if one.before] for node, by in found.items()},
-            "said": {node: [entry for one in by.values() for entry in one.findings] for node, by in found.items()},
+            "changes": {node: [{"measure": name, **plan._asdict()} for name, plan in by_name.items() if plan.before] for node, by_name in by_node.items()},
+            "said": {node: [entry for plan in by_name.values() for entry in plan.findings] for node, by_name in by_node.items()},
             "records": {node: Facts(answer).recorded for node, answer in answers.items()},
         },
     )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Ray says of its nodes. This plugin util is PRIVATE to the collection."""
+"""The check of Ray's nodes. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 #: Ids of findings that are made here.
 IDS = ("ray.node", "ray.stranger", "ray.token")
 READS = {"address": "gb10_fabric_address", "gpus": "gb10_ray_gpus"}
-#: The versions of Ray that ask for the token, in words.
+#: The versions of Ray that require the token, as text.
 RAY_WITH_TOKEN = f"{'.'.join(map(str, TOKEN_SINCE))} or newer"
 
 
 def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int) -> list[Finding]:
-    """Ray must see every node, alive, under its own address, with its GPUs; anything else costs half an hour later.
+    """Ray must see every node alive, with its own address and its GPUs. Otherwise the start fails only after half an hour.
 
-    ``answer`` is what ``node_container_info`` said on the head; ``addresses`` maps the nodes to their fabric addresses.
+    ``answer`` is the answer of ``node_container_info`` on the head. ``addresses`` maps the nodes to their fabric addresses.
     """
     if answer["ray_error"]:
         remedy = "look at the head's container (docker logs), then run with --tags ray"
         return [finding("ray.node", CLUSTER, "unknown", f"Ray's head does not say which nodes it has: {answer['ray_error']}", remedy=remedy)]
     alive = {node["address"]: node for node in answer["nodes"] if node["alive"]}
-    found = [_token(answer["ray_without_token"], answer["ray_version"])]
+    findings = [_token(answer["ray_without_token"], answer["ray_version"])]
     for name, address in addresses.items():
         node = alive.get(address)
         gpus = node["gpus"] if node else None
@@ -42,8 +42,8 @@ def gate(answer: dict[str, t.Any], addresses: dict[str, str], gpus_per_node: int
             message, remedy = f"Ray sees {gpus:g} GPU(s) on {address}, {gpus_per_node} needed.", "check gb10_ray_gpus and gb10_container_gpus, then --tags ray"
         else:
             message, remedy = f"{address} is alive with {gpus:g} GPU(s).", ""
-        found.append(finding("ray.node", name, "pass" if fits else "block", message, measured=gpus, needed=gpus_per_node, remedy=remedy))
-    return found + [
+        findings.append(finding("ray.node", name, "pass" if fits else "block", message, measured=gpus, needed=gpus_per_node, remedy=remedy))
+    return findings + [
         finding(
             "ray.stranger",
             CLUSTER,
@@ -75,7 +75,7 @@ def _token(came: str, version: str) -> Finding:
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge what Ray's head says of its nodes."""
+    """Judge the nodes that Ray's head reports."""
     first = next(iter(answers.values()))
     if run.check_mode and not first["head"]["running"]:
         return Outcome("Ray (would be checked)", [])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which nodes are lost. This plugin util is PRIVATE to the collection."""
+"""The lost nodes of a teardown. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import Fi
 
 #: Ids of findings that are made here.
 IDS = ("teardown.lost",)
-#: Nothing but what the task names.
+#: Only the answers that the task names.
 READS: dict[str, str] = {}
-#: How to clear the nodes that answer when others do not.
+#: The option that clears the nodes that answer, without the others.
 WITHOUT_LOST = "-e gb10_allow=lost_node"
 
 
 def lost(reached: dict[str, dict[str, t.Any]], ignore: bool) -> list[Finding]:
-    """Judge which nodes cannot be reached, from what Ansible said of a first task on each; with ``ignore`` they stop nothing yet."""
+    """Judge which nodes cannot be reached, by Ansible's result of a first task on each. With ``ignore`` they only warn."""
     return [
         finding(
             "teardown.lost",
@@ -39,11 +39,11 @@ def lost(reached: dict[str, dict[str, t.Any]], ignore: bool) -> list[Finding]:
 
 def left_alone(nodes: t.Iterable[str]) -> list[Finding]:
     """Report at the end which nodes were never checked: a teardown without them is incomplete."""
-    said = "it could not be reached, so its containers were left as they are"
-    return [finding("teardown.lost", node, "block", f"{said}.", remedy="bring it back and run teardown again") for node in nodes]
+    message = "it could not be reached, so its containers were left as they are"
+    return [finding("teardown.lost", node, "block", f"{message}.", remedy="bring it back and run teardown again") for node in nodes]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say which nodes are lost. ``settings`` has ``ignore``, whether the others are cleared without them."""
-    found = lost({node: answer["reached"] for node, answer in answers.items()}, boolean(run.settings["ignore"]))
-    return Outcome("Lost nodes", found, returns={"lost": [one["node"] for one in found]})
+    """Report which nodes are lost. ``settings`` has ``ignore``, whether the others are cleared without them."""
+    findings = lost({node: answer["reached"] for node, answer in answers.items()}, boolean(run.settings["ignore"]))
+    return Outcome("Lost nodes", findings, returns={"lost": [entry["node"] for entry in findings]})

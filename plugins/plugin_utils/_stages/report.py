@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.outcome import 
 #: Version of the report.
 SCHEMA = 1
 
-#: What ends before a stage begins, and is none itself.
+#: Steps that end before the first stage, and are not stages themselves.
 BEFORE_STAGES = ("validate", "begin", "engine")
 READS = {
     "ends": "__gb10_stage_ends",
@@ -40,32 +40,32 @@ READS = {
     "image_copied": "__image_copied",
     "verified": "__model_verified",
 }
-#: What takes long within a stage, in the order in which it happens: a step's name, and the answer that has its time.
+#: The long steps within a stage, in order: the name of a step, and the answer that contains its time.
 STEPS = {
     "image": {"pull": "pulled", "copy": "image_copied"},
     "model": {"download": "downloaded", "copy": "copied", "verify": "verified"},
 }
 
 
-#: What Ray's head says, the same for every node.
+#: The fields about Ray, from its head: they are the same for every node.
 OF_RAY = ("ray_version", "python_version", "nodes", "gpus_total", "ray_error", "ray_without_token")
-#: What a node's container is.
+#: The fields about a node's container.
 OF_CONTAINER = ("exists", "running", "role", "executor", "container", "session", "address")
 
 
 def stage_seconds(ends: t.Mapping[str, t.Any]) -> dict[str, float]:
-    """Return the seconds of each stage, from the times (seconds since the epoch) at which the stages ended; each begins where the one before it ended."""
+    """Return the seconds of each stage, from the end times (seconds since the epoch) of the stages. A stage begins when the one before it ends."""
     known = [(stage, float(end)) for stage, end in ends.items() if end is not None]
     return {stage: round(end - before, 1) for (_last, before), (stage, end) in zip(known, known[1:]) if stage not in BEFORE_STAGES}
 
 
 def downloaded(result: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
-    """Return what the program that downloads said of a node's download (``seconds``, ``bytes``), None where there was none."""
+    """Return ``seconds`` and ``bytes`` of a node's download, None if there was none."""
     return {word: result[word] for word in ("seconds", "bytes")} if result and answered(result) and "bytes" in result else None
 
 
 def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
-    """Return the seconds of a node's step, None where it had nothing to do."""
+    """Return the seconds of a node's step, None if it had nothing to do."""
     if word == "downloaded":
         return (downloaded(result) or {}).get("seconds")
     if not result or not answered(result):
@@ -74,16 +74,16 @@ def _step_seconds(word: str, result: dict[str, t.Any] | None) -> float | None:
 
 
 def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict[str, t.Any]]:
-    """Return what the run waited for, stage by stage, and within a stage each step with the node that was last.
+    """Return the stages that the run waited for, and within a stage each step with its slowest node.
 
-    Stages follow each other, and so do the steps of one; what happens on several nodes at once takes as long as the slowest of them. A download begins
-    while the image is copied: the run waited for it in its own stage alone, whatever its own ``seconds`` are, and ``overlapped`` is then true.
+    Stages run one after another, and so do the steps of a stage. A step on several nodes takes as long as the slowest node. A download starts while the
+    image is copied, so its ``seconds`` can exceed the time that the run waited for it in its own stage. In that case ``overlapped`` is true.
     """
     path = []
     for stage, whole in seconds.items():
         steps = []
         for step, word in STEPS.get(stage, {}).items():
-            took = {node: found for node, answer in answers.items() if (found := _step_seconds(word, answer.get(word))) is not None}
+            took = {node: duration for node, answer in answers.items() if (duration := _step_seconds(word, answer.get(word))) is not None}
             if took:
                 node = max(took, key=lambda name: took[name])
                 steps.append({"step": step, "node": node, "seconds": round(took[node], 1), "overlapped": took[node] > whole})
@@ -92,31 +92,31 @@ def critical_path(answers: Answers, seconds: t.Mapping[str, float]) -> list[dict
 
 
 def path_text(path: t.Iterable[dict[str, t.Any]]) -> str:
-    """Return the longest stage and its steps first: what to look at when a run takes too long."""
+    """Return the three longest stages with their steps, the longest first."""
     texts = []
     for row in sorted(path, key=lambda row: -row["seconds"])[:3]:
         begun = {True: ", begun in an earlier stage", False: ""}
-        steps = ", ".join(f"{one['step']} on {one['node']} {one['seconds']} s{begun[one['overlapped']]}" for one in row["steps"])
+        steps = ", ".join(f"{step['step']} on {step['node']} {step['seconds']} s{begun[step['overlapped']]}" for step in row["steps"])
         texts.append(f"{row['stage']} {row['seconds']} s" + (f" ({steps})" if steps else ""))
     return ", ".join(texts)
 
 
 def context(head: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return the context length that was asked for, the climb of the ladder that it is from, and why what a climb recorded is not used."""
+    """Return the requested context length, the climb of the ladder that it comes from, and why a recorded climb is not used."""
     rung = head.get("rung") or {}
     climb = rung.get("climb_id", "") if rung.get("context") else ""
     return {"tokens": (head.get("arguments") or {}).get("max_model_len"), "ladder": climb, "not_used": rung.get("why_not", "")}
 
 
-def context_text(found: dict[str, t.Any]) -> str:
-    """Return it in a line."""
-    not_used = f"; what the ladder recorded is not used: {found['not_used']}" if found["not_used"] else ""
-    whose = f", from the ladder {found['ladder']}" if found["ladder"] else not_used
-    return f"context: {found['tokens'] or 'left to the engine'}{whose}"
+def context_text(info: dict[str, t.Any]) -> str:
+    """Return one line about the context length."""
+    not_used = f"; what the ladder recorded is not used: {info['not_used']}" if info["not_used"] else ""
+    whose = f", from the ladder {info['ladder']}" if info["ladder"] else not_used
+    return f"context: {info['tokens'] or 'left to the engine'}{whose}"
 
 
 def content(answers: Answers, run: Run) -> dict[str, t.Any]:
-    """Return the report, as it is written and passed on."""
+    """Return the report as it is written and returned."""
     head = answers[next(iter(answers.values()))["head"]]
     native = head["executor"]["executor"] == "native"
     engine = head["engine"]["engine"]
@@ -131,7 +131,9 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
         "images": images(answers),
         "endpoint": api_url(engine, head["reached"]) if engine["live"] else None,
         "served_names": head["profile"]["model"]["served_names"],
-        "repositories": [{word: one[word] for word in ("name", "repo", "revision", "purpose")} for one in repositories.repositories(head["profile"])],
+        "repositories": [
+            {word: repository[word] for word in ("name", "repo", "revision", "purpose")} for repository in repositories.repositories(head["profile"])
+        ],
         "executor": head["executor"]["executor"],
         "executor_reason": head["executor"]["reason"],
         "engine": engine,
@@ -151,12 +153,12 @@ def content(answers: Answers, run: Run) -> dict[str, t.Any]:
 
 
 def images(answers: Answers) -> dict[str, t.Any]:
-    """Return by node which image it is, what it was built on and what pip added; None where there is none."""
-    found: dict[str, t.Any] = dict.fromkeys(answers)
+    """Return by node its image, the base image and the packages that pip added. None: the node has no image."""
+    node_images: dict[str, t.Any] = dict.fromkeys(answers)
     for node, answer in ((node, answer) for node, answer in answers.items() if answered(answer["image"]) and answer["image"]["exists"]):
         contract = answer["image"]
         built = contract["base"] or {}
-        found[node] = {
+        node_images[node] = {
             "tag": answer["profile"]["image"]["tag"],
             "id": contract["image_id"],
             "base": answer["profile"]["image"]["base"],
@@ -166,47 +168,47 @@ def images(answers: Answers) -> dict[str, t.Any]:
             "ray_wanted": built.get("ray_wanted"),
             "mods": mods(contract["labels"]),
         }
-    digests = {one["base_id"]: one["base_digest"] for one in found.values() if one and one["base_digest"]}
-    # An engine knows the digest of what it pulled alone; a copy from another node is the same image.
-    return {node: one and {**one, "base_digest": one["base_digest"] or digests.get(one["base_id"])} for node, one in found.items()}
+    digests = {image["base_id"]: image["base_digest"] for image in node_images.values() if image and image["base_digest"]}
+    # A Docker engine has digests only of images that it pulled itself. A copy from another node is the same image.
+    return {node: image and {**image, "base_digest": image["base_digest"] or digests.get(image["base_id"])} for node, image in node_images.items()}
 
 
 def mods(labels: dict[str, str] | None) -> dict[str, str]:
-    """Return the digests of the changes that are in an image, by their names."""
+    """Return the digests of an image's changes by their names."""
     return t.cast("dict[str, str]", json.loads((labels or {}).get("io.gb10.mods") or "{}"))
 
 
-def image_names(found: dict[str, t.Any]) -> str:
-    """Return what the nodes run and what that was built on, by the digest that its registry gave it; the same on all nodes but for a fault."""
+def image_names(node_images: dict[str, t.Any]) -> str:
+    """Return the image and the digest of its base. Without a fault they are the same on all nodes."""
     names = dict.fromkeys(
-        one["tag"]
-        + "".join(f" with {name}@{digest[:12]}" for name, digest in one["mods"].items())
-        + (f" on {one['base_digest']}" if one["base_digest"] else ", no digest of a registry is known")
-        for one in filter(None, found.values())
+        image["tag"]
+        + "".join(f" with {name}@{digest[:12]}" for name, digest in image["mods"].items())
+        + (f" on {image['base_digest']}" if image["base_digest"] else ", no digest of a registry is known")
+        for image in filter(None, node_images.values())
     )
     return "; ".join(names) or "none here"
 
 
-def _repository(one: dict[str, t.Any]) -> str:
-    """Return a repository with its commit in words, and its purpose unless it is the model."""
-    at = "" if model_files.is_directory(one["repo"]) else f"@{(one['revision'] or 'main')[:12]}"
-    return f"{one['repo']}{at}{'' if one['purpose'] == 'model' else ' (' + one['purpose'] + ')'}"
+def _repository_text(repository: dict[str, t.Any]) -> str:
+    """Return a repository with its commit as text, and its purpose unless that is the model."""
+    at = "" if model_files.is_directory(repository["repo"]) else f"@{(repository['revision'] or 'main')[:12]}"
+    return f"{repository['repo']}{at}{'' if repository['purpose'] == 'model' else ' (' + repository['purpose'] + ')'}"
 
 
 def request(report: dict[str, t.Any], head: dict[str, t.Any]) -> str:
-    """Return a request to copy. The key goes from its file to curl's standard input: it is in no command line.
+    """Return a request that the user can copy. The key goes from its file to curl's standard input, so no command line contains it.
 
-    The header is put together in two steps, since a whole one is redacted wherever it is shown.
+    The header is built in two steps, because a complete header would be redacted in the output.
     """
-    asked = json.dumps({"model": report["served_names"][0], "messages": [{"role": "user", "content": "Say hello."}]})
-    send = shlex.join(["-H", "Content-Type: application/json", "-d", asked, f"{report['endpoint']}/v1/chat/completions"])
+    body = json.dumps({"model": report["served_names"][0], "messages": [{"role": "user", "content": "Say hello."}]})
+    send = shlex.join(["-H", "Content-Type: application/json", "-d", body, f"{report['endpoint']}/v1/chat/completions"])
     if head["key"] != "generate":
         return f"curl -s {send}"
     return f"{shlex.join(['ssh', head['reached'], 'sudo', 'cat', head['key_file']])} | sed 's/^/: Bearer /; s/^/Authorization/' | curl -s -H @- {send}"
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Say what serves and what was proven, write it and pass it on."""
+    """Show the engine that serves and its proofs, write the report and return it."""
     report = content(answers, run)
     head = answers[next(iter(answers.values()))["head"]]
     seconds = ", ".join(f"{stage} {seconds} s" for stage, seconds in report["stages"].items())
@@ -215,7 +217,7 @@ def judge(answers: Answers, run: Run) -> Outcome:
         f"endpoint: {report['endpoint'] or 'none'}",
         f"executor: {report['executor']} ({report['executor_reason']})",
         context_text(report["context"]),
-        f"repositories: {', '.join(map(_repository, report['repositories']))}",
+        f"repositories: {', '.join(map(_repository_text, report['repositories']))}",
         f"image: {image_names(report['images'])}",
         *([executors.ray_words(head["profile"], head["image"])] if report["ray"] is not None and head["image"].get("exists") else []),
         "API key: " + (f"{head['key_file']} on {head['head']}" if head["key"] == "generate" else "none"),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""That nothing is left. This plugin util is PRIVATE to the collection."""
+"""The check that a teardown left nothing. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ READS = {"cluster": "gb10_cluster_name"}
 
 
 def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[str, t.Any], units_left: t.Sequence[str] = ()) -> list[Finding]:
-    """Judge that nothing of ``cluster`` is left on a node: no container, no unit, no listener on the ports that were asked for, no memory.
+    """Judge that nothing of ``cluster`` is left on a node: no container, no unit, no listener on its ports, no used memory.
 
-    ``memory`` is what ``node_samples_info`` answered, ``units_left`` the units that are there.
+    ``memory`` is the answer of ``node_samples_info``. ``units_left`` has the units that still exist.
     """
     errors = [error for error in info["errors"] if error["section"] in ("docker", "containers", "listeners")]
     if errors:
@@ -55,31 +55,31 @@ def findings_of(info: dict[str, t.Any], node: str, cluster: str, memory: dict[st
             f"{held}." if held else "its ports are free.",
             remedy="stop it if it should not run: it is not part of this cluster" if held else "",
         ),
-        # Missing memory only warns, so unknown memory does, too.
-        *table.on_node([{**one, "verdict": "warn"} if one["verdict"] == "unknown" else one for one in memory["findings"]], node),
+        # Unreleased memory only warns, so unknown memory only warns, too.
+        *table.on_node([{**entry, "verdict": "warn"} if entry["verdict"] == "unknown" else entry for entry in memory["findings"]], node),
     ]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:
-    """Judge that nothing is left. In check mode the engine still serves, and what would remain is not checked.
+    """Judge that nothing is left. In check mode the engine still serves, so what would remain is not checked.
 
-    ``settings`` has ``lost``, the nodes that could not be reached, and ``keeps_unit``, whether units are meant to stay.
+    ``settings`` has ``lost``, the nodes that could not be reached, and ``keeps_unit``, whether the units are to stay.
     """
     containers = {node: answer["kept"] for node, answer in answers.items() if answered(answer.get("kept"))}
-    services = {node: one.get("services") or {} for node, one in containers.items()}
-    kept = protect.remaining({node: one["protection"] for node, one in containers.items()})
+    services = {node: container.get("services") or {} for node, container in containers.items()}
+    kept = protect.remaining({node: container["protection"] for node, container in containers.items()})
     kept += units.remaining(services)
-    kept += recorded.remaining({node: one.get("ladder") or {} for node, one in containers.items()})
+    kept += recorded.remaining({node: container.get("ladder") or {} for node, container in containers.items()})
     kept += companions.remaining({node: (answer.get("node") or {}).get("companions") or [] for node, answer in answers.items()})
     kept += mode.remaining({node: (answer.get("node") or {}).get("mode") or {} for node, answer in answers.items()}, next(iter(answers.values()))["cluster"])
     away = reach.left_alone(run.settings["lost"])
     if run.check_mode:
         return Outcome("Left (would be checked)", away, lines=kept)
-    left = {} if boolean(run.settings.get("keeps_unit") or False) else {node: units.left(one) for node, one in services.items()}
-    found = [
-        one
+    left = {} if boolean(run.settings.get("keeps_unit") or False) else {node: units.left(node_services) for node, node_services in services.items()}
+    findings = [
+        entry
         for node, answer in answers.items()
-        for one in findings_of(answer["node"], node, answer["cluster"], answer["memory"], left.get(node, ()))
+        for entry in findings_of(answer["node"], node, answer["cluster"], answer["memory"], left.get(node, ()))
     ]
-    found += away
-    return Outcome("Left", found, lines=kept, stats={"gb10_teardown": found, "gb10_verdict": table.verdict(found, run.silenced), "gb10_endpoint": ""})
+    findings += away
+    return Outcome("Left", findings, lines=kept, stats={"gb10_teardown": findings, "gb10_verdict": table.verdict(findings, run.silenced), "gb10_endpoint": ""})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an action plugin returns that works on the controller and failed. This plugin util is PRIVATE to the collection."""
+"""The result of an action plugin that failed on the controller. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 
 
 def failure_result(error: ClusterError) -> dict[str, t.Any]:
-    """Return the result for an error. The message holds the remedy, since no table is printed after it."""
+    """Return the result for an error. The message contains the remedy, since no table is printed after it."""
     return {"failed": True, "msg": error.with_remedy(), "verdict": error.verdict, "remedy": error.remedy, "reason": error.reason}

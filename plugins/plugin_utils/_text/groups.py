@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Values by their keys. This plugin util is PRIVATE to the collection."""
+"""Grouping of values by key. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Value = t.TypeVar("Value")
 
 
 def grouped(pairs: t.Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, keys and values in the order of the pairs. A key without any has an empty list."""
-    found: dict[Key, list[Value]] = collections.defaultdict(list)
+    """Return the values by key, keys and values in the order of the pairs. A missing key has an empty list."""
+    groups: dict[Key, list[Value]] = collections.defaultdict(list)
     for key, value in pairs:
-        found[key].append(value)
-    return found
+        groups[key].append(value)
+    return groups

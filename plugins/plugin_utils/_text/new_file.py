@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A file on the controller that was not there before. This plugin util is PRIVATE to the collection."""
+"""Creation of new files on the controller. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import os
 
 
 def create(path: str, content: bytes) -> None:
-    """Write a new file, readable by the user alone, whole or not at all. Raises OSError, FileExistsError for one that is there: it is never replaced."""
+    """Write a new file, completely or not at all, that only the user may read. Raises OSError; FileExistsError for an existing file, which is not replaced."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
         try:
             stream.write(content)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a stage makes of the answers of all nodes: what is shown, written and passed on. This plugin util is PRIVATE to the collection."""
+"""The outcome of a stage from the answers of all nodes: its output, its files and its results. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import UTC
 from ansible_collections.gb10.cluster.plugins.plugin_utils._text import table
 
-#: By node, what it answered under the names that a stage reads; None where it was not asked.
+#: By node, the values under the names that a stage reads; None where the node has none.
 Answers = dict[str, dict[str, t.Any]]
 
 
 @dataclasses.dataclass
 class Outcome:
-    """Findings are shown as a table, ``lines`` as they are; ``failure`` fails without any finding."""
+    """The outcome of a stage. Findings are shown as a table, ``lines`` unchanged; ``failure`` is a failure without findings."""
 
     title: str = ""
     findings: list[table.Finding] | None = None
@@ -31,21 +31,21 @@ class Outcome:
     #: Shown in place of ``lines`` with -v, if any.
     details: list[str] = dataclasses.field(default_factory=list)
     failure: str = ""
-    #: Path on the controller to what is written there as JSON, not in check mode.
+    #: Path on the controller to content that is written there as JSON, except in check mode.
     files: dict[str, t.Any] = dataclasses.field(default_factory=dict)
-    #: Whether none of these files may be there yet.
+    #: Whether all of these files must be new.
     fresh: bool = False
-    #: Mode of these files; that of the umask without one.
+    #: Mode of these files; None for the default of the umask.
     mode: int | None = None
-    #: What the play passes on, as ``set_stats`` does.
+    #: Statistics that the play passes on, as ``set_stats`` does.
     stats: dict[str, t.Any] = dataclasses.field(default_factory=dict)
-    #: What later tasks read in the registered result.
+    #: Values in the registered result for later tasks.
     returns: dict[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The run that is judged: what the task says, and what Ansible knows."""
+    """The run that is judged: settings of the task, and the state of Ansible."""
 
     settings: dict[str, t.Any]
     silenced: list[str]
@@ -57,23 +57,23 @@ class Run:
 
     @property
     def time(self) -> str:
-        """The moment of the run, as records have it."""
+        """The time of the run in the format of records."""
         return self.now.strftime(UTC)
 
 
 def answered(answer: dict[str, t.Any] | None) -> bool:
-    """Return whether a node gave this answer: it was asked, was reached, and its task did not fail."""
+    """Return whether a task of a node succeeded: it was not skipped, the node was reachable, and the task did not fail."""
     return bool(answer) and not any(answer.get(word) for word in ("skipped", "failed", "unreachable"))
 
 
 def variables_of(action: ActionBase, node: str, names: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return the variables of a node as a task there would see them, None for those that are not defined.
 
-    ``names`` maps a word to the variable that is returned under it. ``hostvars`` lacks what roles define; a task that is delegated there has that, too.
+    ``names`` maps each key of the result to a variable. ``hostvars`` lacks the variables that roles define; a task that is delegated to the node has them.
     """
     task = copy.copy(action._task)
     task.delegate_to = node
-    found, _name = task.get_variable_manager().get_delegated_vars_and_hostname(action._templar, task, {"inventory_hostname": node})
-    variables = found["ansible_delegated_vars"][node]
+    delegated, _name = task.get_variable_manager().get_delegated_vars_and_hostname(action._templar, task, {"inventory_hostname": node})
+    variables = delegated["ansible_delegated_vars"][node]
     templar = action._templar.copy_with_new_env(available_variables=variables)
     return {word: templar.template(variables[name]) if name in variables else None for word, name in names.items()}

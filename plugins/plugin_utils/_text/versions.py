@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Versions and ranges of them, by the Python package ``packaging``. This plugin util is PRIVATE to the collection."""
+"""Versions and ranges of versions, from the Python package ``packaging``. This plugin util is PRIVATE to the collection."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from ansible_collections.gb10.cluster.plugins.module_utils._service import table
 from ansible_collections.gb10.cluster.plugins.module_utils._unit import specification, steps, without_ansible
 
 PLUGINS = "ansible_collections.gb10.cluster.plugins"
-#: What every file of an archive is dated to.
+#: Date of every file in the archive.
 _DATE = (2026, 1, 1, 0, 0, 0)
-#: The first word of the command line says which program it is.
+#: Source of ``__main__.py``: the first argument selects the program.
 _MAIN = """import importlib
 import sys
 
@@ -33,16 +33,16 @@ sys.exit(importlib.import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:]))
 
 
 def files() -> dict[str, bytes]:
-    """Return the files of the program: all that modules import, and the modules that units run. Raises OSError."""
+    """Return the files of the program: all module utils, and the modules that units run. Raises OSError."""
     top = Path(table.__file__).parents[2]
     paths = [*(top / "module_utils").rglob("*.py"), *(top / "modules" / f"{name}.py" for name in specification.MODULES)]
-    found = {f"{PLUGINS.replace('.', '/')}/{path.relative_to(top).as_posix()}": path.read_bytes() for path in paths}
-    found["ansible/module_utils/basic.py"] = found[f"{without_ansible.__name__.replace('.', '/')}.py"]
-    for path in list(found):
+    contents = {f"{PLUGINS.replace('.', '/')}/{path.relative_to(top).as_posix()}": path.read_bytes() for path in paths}
+    contents["ansible/module_utils/basic.py"] = contents[f"{without_ansible.__name__.replace('.', '/')}.py"]
+    for path in list(contents):
         while path := os.path.dirname(path):
-            found.setdefault(f"{path}/__init__.py", b"")
-    commands = {**{one.key: f"{PLUGINS}.module_utils.{one.main}" for one in table.SERVICES}, "module": steps.__name__}
-    return {**found, "__main__.py": _MAIN.format(commands=commands).encode()}
+            contents.setdefault(f"{path}/__init__.py", b"")
+    commands = {**{service.key: f"{PLUGINS}.module_utils.{service.main}" for service in table.SERVICES}, "module": steps.__name__}
+    return {**contents, "__main__.py": _MAIN.format(commands=commands).encode()}
 
 
 def content() -> bytes:

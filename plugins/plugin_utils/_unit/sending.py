@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The controller's half of the modules that set up a unit: makes the units' program, and sends it to a node that has another one.
+"""The controller's part of the modules that set up a unit: builds the program of the units, and sends it to nodes whose program differs.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -23,12 +23,12 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._unit import archive
 
 @functools.cache
 def program() -> bytes:
-    """Return the program; a worker process of Ansible makes it once."""
+    """Return the program; a worker process of Ansible builds it once."""
     return archive.content()
 
 
 class SendsProgram(ActionBase):
-    """Runs the module; once more with the program where the node needs it."""
+    """Runs the module, and again with the program when the node needs it."""
 
     TRANSFERS_FILES = True
     #: The module's name.
