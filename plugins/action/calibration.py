@@ -124,7 +124,7 @@ def logs_in(directory):
     """Return the texts that node_logs wrote below a directory, by their names in the archive."""
     if not directory:
         return {}
-    paths = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
+    paths = sorted(path for path in pathlib.Path(directory).glob("*/*/**/*") if path.is_file())
     texts = {}
     for path in paths:
         when, node, *rest = path.relative_to(directory).parts

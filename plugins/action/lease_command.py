@@ -105,7 +105,7 @@ class Renewal:
         self._due = now + renew_every(self._lost_seconds)
         try:
             result = self._tell("renewed")
-            problem = str(result.get("msg", "")) if result.get("failed") else ""
+            problem = str(result.get("msg") or "it failed without a message") if result.get("failed") else ""
             if result.get("reason") == OVER:
                 raise ClusterError(f"{self._node}: {problem}", remedy=str(result.get("remedy", "")), reason=OVER)
         except (AnsibleError, OSError) as error:

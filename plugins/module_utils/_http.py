@@ -192,7 +192,10 @@ def ask(
     content = bytearray()
     status: int | None = None
     error, silent = "", False
-    connection = connection_to(url, timeout, limit, tls)
+    try:
+        connection = connection_to(url, timeout, limit, tls)
+    except ValueError as problem:
+        return Answer(None, b"", f"no HTTP: {problem!r}"[:SHOWN], True)
     try:
         with contextlib.closing(connection):
             path = url.partition("://")[2].partition("/")[2]

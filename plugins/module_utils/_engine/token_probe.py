@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import pathlib
 import typing as t
 
 from ansible_collections.gb10.cluster.plugins.module_utils._clock import boot_seconds
@@ -99,7 +99,7 @@ def ask(
     earlier = health.Still.of_note(read_side(note)) if note else None
     if completion:
         if earlier:
-            os.unlink(note)
+            pathlib.Path(note).unlink(missing_ok=True)
         return Asked(health.ANSWERS, completion, None)
     after = progress_of(url, key, timeout, sysfs_root)
     still = health.still(earlier, run_id, began, before, after)
@@ -108,7 +108,7 @@ def ask(
         with contextlib.suppress(OSError):
             files.write_json(note, still.as_note())
     elif earlier and after:
-        os.unlink(note)
+        pathlib.Path(note).unlink(missing_ok=True)
     seconds = round(boot_seconds() - still.since, 1) if still else 0.0
     limit = health.stall_limit(after, length_of(url, key, timeout))
     progress = {"grew": health.grew(before, after), "still_s": seconds, "limit_s": limit, "withheld": ""}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
 import sys
 import time
 import traceback
@@ -96,8 +97,8 @@ class Sweep:
                 raise
             sweep_files.write_state(self.spare, state)
         else:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.spare, sweep_files.STATE))
+            if self.spare:
+                pathlib.Path(self.spare, sweep_files.STATE).unlink(missing_ok=True)
 
     def run(self) -> int:
         """Check, judge and send; return the exit code, which is 1 where a message was not delivered."""

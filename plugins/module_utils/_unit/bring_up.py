@@ -210,8 +210,8 @@ class Start(Service):
         """
         memory, roots, container = self.given["memory"], self.given["roots"], self.arguments("container")
         known = starts.FILE.read(starts.FILE.path_of(self.given["state_dir"], self.given["cluster"]))
-        image_id = EngineApi(self.docker_socket, ANSWER_SECONDS).image(container["image"])["Id"] if container else ""
-        peaks = admission.taken(known, image_id, memory["profile_digest"], memory["context"])
+        image = EngineApi(self.docker_socket, ANSWER_SECONDS).image(container["image"]) if container else None
+        peaks = admission.taken(known, image["Id"] if image else "", memory["profile_digest"], memory["context"])
         for elapsed in clock(MEMORY_SECONDS, ASK_SECONDS):
             self.check_asked()
             available = accounting.available_mb(node_memory.read_meminfo(roots["proc_root"], roots.get("meminfo"))) / 1024

@@ -294,6 +294,9 @@ def _nodes(name: str, variant: dict[str, t.Any], choices: Choices, ledger: Ledge
     if "tp" in variant:
         ledger.dropped(f"variants.{name}.tp", variant["tp"], "it counts GPUs of one machine, and a Spark has one", differs=False)
     if chosen is not None:
+        if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 1:
+            where = "gb10_import_choices.values.tensor_parallel"
+            raise RecipeError(f"is {chosen!r}", where=where, expected="the number of nodes", remedy="Write a whole number.")
         ledger.changed("tensor_parallel", "nothing", str(chosen), "gb10_import_choices.values says so", differs=False)
         return chosen
     needed = variant.get("vram_minimum_gb")

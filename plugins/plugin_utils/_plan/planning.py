@@ -16,7 +16,7 @@ import re
 import typing as t
 from pathlib import Path
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.gb10.cluster.plugins.module_utils._arguments import argument_values
 from ansible_collections.gb10.cluster.plugins.module_utils._errors import ClusterError, sentence
@@ -42,13 +42,13 @@ _OLDEST = (0, 10)
 @functools.cache
 def table() -> dict[str, t.Any]:
     """Return the collection's own table of models."""
-    return yaml.safe_load(_TABLE.read_text(encoding="utf-8"))
+    return yaml_load(_TABLE.read_text(encoding="utf-8"))
 
 
 @functools.cache
 def recipes() -> list[dict[str, t.Any]]:
     """Return the recorded recipes, those that were reported to run and those that failed."""
-    return yaml.safe_load(_RECIPES.read_text(encoding="utf-8"))["records"]
+    return yaml_load(_RECIPES.read_text(encoding="utf-8"))["records"]
 
 
 def model_of(repo: str) -> str:
@@ -63,8 +63,7 @@ def _shapes() -> dict[str, str]:
 
 
 def facts_of(profile: t.Mapping[str, t.Any], config: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
-    """Return the facts of a profile's model from the table, from ``config`` (a parsed config.json or its facts) and from the profile; later ones take
-    precedence.
+    """Return the facts of a profile's model from the table, ``config`` (a parsed config.json or its facts) and the profile; the last wins.
 
     A repository that is not in the table has the architecture that its name indicates, and the file size that the profile states.
     """
@@ -114,20 +113,16 @@ def default_share(profile: t.Mapping[str, t.Any]) -> float:
     """Return the engine's default share of the memory: that of the newest vLLM that the profile allows."""
     wanted = profile.get("requires", {}).get("vllm", "").replace(" ", "").split(",")
     # 0.20.0 equals 0.20, and is not later.
-    matches = [re.fullmatch(r"(<=|<|==)([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?![0-9.]).*", specifier) for specifier in wanted]
+    matches = [re.fullmatch(r"(<=|<|===?)([0-9]+(?:\.[0-9]+)*?)(?:\.0)*(?:\.\*)?(?![0-9.]).*", specifier) for specifier in wanted]
     ends = [(tuple(int(part) for part in match[2].split(".")), match[1] == "<") for match in matches if match]
     newest = [(end, below) for end, below in ends if end >= _OLDEST]
-    return next(
-        share for since, share in reversed(recipe.DEFAULT_SHARES.items()) if all(since < end if below else since <= end for end, below in newest)
-    )
+    shares = reversed(recipe.DEFAULT_SHARES.items())
+    return next(share for since, share in shares if all(since < end if below else since <= end for end, below in newest))
 
 
 class Claim(t.NamedTuple):
-    """What a profile claims of each node's memory.
-
-    ``facts``: facts of its model. ``use``: its settings. ``declared_gib``: the GiB that it declares. ``missing``: facts without which there is no plan.
-    ``reports``: recipes of the model that were reported to run. ``given``: arguments that override those of the profile.
-    """
+    """What a profile claims of each node's memory: facts of its model, its settings, and the GiB that it declares. ``missing``: facts without which
+    there is no plan. ``reports``: recipes of the model that were reported to run. ``given``: arguments that override those of the profile."""
 
     facts: dict[str, t.Any]
     use: recipe.Settings
@@ -329,12 +324,8 @@ def memory_plan(
 ) -> dict[str, t.Any]:
     """Return the memory plan of a profile (as the lookup ``profile`` returns it). Raises :class:`ClusterError` for invalid arguments.
 
-    ``serve`` overrides the profile's arguments; null removes one. ``context`` is the length in tokens. ``concurrency`` is the number of sequences of that
-    length that the cache should have room for at once (and the minimum of ``max_num_seqs``). ``lengths`` are further lengths to compare (the profile's ladder
-    by default). ``tenants`` are the claims of others on the nodes, as ``gb10_tenants``.
-
-    Without ``nodes``, those of ``inventory`` are used (MemTotal in MiB by name). If that lacks sizes, the plan is for a Spark of the profile's class, and
-    ``classes`` has the plan of every class.
+    ``serve`` overrides the profile's arguments; null removes one. ``context`` is in tokens; ``concurrency`` sequences of that length should fit at once (and
+    are the minimum of ``max_num_seqs``). ``lengths`` are others to compare (default: the profile's ladder). ``tenants`` are others' claims, as ``gb10_tenants``.
     """
     tokens, wanted, steps, wrong = _numbers(context, concurrency, lengths or profile["ladder"])
     _refuse(wrong, "Correct them.")

@@ -123,7 +123,7 @@ def _node_findings(node: str, answer: dict[str, t.Any]) -> t.Iterator[Finding]:
     if guard.get("active"):
         yield finding("ladder.no_guard", node, "pass", "the guard runs.", measured=True, needed=True)
     else:
-        state = {False: "no guard runs", None: "whether a guard runs is unknown"}[guard.get("active", False)]
+        state = {False: "no guard runs", None: "whether a guard runs is unknown"}[guard.get("active")]
         what = f"{state}: a rung that takes all memory wedges the node, and nothing would be recorded of it"
         yield finding("ladder.no_guard", node, "block" if guard.get("active") is False else "unknown", f"{what}.", remedy="run protect --tags guard first")
     if not answered(answer["look"]):

@@ -89,7 +89,7 @@ def first(node_ends: t.Sequence[End]) -> First:
         return First("", None, False, "no boot in any ring ended without order")
     earliest, others = dead[0], dead[1:]
     if gone:
-        return First(earliest.node, earliest.at, False, f"{', '.join(gone)} may have failed earlier: its record cannot be read while it does not answer")
+        return First(earliest.node, earliest.at, False, f"{', '.join(gone)} may have failed earlier: what does not answer cannot show its record")
     if not others:
         ran = [end.node for end in node_ends if end.node != earliest.node and end.how in (RUNS, STOPPED, QUIET)]
         unknown = [end.node for end in node_ends if end.how == NOTHING]

@@ -64,9 +64,9 @@ def speeds(sysfs_root: str) -> list[int]:
 ''',
     ),
     "plugins/modules/node_info.py": (
-        '        return found and {**found, "machine"',
+        '        return facts and {**facts, "machine"',
         '        from ansible_collections.gb10.cluster.plugins.module_utils._host import fans\n'
-        '        found = found and {**found, "fans_rpm": section(lambda: fans.speeds(self.sysfs))}\n',
+        '        facts = facts and {**facts, "fans_rpm": section(lambda: fans.speeds(self.sysfs))}\n',
     ),
     "plugins/plugin_utils/_rules/rules.yml": (
         "  - id: gpu.throttled\n",

@@ -129,6 +129,13 @@ def test_a_node_that_is_not_reached_for_too_long_loses_its_lease(shown):
     assert len([line for line in shown if "was not renewed" in line]) == 1
 
 
+def test_a_renewal_that_fails_without_a_message_is_not_a_success(shown):
+    renewal = lease_command.Renewal(mock.Mock(return_value={"failed": True, "msg": ""}), 300, "spark-2")
+    renewal._due = 0
+    renewal.check()
+    assert "it failed without a message" in " ".join(shown)
+
+
 def test_renewals_come_often_enough_to_lose_some():
     assert lease_command.renew_every(300) == 30 and lease_command.renew_every(20) == 4
 

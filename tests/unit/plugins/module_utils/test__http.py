@@ -148,6 +148,11 @@ def test_no_listener():
     assert answer.status is None and answer.silent and "refused" in answer.error
 
 
+def test_a_port_that_cannot_be_is_an_answer_too():
+    answer = _http.ask("http://127.0.0.1:99999/", 1)
+    assert answer.status is None and answer.error.startswith("no HTTP: ")
+
+
 def test_a_proxy_has_no_part_in_it(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with server(sends(OK)) as url:

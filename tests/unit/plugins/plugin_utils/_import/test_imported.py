@@ -499,6 +499,8 @@ def test_a_choice_that_a_recipe_of_variants_does_not_have(tmp_path):
     text = (RECIPES / "vllm-project/gemma-4-26b.yaml").read_text()
     found = of_text(text, tmp_path, variant="fp", features=["speed"], values={"max_model_len": 1})
     assert refusals(found) == {"variants": "it is not a variant of the recipe (did you mean 'fp8'?)"}
+    with pytest.raises(reading.RecipeError, match="is .2."):
+        of_text(text, tmp_path, values={"tensor_parallel": "2"})
     found = of_text(text, tmp_path, features=["speed"], values={"max_model_len": 1})
     assert refusals(found) == {"features": "it is not a feature of the recipe", "gb10_import_choices.values": "recipes of this kind have no placeholders"}
 
