@@ -21,6 +21,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import compon
 GPU = Path(__file__).resolve().parent / "fixtures" / "gpu"
 SHAPES: dict[str, dict[str, Any]] = {shape["name"]: shape for shape in json.loads((GPU / "shapes.json").read_text())}
 GIB = components.GIB
+#: What the collection's own readers returned of a live engine (tests/tools/look_engine.py).
+LOOK = GPU / "h100-vllm-0.26.0-2026-11-26" / "qwen3-small.look.json"
 
 #: What the engine says of itself, by name.
 SAID = {
@@ -185,7 +187,8 @@ class Record:
 
 
 def records() -> list[Record]:
-    return [Record(path.parent, path.stem) for path in sorted(GPU.glob("*/*.json")) if path.stem != "machine"]
+    paths = sorted(path for path in GPU.glob("*/*.json") if path.stem != "machine" and path.suffixes != LOOK.suffixes)
+    return [Record(path.parent, path.stem) for path in paths]
 
 
 def markdown() -> list[str]:

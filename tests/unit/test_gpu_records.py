@@ -6,16 +6,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import gpu_records
 import pytest
 
-from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_log
+from ansible_collections.gb10.cluster.plugins.module_utils._engine import api_probe, engine_log, health
 from ansible_collections.gb10.cluster.plugins.module_utils._gpu import zombies
 from ansible_collections.gb10.cluster.plugins.module_utils._memory import components
 from ansible_collections.gb10.cluster.plugins.module_utils._process.process_table import Process
 from ansible_collections.gb10.cluster.plugins.module_utils._process.stacks import stacks
+from ansible_collections.gb10.cluster.plugins.modules import rank_info
 from ansible_collections.gb10.cluster.plugins.plugin_utils._serve import failures
 
 RECORDS = gpu_records.records()
@@ -176,3 +178,55 @@ def test_two_steps_are_under_way_in_a_sliding_window():
 
 def test_the_documentation_has_the_table_as_it_is():
     assert "\n".join(gpu_records.markdown()) in GUIDE, "run python tests/unit/gpu_records.py and put its table into docs/plan.md"
+
+
+# -- what the collection's own programs and readers made of a live engine -------------------------------------------------
+
+LOOK = json.loads(gpu_records.LOOK.read_text())
+LOOK_LINES = engine_log.plain_lines(gpu_records.LOOK.with_suffix(".log").read_text())
+
+
+def test_the_launcher_starts_and_stops_a_real_engine():
+    assert LOOK["state"]["live"] and LOOK["state"]["run_id"] == LOOK["state_after"]["run_id"] == LOOK["stop"]["run_id"]
+    assert (LOOK["stop"]["signals"], LOOK["stop"]["remaining"], LOOK["launcher_exit"]) == (["SIGTERM"], [], 0)
+    assert not LOOK["state_after"]["live"] and LOOK["state_after"]["exit_code"] == 0 and {one["state"] for one in LOOK["left"]} <= {"ended"}
+
+
+def test_the_stages_of_a_start_are_seen_while_it_loads():
+    seen = list(dict.fromkeys(look["stage"][0] for look in LOOK["loading"] if look["stage"]))
+    order = ["starting ranks", *STAGES]
+    assert seen == [stage for stage in order if stage in seen]
+    assert {"loading model", "compiling", "capturing graphs", engine_log.API_IS_UP} <= set(seen)
+    assert any("VLLM::Worker" in text and "alive" in text for text in LOOK["loading"][-1]["processes"])
+
+
+def test_the_log_of_an_engine_that_the_launcher_started_is_clean_until_it_answers():
+    found = failures.Diagnosis()
+    end = next(number for number, line in enumerate(LOOK_LINES) if (stage := engine_log.stage_of([line])) and stage.name == engine_log.API_IS_UP)
+    found.feed(LOOK_LINES[: end + 1])
+    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
+
+
+@pytest.mark.parametrize(("when", "state"), [("serving", "serving"), ("stopped", "halted"), ("continued", "serving")])
+def test_the_health_of_a_live_engine_is_judged_by_its_token_and_its_processes(when, state):
+    look = LOOK[when]
+    probe = health.Probe(look["asked"]["api"], bool(look["asked"]["completion"]), **(look["asked"]["progress"] or {}))
+    judged = health.verdict(probe, {"node": look["processes"]})
+    assert judged.state == look["verdict"]["state"] == state and look["asked"]["api"] == health.ANSWERS
+    assert bool(judged.named) == (when == "stopped")
+
+
+def test_a_live_rank_has_the_environment_that_the_launcher_got():
+    (rank,) = LOOK["ranks"]
+    assert (rank["source"], len(rank["libcuda"]), rank["present"]) == ("live", 1, [])
+    assert rank["env"] == {**LOOK["given"], "GB10_RUN_ID": f"/opt/gb10/run:{LOOK['state']['run_id']}"}
+    assert rank_info.verdict_of(LOOK["ranks"], "the node")["verdict"] == "pass"
+
+
+def test_the_guards_sources_read_the_gpu_and_the_engines_processes():
+    assert {kind for _pid, kind, _state, _ours in LOOK["guard"]["ranks"]} == {"api_server", "helper", "engine_core", "rank"}
+    assert LOOK["guard"]["gpu"]["sm"] > 0 and LOOK["guard"]["gpu"]["w"] > 0 and 0 < LOOK["guard"]["memory"]["a"] < LOOK["guard"]["total"]
+
+
+def test_no_question_with_a_known_answer_is_passed_by_an_engine_with_dummy_weights():
+    assert LOOK["answers"] and "pass" not in {answer["verdict"] for answer in LOOK["answers"]}
