@@ -76,6 +76,7 @@ gpu-records: ## HOST=user@name, a GPU host with vLLM: start the engine model sha
 	@test -n "$(HOST)" || { echo "set HOST=user@name, a host with a GPU and vLLM for its python3" >&2; exit 2; }
 	rsync -a tests/tools/record_engine.py tests/unit/fixtures/gpu/shapes.json $(HOST):gb10-records/
 	ssh $(HOST) python3 gb10-records/record_engine.py --shapes gb10-records/shapes.json --out gb10-records/out $(if $(ONLY),--only $(ONLY))
+	mkdir -p .cache/gpu-records/$(HOST)
 	rsync -a $(HOST):gb10-records/out/ .cache/gpu-records/$(HOST)/
 
 .PHONY: field-check
