@@ -82,12 +82,12 @@ def test_memory_that_does_not_come_back_starts_nothing(modes: Modes) -> None:
 
 
 class Broken:
-    """The same inventory with a profile whose engine is started with an argument that it does not know."""
+    """The same inventory with a profile whose engine refuses its own settings: fewer tokens in a step than sequences."""
 
     def __init__(self, modes: Modes, name: str, extends: str, variables: t.Callable[[str], dict[str, t.Any]]) -> None:
         scratch = modes.lab.scratch / name
         shutil.copytree(ROOT / "tests" / "lab" / "profiles", scratch)
-        profile = {"schema": 1, "id": name, "extends": extends, "serve": {"no_such_argument": True}, "evidence": "untested"}
+        profile = {"schema": 1, "id": name, "extends": extends, "serve": {"max_num_batched_tokens": 1}, "evidence": "untested"}
         (scratch / f"{name}.yml").write_text(yaml.safe_dump(profile), encoding="utf-8")
         (scratch / "hosts.yml").write_text(yaml.safe_dump({"all": variables(str(scratch / f"{name}.yml"))}), encoding="utf-8")
         self.modes = Modes(Lab(scratch, [INVENTORY, modes.lab.scratch / "services.yml", scratch / "hosts.yml"]))
