@@ -47,8 +47,8 @@ NO_JOB = {
 #: Verbs and pages by when an owner needs them. A verb that is nowhere here serves; a page that is nowhere is to look things up.
 GROUPS = {
     "before": (
-        "from_the_box", "init", "plan", "profiles", "preflight", "serve", "nemotron_tp2", "import", "models", "bundle", "baseline", "fabric", "systems",
-        "coming_from", "lab",
+        "from_the_box", "init", "plan", "profiles", "preflight", "serve", "nemotron_tp2", "import", "models", "bundle", "baseline", "fabric", "download",
+        "copy", "systems", "coming_from", "lab",
     ),
     "serving": (
         "status", "mode", "single", "teardown", "protect", "guard", "sweep", "bench", "ladder", "prune", "awx_configure", "clients", "proof", "companions",
