@@ -36,8 +36,8 @@ other, {known_bad} compare a node with a list of what is known to fail. They are
 - **block** and **unknown** stop the play, after all nodes were judged. **warn** does with `gb10_fail_on: warn`.
 - Where a node did not answer what a rule needs, one that blocks is **unknown** and one that warns **warns**, with what is missing and why. Neither is
   taken for a pass.
-- A rule that stands behind another one is not judged on a node where that one did not pass, and one that asks for nothing (the profile does not
-  say, TCP is allowed) is not judged either; the record lists both, with the reason.
+- A rule is skipped on a node where a rule that it depends on did not pass, and so is one that has nothing to check (the profile does not
+  say, TCP is allowed). The record lists both, with the reason.
 - What a later stage of the same play repairs is **warn** ("stage image will fix this"). It blocks where that stage is left out (`--tags`, `--skip-tags`),
   offline or not permitted.
 - While an engine of this very cluster serves, its ports, memory and processes are its own.
