@@ -657,13 +657,13 @@ class Look:
                 unseen = sockets is None
                 error = "where it listens may not be seen" if unseen else ""
                 apis.append({**about, "address": None, "port": port, "asked": None, "world": None, "state": "unknown" if unseen else "not_listening",
-                              "error": error, **NO_ANSWER})  # fmt: skip
+                             "error": error, **NO_ANSWER})  # fmt: skip
             for address, at in sockets or []:
                 place, world = self._reached(member, address, at, by_container.get(member["container_id"]))
                 error = "" if place else "it listens in a network of its own, and its container publishes no port"
                 shown = f"http://[{place[0]}]:{place[1]}" if place and ":" in place[0] else f"http://{place[0]}:{place[1]}" if place else None
                 apis.append({**about, "address": address, "port": at, "asked": shown, "world": world, "state": "not_asked" if place else "unknown",
-                              "error": error, **NO_ANSWER, "_place": place})  # fmt: skip
+                             "error": error, **NO_ANSWER, "_place": place})  # fmt: skip
         return apis
 
     def _sockets(self, member: dict[str, t.Any], by_pid: t.Mapping[int, dict[str, t.Any]]) -> tuple[int, list[tuple[str, int]] | None]:

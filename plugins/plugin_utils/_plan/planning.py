@@ -325,7 +325,7 @@ def memory_plan(
     """Return the memory plan of a profile (as the lookup ``profile`` returns it). Raises :class:`ClusterError` for invalid arguments.
 
     ``serve`` overrides the profile's arguments; null removes one. ``context`` is in tokens; ``concurrency`` sequences of that length should fit at once (and
-    are the minimum of ``max_num_seqs``). ``lengths`` are others to compare (default: the profile's ladder). ``tenants`` are others' claims, as ``gb10_tenants``.
+    are the minimum of ``max_num_seqs``). ``lengths`` are others to compare (by default the profile's ladder), ``tenants`` others' claims, as ``gb10_tenants``.
     """
     tokens, wanted, steps, wrong = _numbers(context, concurrency, lengths or profile["ladder"])
     _refuse(wrong, "Correct them.")
