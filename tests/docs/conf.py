@@ -30,7 +30,8 @@ html_theme = "sphinx_ansible_theme"
 html_title = "gb10.cluster"
 html_show_sphinx = False
 html_copy_source = False
-html_theme_options = {"collapse_navigation": False, "documentation_home_url": "https://docs.ansible.com/", "show_extranav": False}
+# The theme's own links at the top lead to Ansible's blog, forum and documentation.
+html_theme_options = {"collapse_navigation": False, "documentation_home_url": "https://docs.ansible.com/", "show_extranav": False, "topbar_links": {}}
 
 #: Collections whose plugins our pages name. Their pages are elsewhere; a name of any other collection is a mistake.
 ELSEWHERE = {"ansible.builtin", "community.docker"}
