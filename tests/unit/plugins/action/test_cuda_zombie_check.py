@@ -21,7 +21,7 @@ def result(state, *samples, **more):
 
 @pytest.fixture
 def action(monkeypatch):
-    """An action whose module answers in turn; what it was given, and what was printed."""
+    """An action whose module returns the given answers in turn; records the arguments and what was printed."""
     module = types.SimpleNamespace(given=[], printed=[], answers=[])
 
     def execute(self, module_name, module_args, task_vars):

@@ -34,7 +34,7 @@ def shown(monkeypatch):
 
 @pytest.fixture
 def action(tmp_path, monkeypatch, shown):
-    """Makes the plugin of a node; its modules answer ``told`` by state."""
+    """Makes the plugin of a node; its modules return ``answers``, by state."""
     monkeypatch.setattr(lease_command.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
     monkeypatch.setattr(lease_command, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(lease_command, "RENEW_SECONDS", 0.02)
@@ -43,7 +43,7 @@ def action(tmp_path, monkeypatch, shown):
     monkeypatch.setattr(lease_command.signal, "signal", lambda number, handler: handler)
     monkeypatch.setattr(lease_command, "time_limit", lambda seconds: mock.MagicMock())
 
-    def make(command, node="spark-1", nodes=("spark-1",), engines=(ENGINE,), lease_id="abc", lost_seconds=300, limit=0, told=None):
+    def make(command, node="spark-1", nodes=("spark-1",), engines=(ENGINE,), lease_id="abc", lost_seconds=300, limit=0, answers=None):
         args = {
             "command": list(command), "mode": "cluster", "clusters": ["gb10"], "nodes": list(nodes), "engines": list(engines), "address": "192.0.2.1",
             "beside": str(tmp_path / "logs" / "report.json"), "limit_seconds": limit, "lost_seconds": lost_seconds, "lease_id": lease_id,
@@ -57,14 +57,14 @@ def action(tmp_path, monkeypatch, shown):
         def execute(module_name, module_args, task_vars):
             if module_name == lease_command.ENGINE:
                 assert module_args["api_key_file"] == "/etc/gb10/secrets/gb10/api_key"
-                return {"key_withheld": "", **(told or {}).get("engine", {})}
+                return {"key_withheld": "", **(answers or {}).get("engine", {})}
             if module_name == lease_command.SLURP:
                 assert module_args["src"] == "/etc/gb10/secrets/gb10/api_key"
                 return {"content": base64.b64encode(f"{KEY}\n".encode()).decode()}
             plugin.states.append(module_args["state"])
             if plugin.states.count("renewed") == 3:
                 (tmp_path / f"renewed-{node}").touch()
-            answer = (told or {}).get(module_args["state"], {"changed": False})
+            answer = (answers or {}).get(module_args["state"], {"changed": False})
             if isinstance(answer, Exception):
                 raise answer
             return answer
@@ -82,8 +82,8 @@ def test_the_command_gets_the_engine_and_its_key_as_a_file_and_its_output_is_sho
     plugin = action(["sh", "-c", script])
     result = plugin.play()
     assert result["exit_code"] == 3 and not result["limited"] and not result.get("failed") and "ended with exit code 3" in result["msg"]
-    said = "\n".join(shown)
-    assert "  http://192.0.2.1:8000/v1 org/pair" in shown and KEY not in said and "  600" in shown and "  0" in shown
+    text = "\n".join(shown)
+    assert "  http://192.0.2.1:8000/v1 org/pair" in shown and KEY not in text and "  600" in shown and "  0" in shown
     log = open(result["log"], encoding="utf-8").read()
     assert KEY in log and json.loads(log[log.index("{") : log.rindex("}") + 1])["gb10"]["model"] == "org/pair"
     # Nothing of the key is left.
@@ -111,7 +111,7 @@ def test_a_command_is_ended_at_its_limit(action):
 def test_a_lease_that_is_over_ends_the_command(action):
     over = {"failed": True, "msg": "the lease is over: ended", "reason": OVER, "remedy": "See the playbook status."}
     began = time.monotonic()
-    result = action(["sleep", "600"], told={"renewed": over}).play()
+    result = action(["sleep", "600"], answers={"renewed": over}).play()
     assert result["failed"] and result["lost"] and "the lease is over" in result["msg"] and time.monotonic() - began < 60
 
 
@@ -149,7 +149,7 @@ def test_when_the_run_is_interrupted_the_command_ends_and_the_nodes_are_notified
 
 
 def test_when_the_process_of_the_run_is_gone_the_nodes_that_answer_are_notified(action, monkeypatch):
-    plugin = action(["sleep", "600"], told={"given_up": AnsibleConnectionFailure("no route")})
+    plugin = action(["sleep", "600"], answers={"given_up": AnsibleConnectionFailure("no route")})
     parents = iter([7])
     monkeypatch.setattr(lease_command.os, "getppid", lambda: next(parents, 1))
     assert plugin.play()["failed"] and plugin.states[-1] == "given_up"
@@ -181,7 +181,7 @@ def test_the_other_nodes_renew_until_the_command_has_ended(action, tmp_path):
 def test_a_node_that_loses_its_lease_ends_the_command_of_all(action):
     nodes = ("spark-1", "spark-2")
     over = {"failed": True, "msg": "the lease is over", "reason": OVER}
-    other = action(["sleep", "600"], node="spark-2", nodes=nodes, engines=(), told={"renewed": over})
+    other = action(["sleep", "600"], node="spark-2", nodes=nodes, engines=(), answers={"renewed": over})
     results = {}
     thread = threading.Thread(target=lambda: results.update(other=other.play()))
     thread.start()
@@ -194,8 +194,8 @@ def test_where_one_node_loses_its_lease_the_others_give_theirs_up_and_nowhere_el
     nodes = ("spark-1", "spark-2")
     over = {"failed": True, "msg": "the lease is over", "reason": OVER}
 
-    def play_both(told):
-        other = action(["sleep", "600"], node="spark-2", nodes=nodes, engines=(), told=told)
+    def play_both(answers):
+        other = action(["sleep", "600"], node="spark-2", nodes=nodes, engines=(), answers=answers)
         thread = threading.Thread(target=other.play)
         thread.start()
         first = action(["sleep", "600"], nodes=nodes)
@@ -244,7 +244,7 @@ def test_no_key_is_asked_for_where_the_engine_wants_none(action):
     ],
 )
 def test_a_key_whose_engine_the_node_does_not_see_is_not_handed_out(action, tmp_path, seen, why):
-    result = action(["touch", str(tmp_path / "ran")], told={"engine": seen}).play()
+    result = action(["touch", str(tmp_path / "ran")], answers={"engine": seen}).play()
     assert result["failed"] and "spark-1: the key of gb10 is not handed out: " in result["msg"] and why in result["msg"] and result["reason"] == "key"
     assert KEY not in str(result) and not (tmp_path / "ran").exists()
 

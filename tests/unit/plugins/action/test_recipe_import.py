@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the import of a recipe asks a registry for, and what it writes."""
+"""The registry requests of a recipe import and the files that it writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 
 
 def action(answer):
-    """An action whose module answers this; it keeps what was asked."""
+    """An action whose module returns the given answer; it records the calls."""
     made = object.__new__(recipe_import.ActionModule)
     made.asked = []
     made._execute_module = lambda **options: made.asked.append(options) or answer
@@ -45,7 +45,7 @@ def test_the_same_profile_is_written_once_and_another_never_over_it(tmp_path):
     profile, record = str(tmp_path / "new" / "x.yml"), str(tmp_path / "new" / "x.import.json")
     files = {profile: b"id: x\n", record: b"{}\n"}
     recipe_import.write(recipe_import.pending(files))
-    # What a registry says differs from day to day, so the record of the same profile may differ.
+    # A registry's answers change from day to day, so the record of the same profile may differ.
     assert recipe_import.pending({**files, record: b"{1}\n"}) == {}
     with pytest.raises(ClusterError) as refused:
         recipe_import.pending({**files, profile: b"id: y\n"})

@@ -102,7 +102,7 @@ def play(tmp_path, monkeypatch):
 
     class Play:
         shown = []
-        asked = []
+        calls = []
         #: Answers about the question for a token; without these it is answered as soon as a snapshot has a token.
         jobs = []
         last = {}
@@ -126,7 +126,7 @@ def play(tmp_path, monkeypatch):
                 if isinstance(answer, Exception):
                     raise answer
                 self.last = dict(answer() if callable(answer) else answer)
-                # Without a question there is no token.
+                # Without a request there is no token.
                 return {**self.last, "completion": None} if name == vllm_serve.INFO and not module_args.get("probe") else self.last
 
             def job(mode):
@@ -238,7 +238,7 @@ def test_an_exit_without_an_error_in_the_log(play, how, words):
 
 @pytest.mark.parametrize("live", [True, False])
 def test_an_engine_that_is_stopped_on_request_ends_the_wait_at_once(play, live):
-    """Even when it generates a token in its grace: no client can use it. What its log says at its end is not a failure of its own."""
+    """Even if it generates a token in its grace period, no client can use it. The last lines of its log are not a separate failure."""
     engine = {**ENGINE, "live": live, "stopped_by": "user bob with vllm_serve", "stopped_at": 1795226031.0}
     result = play.run(STARTED, snapshot(), snapshot(engine=engine, log_lines=["RuntimeError: Engine core died"], **TOKEN))
     assert result["failed"]
@@ -296,8 +296,8 @@ def test_the_first_token_is_one_question_that_goes_on_between_the_polls(play):
     result = play.run(STARTED, snapshot(), *waits, snapshot(**TOKEN), first_token_timeout=300)
     assert not result["failed"]
     assert job_calls(play) == ["ask", *["status"] * 6, "cleanup"]
-    asked = next(arguments for _name, arguments in play.asked if (arguments or {}).get("first_token_timeout"))
-    assert (asked["first_token_timeout"], asked["model"], asked["cluster_name"]) == (300, "m", "gb10")
+    request = next(arguments for _name, arguments in play.asked if (arguments or {}).get("first_token_timeout"))
+    assert (request["first_token_timeout"], request["model"], request["cluster_name"]) == (300, "m", "gb10")
     assert not any(arguments.get("probe") for name, arguments in play.asked if name == vllm_serve.INFO and "first_token_timeout" not in arguments)
 
 
@@ -361,12 +361,12 @@ def test_the_least_memory_that_was_seen_is_reported(play):
 
 
 def test_a_node_that_starves_for_minutes_while_it_loads_is_waited_for(play):
-    """Minutes without ssh, as reported of loads; the play says so meanwhile."""
+    """Minutes without ssh, as reported for loads; the play shows this while it waits."""
     lost = [AnsibleConnectionFailure("timed out")] * 150
     result = play.run(STARTED, snapshot(), *lost, snapshot(**TOKEN))
     assert not result["failed"] and play.clock.now > 290 and 290 < result["longest_silence_seconds"] <= play.clock.now
-    said = [line for line in play.shown if "no answer for" in line]
-    assert said[0] == "spark-1: no answer for 00:30, which a node that loads may need; failed from 10:00 on" and len(said) >= 9
+    lines = [line for line in play.shown if "no answer for" in line]
+    assert lines[0] == "spark-1: no answer for 00:30, which a node that loads may need; failed from 10:00 on" and len(lines) >= 9
 
 
 def test_a_node_that_stays_silent_is_named_and_its_engine_left_running(play):

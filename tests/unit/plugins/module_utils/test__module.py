@@ -20,7 +20,7 @@ MODULES = Path(_module.__file__).parents[1] / "modules"
 
 
 class Module:
-    """Stands for AnsibleModule: keeps what it was left with."""
+    """A fake of AnsibleModule that keeps the result of its exit."""
 
     def __init__(self, **params):
         self.params = params

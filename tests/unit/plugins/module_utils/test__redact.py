@@ -94,7 +94,7 @@ SHAPES = [
     ('{"url": "amqp://u:12/ab@host:5672/", "n": 1}', '{"url": "amqp://u:12/ab@host:5672/", "n": 1}'),
     ("http://u:p/w@one/x,http://u:p/w@two:80/y", "http://<secret>@one/x,http://<secret>@two:80/y"),
     ("ssh://u:/@host/~x", "ssh://<secret>@host/~x"),
-    # Names that say it in other words, or of several.
+    # Names with other words for a secret, or in the plural.
     ("GITHUB_PAT=abc AZURE_PAT: x", "GITHUB_PAT=<secret> AZURE_PAT: x"),
     ("env:\n  GITHUB_PAT: abc", "env:\n  GITHUB_PAT: <secret>"),
     ("VLLM_API_KEYS=a,b", "VLLM_API_KEYS=<secret>"),
@@ -345,21 +345,21 @@ def test_data_of_any_depth_is_cleaned():
 
 
 def patterns():
-    found = [*_redact._SHAPES, *(value for value in vars(_redact).values() if isinstance(value, re.Pattern))]
-    return [pytest.param(pattern, id=str(number)) for number, pattern in enumerate(found)]
+    compiled = [*_redact._SHAPES, *(value for value in vars(_redact).values() if isinstance(value, re.Pattern))]
+    return [pytest.param(pattern, id=str(number)) for number, pattern in enumerate(compiled)]
 
 
 def unbounded(parsed, inside=False):
-    """Yield for each repetition without a small bound whether another one holds it."""
+    """Yield for each repetition without a small bound whether it is inside another one."""
     for operation, argument in parsed:
         name = str(operation)
         repeats = name in ("MAX_REPEAT", "MIN_REPEAT") and argument[1] > 64
         if repeats:
             yield inside
         for part in argument if isinstance(argument, (tuple, list)) else [argument]:
-            for one in part if isinstance(part, list) else [part]:
-                if isinstance(one, re._parser.SubPattern):
-                    yield from unbounded(one, inside or repeats)
+            for item in part if isinstance(part, list) else [part]:
+                if isinstance(item, re._parser.SubPattern):
+                    yield from unbounded(item, inside or repeats)
 
 
 @pytest.mark.parametrize("pattern", patterns())

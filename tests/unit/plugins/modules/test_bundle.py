@@ -38,7 +38,7 @@ REPOSITORIES = [{"name": "model", "repo": REPO, "revision": COMMIT, "purpose": "
 
 
 class Pair:
-    """A node that has an image and a model, one that has neither, and a disk between them."""
+    """A node with an image and a model, a node with neither, and a disk between them."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, stores: tuple[str, str] = ("classic", "classic")) -> None:
         self.path, self.patch, self.bundle = path, monkeypatch, path / "disk/bundle"
@@ -72,7 +72,7 @@ class Pair:
         return self.call(self.two, "imported", **params)
 
     def refused(self, image: bool = False, **params: t.Any) -> ClusterError:
-        """Return why an import did not go, once nothing of it is there, or the ``image`` alone, which comes first."""
+        """Return why an import failed, after a check that nothing of it is there, or only the ``image``, which comes first."""
         with pytest.raises(ClusterError) as caught:
             self.bring(**params)
         assert (NODE in self.two.tags) is image and not (self.target / "snapshots").exists()
@@ -80,11 +80,11 @@ class Pair:
 
     @property
     def archive(self) -> Path:
-        (found,) = (self.bundle / "image").iterdir()
-        return found
+        (image,) = (self.bundle / "image").iterdir()
+        return image
 
     def list_again(self) -> None:
-        """Have the list be that of what lies there, as a person would who made a bundle by hand."""
+        """Rewrite the list for the files that are there, as for a bundle made by hand."""
         names = sorted(str(path.relative_to(self.bundle)) for path in self.bundle.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
         sums = {name: hashlib.sha256((self.bundle / name).read_bytes()).hexdigest() for name in names}
         (self.bundle / "SHA256SUMS").write_bytes(content.sums_text(sums))
@@ -197,7 +197,7 @@ def test_a_flipped_byte_is_named_with_its_file_and_has_no_name_here(pair: Pair, 
     data[2000] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    size = sum(one.stat().st_size for one in pair.bundle.rglob("*") if one.is_file() and one.name != "SHA256SUMS")
+    size = sum(file.stat().st_size for file in pair.bundle.rglob("*") if file.is_file() and file.name != "SHA256SUMS")
     assert pair.call(pair.two, "verified")["bytes"] == size
     assert pair.bring()["changed"] and tree(pair.target) == tree(pair.source)
     assert not (pair.target.parent / ".gb10-copy").exists()
@@ -392,8 +392,8 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
 
 
 def give(path: Path) -> None:
-    for one in [path, *path.rglob("*")]:
-        os.chown(one, ONE, ONE, follow_symlinks=False)
+    for entry in [path, *path.rglob("*")]:
+        os.chown(entry, ONE, ONE, follow_symlinks=False)
 
 
 @AS_ROOT
@@ -449,8 +449,8 @@ def test_no_link_of_a_user_leads_an_export(theirs: Pair, link: str) -> None:
 def test_each_end_is_its_own_user(theirs: Pair, whose: str) -> None:
     """A user's cache comes to a bundle of root's, and the other way round: what is read is read as its user, and written so."""
     for path in ("cache-one", "cache-two", "disk"):
-        for one in [theirs.path / path, *(theirs.path / path).rglob("*")]:
-            os.chown(one, *((ONE, ONE) if path == whose else (0, 0)), follow_symlinks=False)
+        for entry in [theirs.path / path, *(theirs.path / path).rglob("*")]:
+            os.chown(entry, *((ONE, ONE) if path == whose else (0, 0)), follow_symlinks=False)
     (theirs.path / "cache-one").chmod(0o700)
     assert theirs.export()["changed"] and theirs.bring()["changed"] and tree(theirs.target) == tree(theirs.source)
     assert {path.lstat().st_uid for path in theirs.target.rglob("*")} == {ONE if whose == "cache-two" else 0}
@@ -514,7 +514,7 @@ def test_a_ref_of_a_bundle_is_a_commit(pair: Pair, path: str) -> None:
     pair.export()
     about, text = about_of(pair), "#!/bin/sh\nid\n"
     ref = {"path": path, "kind": "ref", "size": 0, "mtime": 0, "mode": 0o6755, "target": text}
-    about["models"][0]["entries"] = [one for one in about["models"][0]["entries"] if one["kind"] != "ref"] + [ref]
+    about["models"][0]["entries"] = [entry for entry in about["models"][0]["entries"] if entry["kind"] != "ref"] + [ref]
     (pair.bundle / "hub/models--org--tiny" / path).write_text(text)
     write_about(pair, about)
     error = pair.refused()
@@ -528,16 +528,16 @@ def test_the_digest_of_the_list_is_said_by_all_three(pair: Pair) -> None:
     assert pair.export(check_mode=True)["bundle"]["digest"] == ""
     digest = pair.export()["bundle"]["digest"]
     assert digest == hashlib.sha256((pair.bundle / "SHA256SUMS").read_bytes()).hexdigest()
-    assert {one["bundle"]["digest"] for one in (pair.export(), pair.bring(), pair.call(pair.two, "verified"))} == {digest}
+    assert {result["bundle"]["digest"] for result in (pair.export(), pair.bring(), pair.call(pair.two, "verified"))} == {digest}
 
 
 def keys(place: Path, *names: str) -> dict[str, str]:
     """Make keys, and return the line of each in a list of allowed signers."""
-    found = {}
+    entries = {}
     for name in names:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / name], check=True, timeout=30)
-        found[name] = f"{name}@example.org {(place / f'{name}.pub').read_text()}"
-    return found
+        entries[name] = f"{name}@example.org {(place / f'{name}.pub').read_text()}"
+    return entries
 
 
 def test_a_signature_is_that_of_an_allowed_signer(pair: Pair) -> None:
@@ -557,7 +557,7 @@ def test_a_signature_is_that_of_an_allowed_signer(pair: Pair) -> None:
     pair.list_again()
     (pair.bundle / "SHA256SUMS.sig").write_bytes(signature)
     assert pair.refused(signers="".join(known.values())).reason in ("signature", "foreign")
-    # An export that writes another list takes the signature of the one before away.
+    # An export that writes another list removes the signature of the earlier list.
     pair.list_again()
     text = (pair.bundle / "SHA256SUMS").read_text()
     (pair.bundle / "SHA256SUMS").write_text("".join(line for line in text.splitlines(keepends=True) if not line.endswith("SHA256SUMS.sig\n")))

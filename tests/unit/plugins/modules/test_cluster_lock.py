@@ -125,7 +125,7 @@ def test_a_task_that_stops_something_makes_sure_of_the_lock(call):
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_a_service_of_this_node_is_judged_here(call, lives):
-    """Its controller is unknown: the node alone can see whether it lives."""
+    """Its controller is unknown: only the node can see whether it lives."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     service = lock_holder.lock_holder(process.pid, service="gb10-supervisor")
     call(service)
@@ -202,11 +202,11 @@ def test_the_lock_is_world_readable_and_not_more(call):
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_who_takes_the_lock_sees_which_engine_lives(call, tmp_path, monkeypatch, check_mode):
-    asked = []
-    monkeypatch.setattr(cluster_lock, "engine_state", lambda paths: asked.append(paths) or {"live": True, "run_id": "r"})
+    calls = []
+    monkeypatch.setattr(cluster_lock, "engine_state", lambda paths: calls.append(paths) or {"live": True, "run_id": "r"})
     assert call(check_mode=check_mode)["engine"] == {"live": True, "run_id": "r"}
-    assert asked == [cluster_lock.EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")]
-    assert "engine" not in call(state="released", check_mode=check_mode) and len(asked) == 1
+    assert calls == [cluster_lock.EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")]
+    assert "engine" not in call(state="released", check_mode=check_mode) and len(calls) == 1
 
 
 def test_the_lock_is_taken_next_to_an_engine_that_cannot_be_seen(call, tmp_path):

@@ -58,10 +58,10 @@ class Engine:
         of_downloads = {**DOWNLOADS, "io.gb10.cluster": labels.get("io.gb10.cluster")}
         assert (labels, size) in (({}, False), ({"io.gb10.owner": "gb10.cluster"}, True), (of_downloads, False))
         return [
-            {"Id": one["Id"], "Names": [one["Name"]], "Image": "mine:1", "ImageID": one["Image"], "SizeRw": 10, "State": one["State"]["Status"],
-             "Mounts": one["mounts"], **one["inherited"]}  # fmt: skip
-            for one in self.known.values()
-            if labels.items() <= one["Config"]["Labels"].items() and (not statuses or one["State"]["Status"] in statuses)
+            {"Id": entry["Id"], "Names": [entry["Name"]], "Image": "mine:1", "ImageID": entry["Image"], "SizeRw": 10, "State": entry["State"]["Status"],
+             "Mounts": entry["mounts"], **entry["inherited"]}  # fmt: skip
+            for entry in self.known.values()
+            if labels.items() <= entry["Config"]["Labels"].items() and (not statuses or entry["State"]["Status"] in statuses)
         ]
 
     def images(self, labels=("x",)):
@@ -103,7 +103,7 @@ class Engine:
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node with a little of everything: what may be removed, and for each thing one that must stay."""
+    """A node with items of each kind: some that may be removed, and one of each kind that must stay."""
     engine = Engine()
     engine.add_container("gb10-gb10-head")
     engine.add_container("other", labels={**OURS, "io.gb10.cluster": "other"}, image=BASE_IMAGE)
@@ -207,9 +207,9 @@ def test_an_interrupted_download_is_ended_and_its_token_removed(download):
 
 
 def test_a_download_that_ended_meanwhile_is_skipped(download):
-    found = cluster_prune.prune.downloads([download.engine.known["gb10-gb10-download-id"]], "gb10", time.time())
+    candidates = cluster_prune.prune.downloads([download.engine.known["gb10-gb10-download-id"]], "gb10", time.time())
     download.engine.known["gb10-gb10-download-id"]["State"]["Status"] = "exited"
-    assert not cluster_prune.Remover(download.engine, {"cluster_name": "gb10", "lock_id": "", "state_dir": "/none"})(found[0])
+    assert not cluster_prune.Remover(download.engine, {"cluster_name": "gb10", "lock_id": "", "state_dir": "/none"})(candidates[0])
     assert download.engine.removed == []
 
 
@@ -434,8 +434,8 @@ def test_an_own_build_ends_with_any_of_its_labels(node, name):
     """The classic builder makes a layer of each label that a build was given (recorded, engine 20.10.24)."""
     node.engine.add_image("sha256:" + "d" * 64, days=40, step=f"/bin/sh -c #(nop)  LABEL io.gb10.{name}=x")
     node.engine.add_image("sha256:" + "e" * 64, days=40, step="/bin/sh -c #(nop)  LABEL users.note=1")
-    names = [one["name"] for one in call(node)["candidates"]]
-    assert any("dddd" in one for one in names) and not any("eeee" in one for one in names)
+    names = [candidate["name"] for candidate in call(node)["candidates"]]
+    assert any("dddd" in entry for entry in names) and not any("eeee" in entry for entry in names)
 
 
 def test_what_gives_an_image_out_is_ended(node, monkeypatch):
@@ -444,7 +444,7 @@ def test_what_gives_an_image_out_is_ended(node, monkeypatch):
     monkeypatch.setattr(cluster_prune.transient, "run_tool", lambda *_given: None)
     place = node.root / "run/gb10-image-copy/gb10"
     place.mkdir(parents=True)
-    assert "gb10-image-copy-gb10.service" in [one["name"] for one in call(node)["candidates"]] and place.is_dir()
+    assert "gb10-image-copy-gb10.service" in [candidate["name"] for candidate in call(node)["candidates"]] and place.is_dir()
     assert "gb10-image-copy-gb10.service" in short(call(node, remove=True)["removed"]) and not place.exists()
 
 
@@ -457,7 +457,7 @@ def test_what_a_sweep_left_goes_once_its_timer_is_gone(node, monkeypatch):
         (place / "webhook").write_text("https://planted", encoding="utf-8")
     timer.parent.mkdir()
     timer.write_text("", encoding="utf-8")
-    assert [one for one in call(node)["candidates"] if one["kind"] == "sweep"] == []
+    assert [candidate for candidate in call(node)["candidates"] if candidate["kind"] == "sweep"] == []
     timer.unlink()
-    assert [one["name"] for one in call(node)["candidates"] if one["kind"] == "sweep"] == list(map(str, places)) and places[1].is_dir()
+    assert [candidate["name"] for candidate in call(node)["candidates"] if candidate["kind"] == "sweep"] == list(map(str, places)) and places[1].is_dir()
     assert set(map(str, places)) <= set(call(node, remove=True)["removed"]) and not any(place.exists() for place in places)

@@ -40,10 +40,10 @@ def node(tmp_path, monkeypatch):
     (proc / "meminfo").write_text("MemTotal: 127600640 kB\nMemFree: 1 kB\nMemAvailable: 21299200 kB\nBuffers: 1 kB\nCached: 1 kB\n")
     state.mkdir(parents=True)
     (state / "memory.json").write_text(json.dumps({"available_mb": 118800, "boot_id": BOOT, "noted_at": 1.0}))
-    found = {"worker": {"State": {"Running": True}, "Image": "sha256:1a"}}
-    monkeypatch.setattr(cluster_record, "find_node_container", lambda _api, _cluster, role: found.get(role))
+    containers = {"worker": {"State": {"Running": True}, "Image": "sha256:1a"}}
+    monkeypatch.setattr(cluster_record, "find_node_container", lambda _api, _cluster, role: containers.get(role))
     monkeypatch.setattr(cluster_record.driver_xml, "gpus_or_none", lambda *_arguments: [{"driver_version": "580.159.03"}])
-    return types.SimpleNamespace(root=tmp_path, state=state, containers=found, proc=proc)
+    return types.SimpleNamespace(root=tmp_path, state=state, containers=containers, proc=proc)
 
 
 def start(node, *, check_mode=False, **options):
@@ -65,7 +65,7 @@ def test_a_start_is_recorded_once(node):
     assert (again["reason"], again["record"]) == ("recorded already", record) and (node.state / "starts.json").read_text() == text
     assert len(json.loads(text)["starts"]) == 1
     start(node, run_id="r2")
-    assert [one["run_id"] for one in starts.FILE.on_node(str(node.state.parent))] == ["r2"]
+    assert [item["run_id"] for item in starts.FILE.on_node(str(node.state.parent))] == ["r2"]
 
 
 def test_without_samples_of_the_start_what_is_left_is_the_least(node):
@@ -115,7 +115,7 @@ def test_the_last_proof_of_a_run_counts(tmp_path, monkeypatch):
     assert worse["msg"] == "run r1 failed proof.env, proof.fabric"
     assert proofs.FILE.last(str(tmp_path), "gb10") == {**worse["record"], "error": ""}
     prove(tmp_path, run_id="r2")
-    assert [one["run_id"] for one in proofs.FILE.on_node(str(tmp_path))] == ["r1", "r2"] and proofs.FILE.last(str(tmp_path), "gb10")["run_id"] == "r2"
+    assert [proof["run_id"] for proof in proofs.FILE.on_node(str(tmp_path))] == ["r1", "r2"] and proofs.FILE.last(str(tmp_path), "gb10")["run_id"] == "r2"
 
 
 def test_check_mode_of_a_proof_writes_nothing(tmp_path):
@@ -179,7 +179,7 @@ def keep(tmp_path, check_mode=False, **more):
 
 def test_a_mode_is_kept_for_everybody_to_read_and_a_second_time_changes_nothing(tmp_path):
     first = keep(tmp_path, mode="cluster", clusters=CLUSTERS, event="cluster is up")
-    assert first["changed"] and [one["text"] for one in first["record"]["events"]] == ["cluster is up"]
+    assert first["changed"] and [event["text"] for event in first["record"]["events"]] == ["cluster is up"]
     assert os.stat(modes.path_of(str(tmp_path))).st_mode & 0o777 == 0o644
     second = keep(tmp_path, mode="cluster", clusters=CLUSTERS, event="cluster is up")
     assert not second["changed"] and second["record"] == first["record"] and second["diff"]["before"] == second["diff"]["after"]
@@ -201,7 +201,7 @@ def test_what_was_settled_stays_until_something_else_has_settled(tmp_path):
 def test_only_the_last_events_stay(tmp_path):
     for number in range(modes.EVENTS + 5):
         keep(tmp_path, reason=str(number), event=f"event {number}")
-    assert [one["text"] for one in modes.read(str(tmp_path))["events"]] == [f"event {number}" for number in range(5, modes.EVENTS + 5)]
+    assert [event["text"] for event in modes.read(str(tmp_path))["events"]] == [f"event {number}" for number in range(5, modes.EVENTS + 5)]
 
 
 def test_a_mode_is_forgotten(tmp_path):

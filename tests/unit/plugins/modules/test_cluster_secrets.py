@@ -111,7 +111,7 @@ def test_what_a_power_cut_left_of_a_secret_is_none(call, tmp_path, left):
     key.write_bytes(left)
     assert call(make=["api_key"], check=True)["actions"] == [f"make {key}"] and call()["ray_token_digest"] is not None
     assert call(make=BOTH)["actions"] == [f"make {key}"] and len(key.read_text()) == 43 and not call(make=BOTH)["changed"]
-    # One that is given is written there, and no container can have the one that is gone.
+    # A given secret is written there; no container can have the removed one.
     key.write_bytes(left)
     assert call(api_key="plantedKey", container="gb10-c-head")["changed"] and key.read_text() == "plantedKey"
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Judging GPU processes and memory, with a tool that answers what it is told, and through Ansible."""
+"""Judging GPU processes and memory, with a fake tool and through Ansible."""
 
 from __future__ import annotations
 
@@ -266,18 +266,18 @@ def ends(machine, monkeypatch):
     """Let an orphan be ended without a signal: the pids that were to end, and their outcome."""
     machine.process(500, 1, "VLLM::EngineCore")
     machine.answers(xml((411, "C", "python3", 10), (500, "C", "VLLM::EngineCore", 104000)))
-    told = types.SimpleNamespace(asked=[], outcome="term")
+    ending = types.SimpleNamespace(asked=[], outcome="term")
 
     def end(orphans, proc_root, grace):
-        told.asked += [orphan["pid"] for orphan in orphans]
-        if told.outcome != "remains":
+        ending.asked += [orphan["pid"] for orphan in orphans]
+        if ending.outcome != "remains":
             shutil.rmtree(machine.proc / "500")
             machine.answers(xml((411, "C", "python3", 10)))
-        return {orphan["pid"]: told.outcome for orphan in orphans}
+        return {orphan["pid"]: ending.outcome for orphan in orphans}
 
     monkeypatch.setattr(zombies, "end", end)
     monkeypatch.setattr(zombies, "own_processes", lambda proc_root: True)
-    return told
+    return ending
 
 
 def test_without_consent_nothing_is_ended(machine, ends):
@@ -434,8 +434,8 @@ def test_failed_allocations_of_this_boot_are_routine_while_no_memory_is_missing(
 )
 def test_failed_allocations_are_a_suspicion_where_memory_may_be_missing(table, verdict):
     log = {"error": "", "failures": 3, "events": [{"time": None, "text": "NVRM: NV_ERR_NO_MEMORY"}], "source": "journalctl"}
-    (found,) = zombie_verdicts.judge_log(log, table, "spark-1")
-    assert (found["id"], found["verdict"]) == ("cuda_zombie.suspect", verdict)
+    (finding,) = zombie_verdicts.judge_log(log, table, "spark-1")
+    assert (finding["id"], finding["verdict"]) == ("cuda_zombie.suspect", verdict)
 
 
 def test_a_log_that_cannot_be_read_is_reported(machine):
@@ -529,14 +529,14 @@ def test_through_ansible_the_progress_is_shown_until_memory_has_settled(machine)
     template.write_text((lab_tool.parent / "nvidia_smi.xml").read_text())
     state = machine.root / "gpu.json"
     state.write_text(json.dumps({"processes": [{"pid": 437, "type": "C", "name": "VLLM::EngineCore", "used_mib": 60000}]}))
-    asked = machine.root / "asked"
-    tool = f"#!/bin/sh\ntouch {asked}\nGB10_LAB_GPU_STATE={state} GB10_LAB_GPU_TEMPLATE={template} exec {sys.executable} {lab_tool} \"$@\"\n"
+    marker = machine.root / "asked"
+    tool = f"#!/bin/sh\ntouch {marker}\nGB10_LAB_GPU_STATE={state} GB10_LAB_GPU_TEMPLATE={template} exec {sys.executable} {lab_tool} \"$@\"\n"
     machine.tool.write_text(tool)
     stop = threading.Event()
 
     def come_back():
         # Not before the module looks: a loaded machine starts it late.
-        while not asked.exists() and not stop.wait(0.1):
+        while not marker.exists() and not stop.wait(0.1):
             pass
         for gone in range(60, 0, -4):
             machine.memory(meminfo(AnonPages=float(gone)))
@@ -605,7 +605,7 @@ def test_through_ansible_only_a_real_orphan_is_ended(machine, monkeypatch):
     results = [json.loads(note["output"][note["output"].index("=> {") + 3:]) for note in (checked, real)]
 
     assert checked["alive"] and checked["kept"] and results[0]["changed"] and results[0]["verdict"] == "warn", checked
-    assert [one["outcome"] for one in results[0]["ended"]] == ["would end"]
+    assert [orphan["outcome"] for orphan in results[0]["ended"]] == ["would end"]
     assert "52310 MiB" in checked["output"] and "--- before" in checked["output"]
     assert not real["alive"] and real["kept"] and results[1]["changed"] and results[1]["verdict"] == "pass", real
     assert results[1]["ended"] == [{"pid": real["pid"], "name": "VLLM::EngineCore", "used_mib": 52310, "outcome": "term"}]

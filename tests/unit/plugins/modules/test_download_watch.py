@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Waiting for a download, with an engine of memory: what its program wrote is told, and whatever else happens is a failure with its words."""
+"""Waiting for a download, with an engine of memory: the output of its program is reported, and any other end is a failure with its message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED = json.dumps({"failed": WHY, "seconds": 1, "bytes": 0})
 
 
 class Engine:
-    """Says of one container what it is told to, look by look; the last look stays."""
+    """Returns the given states of one container, one for each call; the last one repeats."""
 
     def __init__(self, *looks: t.Any) -> None:
         self.looks, self.asked = list(looks), []

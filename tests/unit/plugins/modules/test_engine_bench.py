@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The client's container: what it is given, what comes of it, and where the key is not."""
+"""The client's container: its arguments, its result, and the places where the key must not be."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def measure(monkeypatch: pytest.MonkeyPatch, cache: Path, docker: Docker, check:
 
 def test_the_key_is_in_a_file_for_root_alone_and_nowhere_else(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     docker = Docker()
-    found = measure(monkeypatch, cache, docker)
+    result = measure(monkeypatch, cache, docker)
     ((argv, options),) = docker.ran
-    assert docker.keys == [(SECRET, 0o600)] and SECRET not in json.dumps([argv, options, found])
+    assert docker.keys == [(SECRET, 0o600)] and SECRET not in json.dumps([argv, options, result])
     source = next(mount["Source"] for mount in options["mounts"] if mount["Target"].endswith("api_key"))
     assert not os.path.exists(os.path.dirname(source))
     assert all(mount["ReadOnly"] for mount in options["mounts"]) and options["host"].keys() == {"Memory", "CpuShares"}
-    assert found["figures"]["output_tok_s"] == 109.524 and found["foreign_requests"] == 1 and found["image_id"] == "sha256:aa"
+    assert result["figures"]["output_tok_s"] == 109.524 and result["foreign_requests"] == 1 and result["image_id"] == "sha256:aa"
 
 
 @pytest.mark.parametrize("pid", [None, os.getpid()], ids=["gone", "here"])
@@ -105,7 +105,7 @@ def test_check_mode_and_no_time_left_run_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("rc", "said", "message", "remedy"),
+    ("rc", "output", "message", "remedy"),
     [
         (142, "", "was not done within 60 s", "gb10_bench_minutes"),
         (137, "", "was killed", "memory_mb"),
@@ -114,9 +114,9 @@ def test_check_mode_and_no_time_left_run_nothing(monkeypatch: pytest.MonkeyPatch
         (1, "", "it said nothing", "raw"),
     ],
 )
-def test_why_a_client_left_no_result_is_said(monkeypatch: pytest.MonkeyPatch, cache: Path, rc: int, said: str, message: str, remedy: str) -> None:
+def test_why_a_client_left_no_result_is_said(monkeypatch: pytest.MonkeyPatch, cache: Path, rc: int, output: str, message: str, remedy: str) -> None:
     with pytest.raises(ClusterError, match=message) as raised:
-        measure(monkeypatch, cache, Docker(rc, said))
+        measure(monkeypatch, cache, Docker(rc, output))
     assert remedy in raised.value.remedy
 
 

@@ -199,10 +199,10 @@ def test_a_round_of_the_role_through_ansible(node, tmp_path):
     # It has forty letters and digits, a checksum has no capitals.
     assert [word for word in re.findall(r"\b[A-Za-z0-9]{40}\b", output) if word != word.lower()] == []
     assert [line for line in output.splitlines() if "__fabric_token:" in line] == []
-    (found,) = json.loads((tmp_path / "spark-1.json").read_text())
+    (record,) = json.loads((tmp_path / "spark-1.json").read_text())
     assert json.loads((tmp_path / "spark-2.json").read_text()) == []
-    assert (found["node"], found["peer"], found["method"], found["why"]) == ("spark-1", "spark-2", "tcp", "ib_write_bw is missing on this node")
-    assert found["errors"] == [] and found["links"][0]["out_gbits"] > 0.01 and found["links"][0]["in_gbits"] > 0.01
+    assert (record["node"], record["peer"], record["method"], record["why"]) == ("spark-1", "spark-2", "tcp", "ib_write_bw is missing on this node")
+    assert record["errors"] == [] and record["links"][0]["out_gbits"] > 0.01 and record["links"][0]["in_gbits"] > 0.01
 
 
 def test_check_mode_of_the_playbook_loads_no_network_and_says_so(tmp_path):
@@ -246,7 +246,7 @@ WHOLE = [
 ]
 SETTINGS = {
     "gb10_fabric_interfaces": ["fab1", "fab2"], "gb10_rdma_devices": [], "gb10_fabric_fallback": "tcp",
-    # Loopback is no fabric: any speed will do.
+    # Loopback is not a fabric: any speed is enough.
     "gb10_rules": {name: {"least_gbits": 0.001} for name in ("probe.tcp_capped", "probe.tcp_slow")},
 }  # fmt: skip
 
@@ -270,7 +270,7 @@ def test_a_slow_link_stops_the_play_after_all_were_judged(node, tmp_path):
     code, output = play(tmp_path, WHOLE, **{**SETTINGS, "gb10_rules": rules}, gb10_records_dir=str(tmp_path), **answers)
     assert code != 0
     kept = json.loads(record.read_text())
-    assert {(found["id"], found["node"], found["verdict"]) for found in kept["findings"]} == {
+    assert {(finding["id"], finding["node"], finding["verdict"]) for finding in kept["findings"]} == {
         ("probe.tcp_capped", "spark-1", "block"),
         ("probe.tcp_capped", "spark-2", "block"),
     }
@@ -283,8 +283,8 @@ def test_two_nodes_without_a_common_subnet_are_unknown(node, tmp_path):
     apart["spark-2"]["interfaces"][0]["networks"][0]["network"] = "127.9.0.0/16"
     code, output = play(tmp_path, WHOLE, **SETTINGS, gb10_records_dir=str(tmp_path), answer="{{ answers[inventory_hostname] }}", answers=apart)
     assert code != 0
-    (found,) = json.loads(record.read_text())["findings"]
-    assert (found["id"], found["verdict"]) == ("probe.measured", "unknown") and "no subnet in common" in found["message"]
+    (finding,) = json.loads(record.read_text())["findings"]
+    assert (finding["id"], finding["verdict"]) == ("probe.measured", "unknown") and "no subnet in common" in finding["message"]
 
 
 def test_the_play_stops_before_anything_is_loaded_while_an_engine_serves(node, tmp_path):

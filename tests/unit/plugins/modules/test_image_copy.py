@@ -92,7 +92,7 @@ class Pair:
         return self.call(self.two, state="copied", **{"offer": served["offer"], "secret": secret, **params})
 
     def layers(self, count: int) -> None:
-        """Have the second engine hold the first layers of the image."""
+        """Give the second engine the first layers of the image."""
         self.two.build(BASE, None, LARGE)
         if count > 1:
             self.two.build("some:1", BASE, RAY)
@@ -141,7 +141,7 @@ def test_an_engine_that_pushes_reads_the_wanted_blobs_alone(pair: Pair) -> None:
     assert len(pair.one.sent) == 2 and left not in pair.one.tags and "push" not in served["msg"]
     pair.one.sent.clear()
     assert pair.copy(served)["layers_sent"] == 2 and pair.one.exported == 0
-    assert sorted(map(len, (pair.one.blobs[one] for one in pair.one.sent)))[-1] < 10_000 and len(pair.one.sent) == 3
+    assert sorted(map(len, (pair.one.blobs[digest] for digest in pair.one.sent)))[-1] < 10_000 and len(pair.one.sent) == 3
     assert set(pair.one.tags) == {BASE, NODE}
 
 
@@ -224,8 +224,8 @@ def test_the_unit_ends_by_itself_and_its_secret_is_nowhere_else(pair: Pair, capf
     assert len(secret) == 48 and secret not in " ".join(argv) and "RuntimeMaxSec=33" in argv and "--unit" in argv
     assert secret not in json.dumps({**served, "secret_file": ""}) and os.stat(served["secret_file"]).st_mode & 0o777 == 0o600
     pair.copy(served)
-    said = capfd.readouterr().err
-    assert "127.0.0.1 asks for 5 blob(s)" in said and secret not in said
+    printed = capfd.readouterr().err
+    assert "127.0.0.1 asks for 5 blob(s)" in printed and secret not in printed
     place = os.path.dirname(served["secret_file"])
     looked = pair.call(pair.one, state="stopped", check_mode=True)
     assert looked["running"] == ["gb10-image-copy-gb10.service", place] and os.path.isdir(place)
@@ -332,8 +332,8 @@ class Stranger:
             self.heard = blocks.receive(connection, blocks.NONCE + 32)
             proof = blocks.prove(self.secret if self._proves else "", b"server", bytes(blocks.NONCE) + self.heard[:blocks.NONCE])
             connection.sendall(proof + bytes([blocks.SHA256]))
-            asked = blocks.receive(connection, 1 + image_server.REQUEST.size)
-            self.heard += asked + blocks.receive(connection, image_server.REQUEST.unpack(asked[1:])[0])
+            request = blocks.receive(connection, 1 + image_server.REQUEST.size)
+            self.heard += request + blocks.receive(connection, image_server.REQUEST.unpack(request[1:])[0])
             for kind, content in self._frames:
                 connection.sendall(image_server.FRAME.pack(kind, len(content)) + content)
 

@@ -32,9 +32,9 @@ LARGE = f"blobs/{blob(b'A' * 4000, True)}"
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
-    found = Pair(tmp_path, monkeypatch)
-    yield found
-    found.end()
+    made = Pair(tmp_path, monkeypatch)
+    yield made
+    made.end()
 
 
 def stage(pair: Pair, name: str = LARGE) -> Path:
@@ -65,9 +65,9 @@ def test_what_arrives_is_what_the_source_has_and_a_second_run_asks_nothing(pair:
     assert result["changed"] and result["copied"] == predicted["copied"] and result["bytes"] == 7109 and result["resumed_bytes"] == 0
     assert tree(pair.target) == tree(pair.source)
     assert not (pair.path / "two/hub" / copying.STAGE).exists() and not (pair.path / "state/model-copy-gb10.json").exists()
-    asked = wire.connections
+    connections = wire.connections
     again = pair.call()
-    assert not again["changed"] and again["actions"] == [] and wire.connections == asked and not pair.call(check=True)["changed"]
+    assert not again["changed"] and again["actions"] == [] and wire.connections == connections and not pair.call(check=True)["changed"]
 
 
 def test_without_the_fast_digest_it_is_sha256(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_who_does_not_know_the_secret_or_is_another_node_gets_nothing(pair: Pair
 
 
 def test_a_server_that_does_not_know_the_secret_is_not_believed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would let everybody in, and give out what it likes."""
+    """It would let everybody in and serve any file."""
     pair.serve()
     monkeypatch.setattr(blocks.hmac, "compare_digest", lambda *_given: True)
     error = refused(pair, secret="0000")
@@ -194,18 +194,18 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Pair]:
     """A node whose cache is a user's, where everybody may pass; and a directory of root's that no other account may write to."""
     place = Path(tempfile.mkdtemp())
     place.chmod(0o755)
-    found = Pair(place, monkeypatch)
+    made = Pair(place, monkeypatch)
     (place / "etc").mkdir()
     (place / "two/hub/.locks").mkdir(parents=True)
     give(place / "two", ONE)
-    yield found
-    found.end()
+    yield made
+    made.end()
     shutil.rmtree(place)
 
 
 def give(path: Path, uid: int) -> None:
-    for one in [path, *path.rglob("*")]:
-        os.chown(one, uid, uid, follow_symlinks=False)
+    for entry in [path, *path.rglob("*")]:
+        os.chown(entry, uid, uid, follow_symlinks=False)
 
 
 def users_link(path: Path, target: Path) -> None:
@@ -255,11 +255,11 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(theirs: Pair, monkey
     """Between the look and the files' names: only the user follows it."""
     real, path = copy_target.place, theirs.path / "two" / swapped
 
-    def place(one: copy_stage.Repository) -> None:
+    def place(repository: copy_stage.Repository) -> None:
         if path.exists():
             path.rename(theirs.path / "two/gone")
         path.symlink_to(theirs.path / "etc")
-        real(one)
+        real(repository)
 
     monkeypatch.setattr(copy_target, "place", place)
     with pytest.raises(ClusterError):
@@ -476,8 +476,8 @@ def test_the_nodes_of_a_chain_give_each_other_what_they_have(pair: Pair, patient
     given = copy_target.Forward(str(pair.path / "two/hub"), listing)
     with copy_target.forwarding(given, "127.0.0.1", port, SECRET, ["127.0.0.1"], 4) as server:
         params = {"hf_home": str(pair.path / "two"), "listing": listing, "address": "127.0.0.1", "source": "127.0.0.1", "secret": SECRET, "streams": 4}
-        found = model_copy.wanted(params)
-        model_copy.act({**params, "port": pair.wire.port}, found, time.monotonic() + 20, lambda _text: None, given)
+        repositories = model_copy.wanted(params)
+        model_copy.act({**params, "port": pair.wire.port}, repositories, time.monotonic() + 20, lambda _text: None, given)
         copy_target.wait_for_clients(server, time.monotonic() + 20, lambda _text: None)
         assert server.all_done.is_set()
     thread.join(20)
@@ -521,16 +521,16 @@ def test_a_node_of_a_chain_that_fails_ends_the_next_one(pair: Pair, patient: Non
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 # --- the source ---------------------------------------------------------------------------------------------------------------
 
 
 def serve(pair: Pair, check: bool = False, **params):
-    asked = [{"repo": REPO, "revision": COMMIT}, {"repo": REPO, "revision": COMMIT}]
-    return pair.call(check, state="served", hf_home=str(pair.path / "one"), repositories=asked, clients=["10.0.0.2"], port=20300, **params)
+    repositories = [{"repo": REPO, "revision": COMMIT}, {"repo": REPO, "revision": COMMIT}]
+    return pair.call(check, state="served", hf_home=str(pair.path / "one"), repositories=repositories, clients=["10.0.0.2"], port=20300, **params)
 
 
 def test_what_is_served_is_listed_and_check_mode_starts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What model_info says about a model; what it finds is tested with its parts."""
+"""The result of model_info about a model; its parts have their own tests."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_an_absent_model(tmp_path):
 
 def test_what_lies_around_it(snapshot, tmp_path):
     token = tmp_path / "hf_token"
-    asked = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "token_file": str(token)}
-    assert (call(**asked)["cache_exists"], call(**asked)["token_left"]) == (True, False)
+    params = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "token_file": str(token)}
+    assert (call(**params)["cache_exists"], call(**params)["token_left"]) == (True, False)
     token.write_text("")
-    assert call(**asked)["token_left"]
+    assert call(**params)["token_left"]
     own = tmp_path.stat()
-    assert call(**asked)["download_as"] == {"uid": own.st_uid, "gid": own.st_gid, "because": ""}
-    assert not call(**{**asked, "hf_home": str(tmp_path / "none")})["cache_exists"]
+    assert call(**params)["download_as"] == {"uid": own.st_uid, "gid": own.st_gid, "because": ""}
+    assert not call(**{**params, "hf_home": str(tmp_path / "none")})["cache_exists"]
     plain = call(path=str(snapshot))
     assert plain["cache_exists"] and not plain["token_left"]
 
@@ -89,18 +89,18 @@ def test_a_plain_directory(snapshot, tmp_path):
 
 
 def test_what_the_code_is_gets_noted_once_it_is_complete(snapshot, tmp_path):
-    asked = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
+    params = {"repo": "org/name", "revision": COMMIT, "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
     note = tmp_path / "state/model-code/models--org--name" / f"{COMMIT}.code.json"
     (snapshot / "modeling.py").write_text("x = 1")
-    call(**asked, side_files=["absent.py"])
-    call(check=True, **asked)
+    call(**params, side_files=["absent.py"])
+    call(check=True, **params)
     assert not note.exists()
-    call(**asked)
+    call(**params)
     assert list(json.loads(note.read_text())["files"]) == ["modeling.py"]
     (snapshot / "modeling.py").write_text("x = 2")
-    changed = call(**asked)
+    changed = call(**params)
     assert changed["verdict"] == "block" and changed["complete"]
-    assert "modeling.py was replaced on this node" in changed["msg"] and any(f"remove {note}" in one["remedy"] for one in changed["findings"])
+    assert "modeling.py was replaced on this node" in changed["msg"] and any(f"remove {note}" in finding["remedy"] for finding in changed["findings"])
     assert list(json.loads(note.read_text())["files"]) == ["modeling.py"]
 
 
@@ -112,8 +112,8 @@ def test_a_cache_behind_a_users_link_to_what_is_roots_is_refused_before_a_downlo
     path = tmp_path / "home" / link
     path.parent.mkdir(parents=True)
     path.symlink_to(tmp_path / target)
-    for one in [tmp_path / "home", *(tmp_path / "home").rglob("*")]:
-        os.chown(one, 4711, 4711, follow_symlinks=False)
+    for entry in [tmp_path / "home", *(tmp_path / "home").rglob("*")]:
+        os.chown(entry, 4711, 4711, follow_symlinks=False)
     with pytest.raises(ClusterError) as caught:
         call(repo="org/name", revision=COMMIT, hf_home=str(tmp_path / "home/.cache/huggingface"))
     assert str(path) in caught.value.remedy and caught.value.reason in ("owner", "link")
@@ -136,7 +136,7 @@ def repository(name, purpose, **more):
 
 
 def lay(home, name, *files):
-    """Lay files into the snapshot of a repository; weights get a header."""
+    """Write files into the snapshot of a repository; weights get a header."""
     directory = home / f"hub/models--org--{name}/snapshots" / COMMIT
     directory.mkdir(parents=True, exist_ok=True)
     for file in files:
@@ -179,10 +179,10 @@ def test_a_drafter_that_is_absent_is_named(tmp_path, snapshot):
 def test_changed_code_of_a_drafter_stops(tmp_path, snapshot):
     directory = lay(tmp_path, "beside", "config.json", "model.safetensors")
     (directory / "modeling.py").write_text("x = 1")
-    asked = {"repositories": [repository("name", "model"), repository("beside", "drafter")], "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
-    call(**asked)
+    params = {"repositories": [repository("name", "model"), repository("beside", "drafter")], "hf_home": str(tmp_path), "state_dir": str(tmp_path / "state")}
+    call(**params)
     (directory / "modeling.py").write_text("x = 2")
-    result = call(**asked)
+    result = call(**params)
     assert result["complete"] and result["verdict"] == "block"
     assert all(words in result["msg"] for words in ("modeling.py was replaced on this node", "(drafter org/beside)"))
 
@@ -191,7 +191,7 @@ def test_changed_code_of_a_drafter_stops(tmp_path, snapshot):
 
 
 def plain(snapshot, tmp_path, *more):
-    """Ask about a plain directory as a profile names it, beside others."""
+    """Request a plain directory as a profile names it, with other paths."""
     model = {**repository("m", "model"), "repo": str(snapshot), "revision": None}
     return call(repositories=[model, *more], hf_home=str(tmp_path))
 
@@ -240,5 +240,5 @@ def test_copies_are_distinguished_by_names_and_sizes(snapshot, tmp_path):
 
 def test_a_plain_directory_that_root_in_a_container_cannot_read_is_a_warning(snapshot, tmp_path, monkeypatch):
     monkeypatch.setattr(model_info.model_files, "private_path", lambda hf_home, root: root)
-    (finding,) = [one for one in plain(snapshot, tmp_path)["findings"] if one["id"] == "model.private"]
+    (finding,) = [entry for entry in plain(snapshot, tmp_path)["findings"] if entry["id"] == "model.private"]
     assert finding["verdict"] == "warn" and f"chmod -R go+rX {snapshot}" in finding["remedy"]

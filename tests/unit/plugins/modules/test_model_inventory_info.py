@@ -38,26 +38,26 @@ def call(node: Path, **params: t.Any) -> dict[str, t.Any]:
 
 def test_the_own_cache(node: Path) -> None:
     result = call(node)
-    (found,) = result["models"]
-    assert result["errors"] == [] and result["bytes"] == found["bytes"] == 4 + len(tensors())
-    assert {**found, "written": "", "frees": 0} == {
+    (revision,) = result["models"]
+    assert result["errors"] == [] and result["bytes"] == revision["bytes"] == 4 + len(tensors())
+    assert {**revision, "written": "", "frees": 0} == {
         "kind": "hub", "root": str(node / "hf"), "own": True, "repo": "org/tiny", "revision": COMMIT, "refs": ["main"], "complete": True, "missing": [],
         "broken": [], "files": 3, "bytes": 4 + len(tensors()), "frees": 0, "written": "", "doubts": [], "in_use": [], "last_run": None, "named": [],
         "path": str(node / "hf/hub/models--org--tiny/snapshots" / COMMIT),
     }  # fmt: skip
-    assert found["written"].endswith("Z")
+    assert revision["written"].endswith("Z")
 
 
 def test_other_caches_and_plain_directories_are_listed_only_when_named(node: Path) -> None:
     model(node / "home/other/.cache/huggingface/hub", repo="org/theirs")
     (node / "models/plain").mkdir(parents=True)
     (node / "models/plain/config.json").write_text("{}")
-    assert [one["repo"] for one in call(node)["models"]] == ["org/tiny"]
+    assert [entry["repo"] for entry in call(node)["models"]] == ["org/tiny"]
     named = call(node, directories=[f"{node}/home/*/.cache/huggingface", str(node / "models"), str(node / "none"), str(node / "hf")])
-    assert [(one["repo"], one["own"], one["kind"]) for one in named["models"]] == [
+    assert [(entry["repo"], entry["own"], entry["kind"]) for entry in named["models"]] == [
         ("org/tiny", True, "hub"), ("org/theirs", False, "hub"), (None, False, "directory"),
     ]  # fmt: skip
-    assert named["absent"] == [str(node / "none")] and named["bytes"] == sum(one["bytes"] for one in named["models"])
+    assert named["absent"] == [str(node / "none")] and named["bytes"] == sum(entry["bytes"] for entry in named["models"])
 
 
 def test_a_named_directory_is_listed_once_wherever_it_lies(node: Path) -> None:
@@ -69,25 +69,25 @@ def test_a_named_directory_is_listed_once_wherever_it_lies(node: Path) -> None:
     named = [str(path) for path in (plain, empty, link, node / "none")]
     alone, within = call(node, models=named), call(node, models=named, directories=[str(node / "models")])
     for result in (alone, within):
-        assert {one["path"]: one["named"] for one in result["models"] if one["kind"] == "directory"} == {
+        assert {entry["path"]: entry["named"] for entry in result["models"] if entry["kind"] == "directory"} == {
             str(plain): [str(plain), str(link)], str(empty): [str(empty)],
         }  # fmt: skip
         assert result["absent"] == [str(node / "none")] and result["errors"] == []
-        assert result["bytes"] == sum(one["bytes"] for one in result["models"])
-    assert next(one for one in alone["models"] if one["path"] == str(empty))["complete"] is False
+        assert result["bytes"] == sum(entry["bytes"] for entry in result["models"])
+    assert next(entry for entry in alone["models"] if entry["path"] == str(empty))["complete"] is False
 
 
 def test_a_named_directory_in_the_cache_is_the_revision(node: Path) -> None:
     (node / "link").symlink_to(node / "hf/hub/models--org--tiny/snapshots" / COMMIT)
-    (found,) = call(node, models=[str(node / "link")])["models"]
-    assert found["revision"] == COMMIT and found["named"] == [str(node / "link")]
+    (revision,) = call(node, models=[str(node / "link")])["models"]
+    assert revision["revision"] == COMMIT and revision["named"] == [str(node / "link")]
 
 
 def test_what_cannot_be_read_as_a_whole_is_only_partly_known_and_hides_nothing(node: Path) -> None:
     model(node / "hf/hub", repo="org/whole")
     (node / "hf/hub/models--org--link").symlink_to(node / "hf/hub/models--org--tiny")
     result = call(node)
-    by_repo = {one["repo"]: one for one in result["models"]}
+    by_repo = {entry["repo"]: entry for entry in result["models"]}
     assert by_repo["org/link"]["doubts"] and by_repo["org/link"]["revision"] is None and by_repo["org/whole"]["complete"]
     assert [error["section"] for error in result["errors"]] == ["hf_home"]
 
@@ -103,7 +103,7 @@ def test_an_index_that_names_files_outside_leads_nowhere(node: Path) -> None:
     index = json.dumps({"weight_map": {"a": "../../../../../../etc/passwd"}}).encode()
     model(node / "hf/hub", repo="org/evil", **{"model.safetensors.index.json": index})
     result = call(node)
-    assert next(one["complete"] for one in result["models"] if one["repo"] == "org/evil") is None
+    assert next(entry["complete"] for entry in result["models"] if entry["repo"] == "org/evil") is None
     assert "must be a path inside the model" in result["errors"][0]["error"]
 
 
@@ -113,7 +113,7 @@ def test_a_process_that_serves_it(node: Path) -> None:
     tree.root, tree.network, tree.tcp, tree._inode = node / "proc", stack_tree.HOST_NETWORK, [], 1
     tree.process(10, 1, ["vllm", "serve", "org/tiny", "--revision", COMMIT])
     result = call(node)
-    assert {one["revision"]: bool(one["in_use"]) for one in result["models"]} == {COMMIT: True, OTHER: False}
+    assert {entry["revision"]: bool(entry["in_use"]) for entry in result["models"]} == {COMMIT: True, OTHER: False}
     assert result["unnamed"] == [] and result["named_stacks"] == []
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Exactly what was named goes, or nothing; one that was interrupted goes on."""
+"""Exactly the named models are removed, or none; an interrupted removal continues."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_removal_that_died_is_finished_by_the_next_one(node: Node, monkeypatch
 def test_what_is_served_or_kept_stays_and_with_it_all_that_was_asked_for(node: Node) -> None:
     node.tree.process(10, 1, ["vllm", "serve", "org/tiny", "--revision", OTHER])
     error = refused(node, OLD, NEW)
-    assert [(one["id"], one["verdict"]) for one in error.details["findings"]] == [("models.in_use", "block")] and "(pid 10)" in str(error) and error.remedy
+    assert [(item["id"], item["verdict"]) for item in error.details["findings"]] == [("models.in_use", "block")] and "(pid 10)" in str(error) and error.remedy
     assert "wanted by the profile" in str(refused(node, OLD, keep={OLD: "wanted by the profile of this cluster, x"}))
     assert node.call(OLD)["changed"]
 
@@ -142,7 +142,7 @@ def test_an_engine_that_does_not_say_what_it_has_may_have_it(node: Node) -> None
     node.tree.process(20, 1, ["/usr/lib/raylet", "--gcs-address=10.0.0.11:6379"], cgroup="0::/docker/" + "a" * 64)
     node.tree.process(21, 20, ["ray::RayWorkerWrapper"], cgroup="0::/docker/" + "a" * 64)
     error = refused(node, OLD)
-    assert [(one["id"], one["verdict"]) for one in error.details["findings"]] == [("models.unknown", "unknown")]
+    assert [(finding["id"], finding["verdict"]) for finding in error.details["findings"]] == [("models.unknown", "unknown")]
     assert node.call(OLD, elsewhere=["ray 10.0.0.11:6379"])["changed"]
 
 
@@ -174,8 +174,8 @@ def test_a_cache_that_is_replaced_by_a_link_meanwhile_is_not_followed(node: Node
     """Its owner would have root remove the same model of another account."""
     theirs = shared(node.path / "theirs").parents[1]
     home = node.path / "hf"
-    for one in [home, *home.rglob("*")]:
-        os.chown(one, 4711, 4711, follow_symlinks=False)
+    for entry in [home, *home.rglob("*")]:
+        os.chown(entry, 4711, 4711, follow_symlinks=False)
 
     def swap(*_given: t.Any) -> None:
         home.rename(node.path / "gone")

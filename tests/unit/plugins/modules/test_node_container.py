@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the container without Ray has of its own; what it shares with Ray's is tested there."""
+"""What is specific to the container without Ray; the shared parts are tested with Ray's."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def test_ports_are_no_field(play):
 
 @pytest.mark.parametrize(("driver", "before"), [("cdi", True), ("nvidia", False)])
 def test_a_container_stays_until_the_devices_of_the_next_one_are_there(play, monkeypatch, driver, before):
-    """After a boot: what it was is the only sign that its GPU comes by CDI, on a node whose specification nothing is known to write."""
-    asked = []
+    """After a boot, the former container is the only sign that its GPU comes by CDI, where nothing is known to write the node's specification."""
+    calls = []
 
     def never(docker, gpus, by_cdi):
-        asked.append((gpus, by_cdi))
+        calls.append((gpus, by_cdi))
         raise WaitTimeout("still no nvidia.com/gpu=all")
 
     monkeypatch.setattr(gpu_access, "await_cdi_devices", never)
@@ -131,7 +131,7 @@ def test_a_container_stays_until_the_devices_of_the_next_one_are_there(play, mon
     # This engine can neither stop nor remove a container.
     with pytest.raises(WaitTimeout, match="still no"):
         play(Engine(left), gpus="all")
-    assert asked == [("all", before)]
+    assert calls == [("all", before)]
 
 
 def with_ray():

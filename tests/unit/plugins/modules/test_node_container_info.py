@@ -32,8 +32,8 @@ class Module:
 
 @pytest.fixture
 def ask(monkeypatch):
-    def use(found, table=None):
-        monkeypatch.setattr(node_container_info, "find_node_container", lambda api, cluster, role: found.get(role))
+    def use(containers, table=None):
+        monkeypatch.setattr(node_container_info, "find_node_container", lambda api, cluster, role: containers.get(role))
         monkeypatch.setattr(ray, "ask", lambda api, container_id, address, timeout: table)
         return node_container_info.work(Module())
 
@@ -95,9 +95,9 @@ def test_what_engines_compiled_is_listed_with_its_size(ask, tmp_path, monkeypatc
         (path / "kernel.so").write_bytes(b"x" * 5000)
     monkeypatch.setattr(Module, "params", {**Module.params, "state_dir": str(tmp_path)})
     monkeypatch.setattr(engine_api.EngineApi, "containers", lambda _api, labels: [{"State": "running", "Mounts": [{"Source": str(used)}]}])
-    found = ask({})["caches"]
-    assert [(one["path"], one["files"], one["in_use"]) for one in found] == [(str(used), 1, True), (str(other), 1, False)]
-    assert all(one["size_bytes"] >= 5000 for one in found)
+    caches = ask({})["caches"]
+    assert [(cache["path"], cache["files"], cache["in_use"]) for cache in caches] == [(str(used), 1, True), (str(other), 1, False)]
+    assert all(cache["size_bytes"] >= 5000 for cache in caches)
     (opened,) = ask({})["open_directories"]
     assert opened["path"] == str(tmp_path / "gb10")
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What node_info says, section by section."""
+"""The result of node_info, section by section."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OURS = entry("gb10-gb10-head", **{"io.gb10.owner": "gb10.cluster", "io.gb10.clus
 
 
 class Engine:
-    """Stands for EngineApi; an error is raised by every call."""
+    """A fake of EngineApi; an error is raised by every call."""
 
     def __init__(self, error=None, info=None):
         self.error, self.info = error, INFO if info is None else info
@@ -65,7 +65,7 @@ class Engine:
 
 
 class Declared(Exception):
-    """Ends ``main`` when it has said which options there are."""
+    """Ends ``main`` once its options are recorded."""
 
 
 def defaults():
@@ -207,7 +207,7 @@ def test_images_are_unknown_while_the_engine_does_not_answer(call):
 
 
 def test_the_rules_can_judge_a_node_in_depth(call, gb10, node):
-    """What is answered here has the shape that rules ask for; what is wrong with this node is found, and nothing is missing."""
+    """The answers have the shape that the rules need; the problems of this node are found, and nothing is missing."""
 
     class WithImage(Engine):
         def image(self, reference):
@@ -223,7 +223,7 @@ def test_the_rules_can_judge_a_node_in_depth(call, gb10, node):
     }
     run = {"cluster": "gb10", "tags": ["all"], "skip_tags": [], "time": "2026-11-21T15:00:00Z"}
     record = judging.judge({"spark-1": {"info": result, "zombies": {"findings": []}, "settings": settings}}, profile, run)
-    verdicts = {found["id"]: found["verdict"] for found in record["findings"]}
+    verdicts = {finding["id"]: finding["verdict"] for finding in record["findings"]}
     # The module tree is empty, and no address of the loopback may be read from the recorded trees.
     assert {id for id, verdict in verdicts.items() if verdict == "unknown"} <= {"driver.next_boot", "driver.loaded", "clock.synchronized", "clock.offset"}
     expected = {"memory.class": "block", "limits.earlyoom": "warn", "env.left": "warn", "log.xid": "warn", "tenant.idle": "warn", "model.ready": "warn"}
@@ -327,7 +327,7 @@ def test_every_result_and_option_is_documented():
 
 
 def keys_of(value, described, path=""):
-    """Give the keys of a result that its documentation does not know."""
+    """Return the keys of a result that are not documented."""
     if isinstance(value, list):
         for entry_ in value:
             yield from keys_of(entry_, described, path)
@@ -382,8 +382,8 @@ def test_an_unprivileged_user_gets_what_it_may_see_and_the_rest_is_reported(tmp_
     params = {**defaults()[1], "nvidia_smi": "/nonexistent/nvidia-smi", "docker_socket": "/nonexistent.sock", "ports": [1], "model_roots": ["/root"]}
     result = as_nobody(lambda: node_info.work(types.SimpleNamespace(params=rooted(params), check_mode=False)), tmp_path / "result")
     unseen = {error["section"]: error for error in result["errors"]}
-    asked = [error for error in result["errors"] if "processes cannot be checked" in error["error"]]
-    assert asked and asked[0]["section"] == "tenants" and "become" in asked[0]["remedy"]
+    unchecked = [error for error in result["errors"] if "processes cannot be checked" in error["error"]]
+    assert unchecked and unchecked[0]["section"] == "tenants" and "become" in unchecked[0]["remedy"]
     assert result["memory"]["total_mb"] > 0 and result["kernel"]["boot_id"] and result["interfaces"] and result["limits"]["earlyoom"]
     assert result["models"] == [] and "become" in unseen["models"]["remedy"]
     assert not {"memory", "interfaces", "rdma", "disk", "devices", "environment"} & set(unseen)
@@ -462,14 +462,14 @@ def test_companions_are_waited_for(monkeypatch, given, looks):
         return {"name": name, "running": True, "healthy": False, "unit": "", "container_id": "", **changes}
 
     seen = [[row("asr"), row("tts")], [row("asr"), row("tts", running=False)], [row("asr", healthy=True), row("tts", running=False)]]
-    asked = []
+    calls = []
 
     def answer(params, api):
-        asked.append(params)
-        return {"companions": seen[len(asked) - 1]}
+        calls.append(params)
+        return {"companions": seen[len(calls) - 1]}
 
     monkeypatch.setattr(node_info, "answer", answer)
     monkeypatch.setattr(node_info, "LOOK_SECONDS", 0.01)
     params = {"docker_socket": "/nowhere", "docker_timeout": 1, "tool_timeout": 1, "await_up": [], "await_down": [], "await_timeout": 0, **given}
     result = node_info.work(types.SimpleNamespace(params=params, check_mode=False))
-    assert len(asked) == looks and [one["name"] for one in result["companions"]] == ["asr", "tts"]
+    assert len(calls) == looks and [companion["name"] for companion in result["companions"]] == ["asr", "tts"]

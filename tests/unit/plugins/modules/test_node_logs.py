@@ -105,12 +105,12 @@ def test_a_container_that_lost_its_labels_is_found_by_its_name(node, monkeypatch
 
 def test_two_containers_of_one_role_do_not_write_the_same_files(node, monkeypatch):
     labels = {"io.gb10.owner": "gb10.cluster", "io.gb10.cluster": "gb10", "io.gb10.role": "head"}
-    found = [
+    containers = [
         {"Id": "abc", "Names": ["/kept-for-later"], "Labels": labels},
         {"Id": "def", "Names": ["/gb10-gb10-head"], "Labels": {"io.gb10.owner": "gb10.cluster"}},
         {"Id": "ghi", "Names": ["/gb10-gb10-worker"], "Labels": {**labels, "io.gb10.role": "worker"}},
     ]
-    monkeypatch.setattr(Api, "containers", lambda self, labels: found)
+    monkeypatch.setattr(Api, "containers", lambda self, labels: containers)
     logs, errors = call(node)
     assert errors == []
     assert {name for name in logs if name.startswith("container-")} == {

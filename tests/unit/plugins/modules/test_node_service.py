@@ -105,9 +105,9 @@ class Node:
         arguments = ["localhost", "-m", "gb10.cluster.node_service", "-a", json.dumps(self.task(**options)), "-c", "local", "-vvv"]
         env = {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
         ran = through_ansible.run("adhoc", *arguments, *(["--check", "--diff"] if check else []), env=env)
-        found = re.search(r"localhost \| (\w+)!? => (\{.*\n\})", ran.stdout, re.DOTALL)
-        assert found, ran.out
-        return found[1] in ("SUCCESS", "CHANGED"), json.loads(found[2]), ran.out
+        match = re.search(r"localhost \| (\w+)!? => (\{.*\n\})", ran.stdout, re.DOTALL)
+        assert match, ran.out
+        return match[1] in ("SUCCESS", "CHANGED"), json.loads(match[2]), ran.out
 
     def sweep(self, **env: str) -> tuple[int, str]:
         """Run the program once as the unit does; its exit code and what the journal gets."""
@@ -155,15 +155,15 @@ def test_silent_then_one_alert_then_silent_then_well_again(node: Node):
         assert (code, journal) == (0, "all is well\n") and hook.came == []
         speech.status = 503
         journals = [node.sweep() for _again in range(3)]
-        assert [one[0] for one in journals] == [0, 0, 0] and kinds(hook) == ["alert"], journals
+        assert [outcome[0] for outcome in journals] == [0, 0, 0] and kinds(hook) == ["alert"], journals
         content = hook.came[0][2]
         assert content["subject"] == "gb10 on spark-1: 2 problems" and set(content["problems"]) == {"companion asr", "endpoint alias"}
         assert "status 503, expected 200" in content["problems"]["endpoint alias"]
         speech.status = 200
         assert node.sweep()[0] == 0 and node.sweep()[0] == 0
         assert kinds(hook) == ["alert", "well"]
-    said = "".join(text for _code, text in journals)
-    assert "companion asr" in said and "planted" not in said
+    printed = "".join(text for _code, text in journals)
+    assert "companion asr" in printed and "planted" not in printed
     state = (node.folder / sweep_files.STATE).read_text(encoding="utf-8")
     assert "planted" not in state and stat.S_IMODE((node.folder / sweep_files.STATE).stat().st_mode) == 0o644
     assert "planted" not in (node.folder / sweep_files.CONFIG).read_text(encoding="utf-8")
@@ -257,37 +257,37 @@ def test_it_is_set_up_once_changed_tested_and_taken_away(node: Node):
         node.secret("webhook", f"{hook.url}/planted-hook")
         node.secret("old", "planted-old")
         given = {"channels": [{"type": "webhook"}], "companions": [companion(hook.url)]}
-        well, said, out = node.module(check=True, **given)
-        assert well and said["changed"] and not (node.units / sweep_files.TIMER).exists() and not node.folder.exists() and "planted" not in out
-        assert "OnUnitActiveSec=15min" in said["diff"]["after"][str(node.units / sweep_files.TIMER)]
+        well, result, out = node.module(check=True, **given)
+        assert well and result["changed"] and not (node.units / sweep_files.TIMER).exists() and not node.folder.exists() and "planted" not in out
+        assert "OnUnitActiveSec=15min" in result["diff"]["after"][str(node.units / sweep_files.TIMER)]
 
-        well, said, out = node.module(**given)
-        assert well and said["changed"] and said["sweep"]["active"] and said["sweep"]["enabled"], out
+        well, result, out = node.module(**given)
+        assert well and result["changed"] and result["sweep"]["active"] and result["sweep"]["enabled"], out
         assert not Path(channels.secret_path(str(node.secrets), "old")).exists()
         assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in node.folder.iterdir()} == {sweep_files.PROGRAM: 0o600, sweep_files.CONFIG: 0o600}
         for check in (False, True):
-            well, said, out = node.module(check=check, **given)
-            assert well and not said["changed"] and said["actions"] == [], out
+            well, result, out = node.module(check=check, **given)
+            assert well and not result["changed"] and result["actions"] == [], out
         assert hook.came == []
 
-        well, said, out = node.module(test=True, **given)
-        assert well and not said["changed"] and said["answers"] == {"webhook": ""} and kinds(hook) == ["test"], out
+        well, result, out = node.module(test=True, **given)
+        assert well and not result["changed"] and result["answers"] == {"webhook": ""} and kinds(hook) == ["test"], out
         hook.status = 418
-        well, said, out = node.module(test=True, **given)
-        assert not well and "the test was not delivered to 1 of 1 channel(s): webhook: status 418" in said["msg"] and "planted" not in out
-        well, said, _out = node.module(check=True, test=True, **given)
-        assert well and "a test would be sent" in said["msg"] and len(hook.came) == 2
+        well, result, out = node.module(test=True, **given)
+        assert not well and "the test was not delivered to 1 of 1 channel(s): webhook: status 418" in result["msg"] and "planted" not in out
+        well, result, _out = node.module(check=True, test=True, **given)
+        assert well and "a test would be sent" in result["msg"] and len(hook.came) == 2
 
-    well, said, _out = node.module(minutes=5, **given)
-    assert well and f"restart {sweep_files.TIMER}" in said["actions"] and len(said["actions"]) == 2
+    well, result, _out = node.module(minutes=5, **given)
+    assert well and f"restart {sweep_files.TIMER}" in result["actions"] and len(result["actions"]) == 2
     assert "planted" not in "".join(path.read_text("latin-1") for path in (*node.units.iterdir(), node.journal, node.folder / sweep_files.CONFIG))
 
-    well, said, _out = node.module(check=True, state="absent")
-    assert well and said["changed"] and node.folder.exists()
-    well, said, _out = node.module(state="absent")
-    assert well and said["changed"] and not node.folder.exists() and list(node.units.iterdir()) == [] and not (node.secrets / "_sweep").exists()
-    well, said, _out = node.module(state="absent")
-    assert well and not said["changed"] and said["msg"] == "there is no sweep"
+    well, result, _out = node.module(check=True, state="absent")
+    assert well and result["changed"] and node.folder.exists()
+    well, result, _out = node.module(state="absent")
+    assert well and result["changed"] and not node.folder.exists() and list(node.units.iterdir()) == [] and not (node.secrets / "_sweep").exists()
+    well, result, _out = node.module(state="absent")
+    assert well and not result["changed"] and result["msg"] == "there is no sweep"
 
 
 def test_bad_options_are_refused_before_anything_is_written(node: Node):
@@ -305,23 +305,23 @@ def test_bad_options_are_refused_before_anything_is_written(node: Node):
         ({"sshd_ports": {"spark-2": 70000}}, "sshd_ports.spark-2: is 70000"),
     ]
     for options, message in bad:
-        well, said, out = node.module(**options)
-        assert not well and message in said["msg"] and "planted" not in out, out
+        well, result, out = node.module(**options)
+        assert not well and message in result["msg"] and "planted" not in out, out
     # A power cut can leave one.
     node.secret("webhook", "")
-    well, said, out = node.module(channels=[{"type": "webhook"}])
-    assert not well and "webhook is empty; it must contain the url of a channel" in said["msg"], out
+    well, result, out = node.module(channels=[{"type": "webhook"}])
+    assert not well and "webhook is empty; it must contain the url of a channel" in result["msg"], out
     assert not node.folder.exists() and list(node.units.iterdir()) == []
 
 
 def test_a_foreign_unit_and_an_edited_one_stay(node: Node):
     (node.units / sweep_files.TIMER).write_text("[Unit]\nDescription=mine\n", encoding="utf-8")
     for options in ({}, {"state": "absent"}):
-        well, said, _out = node.module(**options)
-        assert not well and "is not this collection's" in said["msg"]
+        well, result, _out = node.module(**options)
+        assert not well and "is not this collection's" in result["msg"]
     (node.units / sweep_files.TIMER).write_text(unit_text.timer(15).replace("15min", "1min"), encoding="utf-8")
-    well, said, _out = node.module()
-    assert not well and "was edited by hand" in said["msg"] and not node.folder.exists()
+    well, result, _out = node.module()
+    assert not well and "was edited by hand" in result["msg"] and not node.folder.exists()
 
 
 def test_with_a_mail_command_the_unit_leaves_that_program_its_rights():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node says of its declared mode and its clusters."""
+"""A node's declared mode and its clusters."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def look(tmp_path, monkeypatch, *entries):
 def test_clusters_of_a_node_are_listed_by_name_whether_they_run_or_not(tmp_path, monkeypatch):
     shape = {"mode": "singles", "phase": modes.SETTLED, "reason": "", "clusters": {}}
     modes.write(str(tmp_path), modes.following(None, shape, "2026-11-24T02:10:00Z"))
-    found = look(tmp_path, monkeypatch, entry("gb10", "worker", "exited"), entry("spark-2", "head"), entry("tts", "companion"))
-    assert list(found["clusters"]) == ["gb10", "spark-2"] and found["mode"]["mode"] == "singles"
-    assert [(one["role"], one["running"], one["live"]) for one in found["clusters"].values()] == [("worker", False, False), ("head", True, False)]
+    state = look(tmp_path, monkeypatch, entry("gb10", "worker", "exited"), entry("spark-2", "head"), entry("tts", "companion"))
+    assert list(state["clusters"]) == ["gb10", "spark-2"] and state["mode"]["mode"] == "singles"
+    assert [(item["role"], item["running"], item["live"]) for item in state["clusters"].values()] == [("worker", False, False), ("head", True, False)]
 
 
 def test_an_engine_whose_note_cannot_be_read_counts_as_live_while_its_container_runs(tmp_path, monkeypatch):
@@ -45,5 +45,5 @@ def test_an_engine_whose_note_cannot_be_read_counts_as_live_while_its_container_
 
 
 def test_a_node_where_no_mode_was_declared_has_none(tmp_path, monkeypatch):
-    found = look(tmp_path, monkeypatch)
-    assert found["mode"] is None and found["clusters"] == found["lease"] == {} and found["errors"] == []
+    state = look(tmp_path, monkeypatch)
+    assert state["mode"] is None and state["clusters"] == state["lease"] == {} and state["errors"] == []

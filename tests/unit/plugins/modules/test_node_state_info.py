@@ -54,22 +54,22 @@ def test_what_a_unit_shows_is_for_everybody_whatever_the_umask(node):
     finally:
         os.umask(before)
     assert os.stat(glance.path_of(str(node / "state"), "spark-1")).st_mode & 0o777 == 0o644
-    (one,) = look(node)["engines"]
-    assert one == {key: value for key, value in GLANCE.items() if key != "boot_id"}
+    (engine,) = look(node)["engines"]
+    assert engine == {key: value for key, value in GLANCE.items() if key != "boot_id"}
 
 
 def test_what_ran_before_the_last_boot_is_unknown_and_what_was_refused_stays(node):
     show(node, boot_id="another")
-    (one,) = look(node)["engines"]
-    assert (one["state"], one["reason"], one["token"]) == ("unknown", "it was running before the last boot", {})
+    (engine,) = look(node)["engines"]
+    assert (engine["state"], engine["reason"], engine["token"]) == ("unknown", "it was running before the last boot", {})
     show(node, boot_id="another", state="refused", reason="the node did not shut down cleanly", token={})
     assert look(node)["engines"][0]["state"] == "refused"
 
 
 def test_a_node_that_shows_nothing_still_says_its_memory(node):
-    found = look(node)
-    assert (found["mode"], found["engines"], found["errors"]) == (None, [], [])
-    assert found["memory"] == {"total_mb": 124610, "available_mb": 43108}
+    state = look(node)
+    assert (state["mode"], state["engines"], state["errors"]) == (None, [], [])
+    assert state["memory"] == {"total_mb": 124610, "available_mb": 43108}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "cluster": "spark-1"}'])
@@ -78,8 +78,8 @@ def test_a_glance_that_is_none_is_an_error_and_hides_nothing_else(node, text):
     (node / "state" / "glance-spark-1.json").write_text(text, encoding="utf-8")
     with pytest.raises(UnknownState, match="glance"):
         glance.on_node(str(node / "state"))
-    found = look(node)
-    assert found["engines"] == [] and path in found["errors"][0] and found["memory"]
+    state = look(node)
+    assert state["engines"] == [] and path in state["errors"][0] and state["memory"]
 
 
 def test_every_account_reads_it_although_only_root_enters_the_clusters_directory(node):
@@ -98,12 +98,12 @@ def test_one_screen_says_mode_models_tokens_memory_and_events(node):
     events = [{"at": f"2026-11-24T02:1{number}:00Z", "text": f"event {number}"} for number in range(5)]
     record = {"mode": "singles", "phase": "settled", "reason": "", "clusters": {}, "previous": {}, "changed_at": "2026-11-24T02:10:00Z", "events": events}
     modes.write(str(node / "state"), record)
-    said = screen(one={**look(node), "reached": True}, two={"reached": False, "what": "no route to host", "msg": ""}).lines
-    assert said[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
-    assert said[1] == "two: not reached: no route to host", "what is wrong comes first"
-    assert said[2].startswith("one: 42.1 of 121.7 GiB available")
-    assert said[-2].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
-    assert said[-1] == "2026-11-24T02:12:00Z event 2; 2026-11-24T02:13:00Z event 3; 2026-11-24T02:14:00Z event 4"
+    lines = screen(one={**look(node), "reached": True}, two={"reached": False, "what": "no route to host", "msg": ""}).lines
+    assert lines[0] == "Mode: singles, settled since 2026-11-24T02:10:00Z"
+    assert lines[1] == "two: not reached: no route to host", "what is wrong comes first"
+    assert lines[2].startswith("one: 42.1 of 121.7 GiB available")
+    assert lines[-2].endswith("tiny, http://192.168.100.10:8000/v1, token in 0.41 s at 2026-11-24T02:09:12Z")
+    assert lines[-1] == "2026-11-24T02:12:00Z event 2; 2026-11-24T02:13:00Z event 3; 2026-11-24T02:14:00Z event 4"
 
 
 def test_a_node_that_went_away_while_it_was_read_is_named():
@@ -120,9 +120,9 @@ def test_a_lease_says_who_holds_it_and_when_it_ends_or_how_it_ended(node):
     holder = {"user": "ada", "hostname": "workbench", "pid": 7}
     lease = {"holder": holder, "program": "judge.sh", "began_at": "2026-11-24T02:00:00Z", "state": "live", "reason": ""}
     assert look(node)["lease"] == {}
-    said = screen(one={**look(node), "lease": {**lease, "left_seconds": 270}}).lines
+    lines = screen(one={**look(node), "lease": {**lease, "left_seconds": 270}}).lines
     leased = "leased to ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z; expires in 270 s unless it is renewed"
-    assert leased in "\n".join(said)
+    assert leased in "\n".join(lines)
     over = screen(one={**look(node), "lease": {**lease, "state": "ended", "reason": "nobody renewed it", "left_seconds": 0}}).lines
     assert "lease of ada@workbench, process 7, for judge.sh, since 2026-11-24T02:00:00Z: ended: nobody renewed it" in "\n".join(over)
 

@@ -37,10 +37,10 @@ def machine(tmp_path, monkeypatch):
     (tmp_path / "buddyinfo").write_text(SCATTERED)
     for name in ("drop_caches", "compact_memory"):
         (tmp_path / "sys/vm" / name).write_text("")
-    said = []
+    messages = []
 
     def bounded(doing, work, timeout):
-        said.append(doing)
+        messages.append(doing)
         return work()
 
     def write_setting(path, text, real=page_cache.write_setting):
@@ -51,8 +51,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(page_cache, "bounded", bounded)
     monkeypatch.setattr(page_cache, "write_setting", write_setting)
     process_files.add(tmp_path, 1, "/sbin/init", ppid=0)
-    monkeypatch.setattr(page_cache_drop.os, "sync", lambda: said.append("synced"))
-    return types.SimpleNamespace(root=tmp_path, said=said, drop_caches=tmp_path / "sys/vm/drop_caches", compact=tmp_path / "sys/vm/compact_memory")
+    monkeypatch.setattr(page_cache_drop.os, "sync", lambda: messages.append("synced"))
+    return types.SimpleNamespace(root=tmp_path, said=messages, drop_caches=tmp_path / "sys/vm/drop_caches", compact=tmp_path / "sys/vm/compact_memory")
 
 
 def call(machine, *, check_mode=False, **params):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ranks on a node, with an engine that answers what it is told."""
+"""Ranks on a node, with a fake engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_ranks_are_known_by_what_they_show():
 
 
 class Engine:
-    """Stands for EngineApi."""
+    """A fake of EngineApi."""
 
     def __init__(self, containers=None, pids=(), entrypoint=None):
         self.by_role, self.pids, self.entrypoint = containers or {}, list(pids), entrypoint
@@ -128,19 +128,19 @@ def test_tokens_of_the_hub_are_found_and_not_read(tmp_path):
 def test_a_live_rank_is_read_and_no_secret_leaves_it(call, rank):
     result = call(Engine({"head": container(rank)}, [rank, os.getpid()]), env_names=["EARLY", "LATER", "NO"], env_absent_names=["HF_TOKEN", "API_KEY"])
     assert result["verdict"] == "pass" and result["exists"] and result["container"]["running"]
-    (found,) = result["ranks"]
-    assert found["pid"] == rank and found["source"] == "live" and found["title"].startswith("ray::RayWorkerProc.run")
-    assert found["env"] == {"EARLY": "1", "LATER": "1", "NO": None} and found["present"] == ["HF_TOKEN"]
-    assert found["devices"] == result["container"]["devices"] == ["/dev/null"]
-    assert isinstance(found["memlock_bytes"], int)
-    assert "hf_secret" not in str({**found, "title": ""})
+    (entry,) = result["ranks"]
+    assert entry["pid"] == rank and entry["source"] == "live" and entry["title"].startswith("ray::RayWorkerProc.run")
+    assert entry["env"] == {"EARLY": "1", "LATER": "1", "NO": None} and entry["present"] == ["HF_TOKEN"]
+    assert entry["devices"] == result["container"]["devices"] == ["/dev/null"]
+    assert isinstance(entry["memlock_bytes"], int)
+    assert "hf_secret" not in str({**entry, "title": ""})
 
 
 def test_a_whole_environment_shows_no_secret_and_whether_two_are_equal(call, rank):
-    (found,) = call(Engine({"head": container(rank)}, [rank]))["ranks"]
-    assert found["environ"] is None
-    (found,) = call(Engine({"head": container(rank)}, [rank]), env_compare_key="k")["ranks"]
-    assert (found["environ"]["EARLY"], found["environ"]["LATER"]) == ("1", "1") and "hf_secret" not in str(found["environ"])
+    (entry,) = call(Engine({"head": container(rank)}, [rank]))["ranks"]
+    assert entry["environ"] is None
+    (entry,) = call(Engine({"head": container(rank)}, [rank]), env_compare_key="k")["ranks"]
+    assert (entry["environ"]["EARLY"], entry["environ"]["LATER"]) == ("1", "1") and "hf_secret" not in str(entry["environ"])
     keys = ("k", "k", "other")
     first, same, other_key = (rank_info.comparable({"WANDB_API_KEY": "4f1c9a", "URL": "https://u:4f1c9a@host", "EMPTY_TOKEN": ""}, key) for key in keys)
     assert first == same != other_key and re.fullmatch(r"<secret [0-9a-f]{16}>", first["WANDB_API_KEY"]) and first["EMPTY_TOKEN"] == ""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module's decisions: what is wanted, what stands in the way, what is refused, what it returns."""
+"""The module's decisions: what is wanted, obstacles, refusals, and results."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Module:
 
 @pytest.fixture
 def node(monkeypatch):
-    """A node with an address, no listener, no engine state; returns how to set what its engine knows."""
+    """A node with an address, no listener, no engine state; returns a function that sets its engine."""
     monkeypatch.setattr(net_devices, "ipv4_addresses", lambda: ADDRESSES)
     monkeypatch.setattr(net_devices, "ipv6_addresses", list)
     monkeypatch.setattr(listeners, "listeners", lambda ports: [])
@@ -292,7 +292,7 @@ def test_an_engine_whose_rank_is_gone_answers_no_request(node, monkeypatch, tabl
 @pytest.mark.parametrize("wanted", [{"state": "stopped"}, {"state": "absent"}, {"allow_restart": True, "shm_size": "20g"}])
 @pytest.mark.parametrize("started", [["vllm", "serve", "mine"], ["ray::train"], ["VLLM::EngineCore"]])
 def test_foreign_work_in_the_container_needs_consent(node, monkeypatch, wanted, started):
-    """``docker exec … vllm serve``: what our own engine answers says nothing of it."""
+    """``docker exec … vllm serve``: the answers of the cluster's own engine do not show it."""
     monkeypatch.setattr(engine_state, "engine_state", lambda paths, **_how: ENGINE)
     engine = node(Engine([running()], titles=["vllm serve", " ".join(started)]))
     for known in ({}, {"lacks_rank": True}, {"unready_runs": [ENGINE["run_id"]]}):
@@ -483,8 +483,8 @@ def test_a_stale_head_blocks_without_consent(node, monkeypatch, path, args, proc
 
 
 def test_our_own_listeners_are_not_foreign():
-    found = [listener(holder=OWN_ID), listener(holder=OTHER_ID), listener(holder="d" * 64)]
-    kept = obstacles.foreign_listeners(found, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
+    listening = [listener(holder=OWN_ID), listener(holder=OTHER_ID), listener(holder="d" * 64)]
+    kept = obstacles.foreign_listeners(listening, {OWN_ID: "ours", OTHER_ID: "theirs"}, OWN_ID)
     assert [(entry["container"], entry["container_name"]) for entry in kept] == [(OTHER_ID, "theirs"), ("", "")]
 
 
@@ -543,7 +543,7 @@ def test_the_wait_ends_when_the_container_is_removed(monkeypatch):
 
 @pytest.mark.parametrize(("uptime", "ready"), [(10.0, False), (3600.0, True)])
 def test_a_clock_that_was_set_back_does_not_keep_ray_waiting_for_ever(monkeypatch, uptime, ready):
-    """The container's start lies in the future then. After a while the head's entry can only be that of this container."""
+    """The container's start is then in the future. After a while the head's entry can only be that of this container."""
     monkeypatch.setattr(node_container.ExistingContainer, "uptime", lambda current: uptime)
     earlier = RayTable("2.60.0", "3.11.2", [{**READY, "started_ms": READY["started_ms"] - 86400000}], "", "")
     if ready:
@@ -569,7 +569,7 @@ def test_a_head_that_just_listed_the_node_as_ready_is_not_asked_again(monkeypatc
 
 
 class Calls:
-    """What was asked of an engine that acts."""
+    """The calls to an engine that acts."""
 
     def __init__(self, log=b"a line\n"):
         self.calls = []
@@ -610,7 +610,7 @@ def test_a_new_container_asks_by_cdi_where_docker_has_it_and_one_that_runs_stays
 
 
 def test_an_image_has_its_own_directory_for_what_its_engine_compiles(node, sdk, tmp_path):
-    """It is no field: the image counts already, and a container that is there keeps the directory it has."""
+    """It is not a field: the image counts already, and an existing container keeps its directory."""
     places = {"state_dir": str(tmp_path / "state"), "log_dir": str(tmp_path / "log")}
     used = []
     for image, labels in (("sha256:aaa", {}), ("sha256:bbb", {}), ("sha256:ccc", BUILT), ("sha256:ddd", BUILT)):
@@ -655,14 +655,14 @@ def test_a_stale_head_with_an_engine_at_work_goes_only_when_requests_may_be_lost
     process = Process(pid=4711, ppid=1, state="S", name="x", argv=argv, container=holder, uid=0, rss_kib=1)
     node(Engine([container(STALE_ID, "yesterday")]))
     monkeypatch.setattr(at_work, "scan", lambda root, pids=None: Scan({4711: process}, 0))
-    asked = {"check_mode": True, "replace_stale": True}
+    options = {"check_mode": True, "replace_stale": True}
     if refused:
         with pytest.raises(ClusterError, match=rf"it is at work: {argv[0]} \(pid 4711\)") as caught:
-            ray_cluster.work(Module(**asked, interrupt_requests=False))
+            ray_cluster.work(Module(**options, interrupt_requests=False))
         assert "-e gb10_allow=interrupt" in caught.value.remedy
     else:
-        assert "remove yesterday (stale head)" in ray_cluster.work(Module(**asked, interrupt_requests=False))["actions"]
-    assert "remove yesterday (stale head)" in ray_cluster.work(Module(**asked, interrupt_requests=True))["actions"]
+        assert "remove yesterday (stale head)" in ray_cluster.work(Module(**options, interrupt_requests=False))["actions"]
+    assert "remove yesterday (stale head)" in ray_cluster.work(Module(**options, interrupt_requests=True))["actions"]
 
 
 def test_a_stale_head_goes_first(node, sdk, monkeypatch, tmp_path):
@@ -681,7 +681,7 @@ def test_the_engine_is_stopped_before_its_container(node, sdk, monkeypatch):
 
 
 def executing(engine, sdk):
-    """The engine with a launcher in its containers that stops whatever it is told."""
+    """The engine with a launcher in its containers that stops every run it gets."""
 
     def execute(container_id, argv, *, timeout):
         sdk.calls.append(("exec", argv[1:3], argv[5:], timeout))
@@ -1051,7 +1051,7 @@ def test_nothing_is_created_for_a_hub_cache_that_is_a_link(sdk, tmp_path, monkey
 
 @pytest.mark.parametrize("swapped", [True, False])
 def test_a_hub_cache_that_is_swapped_while_docker_looks_for_it_is_noticed(sdk, tmp_path, monkeypatch, swapped):
-    """A process of this test's own stands for the container's: it sees the directory that is at the target's place in its root."""
+    """A process of this test replaces the container's: it sees the directory that is at the target's place in its root."""
     hub, target = tmp_path / "huggingface" / "hub", tmp_path / "target"
     hub.mkdir(parents=True)
     target.mkdir()

@@ -32,7 +32,7 @@ THEIRS = "cd" * 32
 
 
 class Engine:
-    """Stands for EngineApi: one container, or an error for every call."""
+    """A fake of EngineApi: one container, or an error for every call."""
 
     def __init__(self, container_id="", error=None, **host):
         self.id, self.error, self.host = container_id, error, host
@@ -69,13 +69,13 @@ def tree(tmp_path):
 
 
 def kinds(result):
-    return [(one["pid"], one["kind"]) for one in result["processes"]]
+    return [(entry["pid"], entry["kind"]) for entry in result["processes"]]
 
 
 def test_a_recorded_stack(call, tree):
     result = call(tree.replay(RAY_1).root, Engine(RAY_1["container"]))
-    assert {one["stack"] for one in result["processes"]} == {"ray 10.77.1.11:6379"}
-    by_pid = {one["pid"]: one for one in result["processes"]}
+    assert {entry["stack"] for entry in result["processes"]} == {"ray 10.77.1.11:6379"}
+    by_pid = {entry["pid"]: entry for entry in result["processes"]}
     assert (by_pid[381]["kind"], by_pid[855]["kind"], by_pid[1033]["kind"], by_pid[31977]["kind"], by_pid[32121]["kind"]) == (
         "api_server", "engine_core", "rank", "gcs_server", "raylet",
     )  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_recorded_stack(call, tree):
 
 def test_the_recorded_worker_has_the_other_rank_of_the_same_stack(call, tree):
     result = call(tree.replay(RAY_2).root)
-    (rank,) = [one for one in result["processes"] if one["kind"] == "rank"]
+    (rank,) = [entry for entry in result["processes"] if entry["kind"] == "rank"]
     assert rank["stack"] == "ray 10.77.1.11:6379" and result["apis"] == []
 
 
@@ -180,30 +180,30 @@ def test_an_api_without_a_key_and_its_progress(call, tree, api):
     tree.process(7, 1, ["vllm", "serve", "m", "--port", str(port)], listens=[("0.0.0.0", port), ("127.0.0.1", 50000)])
     slept = []
     result = call(tree.root, probe=True, sample_s=0.2, sleep=slept.append)
-    (found,) = result["apis"]
-    assert (found["state"], found["health"], found["models_status"], found["open"], found["world"]) == ("answers", 200, 200, True, True)
-    assert found["models"] == [{"id": "tiny", "max_model_len": 2048}] and (found["running"], found["tokens"]) == (1.0, 42.0)
+    (server,) = result["apis"]
+    assert (server["state"], server["health"], server["models_status"], server["open"], server["world"]) == ("answers", 200, 200, True, True)
+    assert server["models"] == [{"id": "tiny", "max_model_len": 2048}] and (server["running"], server["tokens"]) == (1.0, 42.0)
     assert len(slept) == 1 and 0 < slept[0] <= 0.2 and result["sample_s"] is not None and result["processes"][0]["cpu_percent"] == 0.0
-    assert "_place" not in found
+    assert "_place" not in server
 
 
 def test_an_api_with_a_key(call, tree, api):
     port = api(key=True)
     tree.process(7, 1, ["vllm", "serve", "m", "--port", str(port)], listens=[("127.0.0.1", port)])
-    (found,) = call(tree.root, probe=True)["apis"]
-    assert (found["open"], found["models"], found["models_status"], found["world"]) == (False, None, 401, False)
+    (server,) = call(tree.root, probe=True)["apis"]
+    assert (server["open"], server["models"], server["models_status"], server["world"]) == (False, None, 401, False)
 
 
 @pytest.mark.parametrize(("wanted", "tokens"), [(False, None), (True, [100.0, 100.0, 142.0])])
 def test_a_token_is_asked_for_when_wanted_alone(call, tree, api, wanted, tokens):
     port = api(tokens=tokens or [100.0])
     tree.process(7, 1, ["vllm", "serve", "m", "--port", str(port)], listens=[("127.0.0.1", port)])
-    (found,) = call(tree.root, probe=True, probe_token=wanted, token_timeout=5)["apis"]
+    (server,) = call(tree.root, probe=True, probe_token=wanted, token_timeout=5)["apis"]
     if not wanted:
-        assert found["token"] is None
+        assert server["token"] is None
     else:
-        # This server knows no completions, but its tokens flow: it is busy with others'.
-        assert (found["token"]["completion"], found["token"]["progress"]["grew"]) == (None, True)
+        # This server has no completions route, but its token count grows: it is busy with other requests.
+        assert (server["token"]["completion"], server["token"]["progress"]["grew"]) == (None, True)
 
 
 def test_a_server_that_docker_does_not_know_is_not_given_the_key(call, tree, api, tmp_path):
@@ -212,8 +212,8 @@ def test_a_server_that_docker_does_not_know_is_not_given_the_key(call, tree, api
     port = api(key=True)
     tree.process(7, 1, ["vllm", "serve", "m", "--port", str(port)], listens=[("127.0.0.1", port)])
     result = call(tree.root, probe=True, probe_token=True, token_timeout=5, api_key_file=str(tmp_path / "key"))
-    (found,) = result["apis"]
-    assert found["token"]["completion"] is None and "the API's key was not sent" in found["token"]["progress"]["withheld"]
+    (server,) = result["apis"]
+    assert server["token"]["completion"] is None and "the API's key was not sent" in server["token"]["progress"]["withheld"]
     assert "planted" not in str(result)
 
 
@@ -229,19 +229,19 @@ def test_several_api_processes_are_one_api(call, tree):
     tree.process(7, 1, ["vllm", "serve", "m", "--api-server-count", "2"])
     tree.process(8, 7, ["VLLM::APIServer_0"], listens=[("0.0.0.0", 8000)])
     tree.process(9, 7, ["VLLM::APIServer_1"], links=["socket:[5001]"])
-    (found,) = call(tree.root)["apis"]
-    assert (found["pid"], found["address"], found["port"]) == (7, "0.0.0.0", 8000)
+    (server,) = call(tree.root)["apis"]
+    assert (server["pid"], server["address"], server["port"]) == (7, "0.0.0.0", 8000)
 
 
 @pytest.mark.parametrize(
-    ("address", "asked", "world", "state"),
+    ("address", "url", "world", "state"),
     [("0.0.0.0", "http://127.0.0.1:8001", True, "not_asked"), ("127.0.0.1", None, False, "unknown")],
 )
-def test_an_api_in_a_network_of_its_own(call, tree, address, asked, world, state):
+def test_an_api_in_a_network_of_its_own(call, tree, address, url, world, state):
     argv = ["vllm", "serve", "m"]
     tree.process(7, 1, argv, cgroup=f"0::/system.slice/docker-{THEIRS}.scope\n", network="net:[4026532999]", listens=[(address, 8000)])
-    (found,) = call(tree.root, Engine(THEIRS, NetworkMode="bridge"))["apis"]
-    assert (found["asked"], found["world"], found["state"]) == (asked, world, state)
+    (server,) = call(tree.root, Engine(THEIRS, NetworkMode="bridge"))["apis"]
+    assert (server["asked"], server["world"], server["state"]) == (url, world, state)
 
 
 def test_what_may_not_be_read_is_null_with_a_line(call, tree, monkeypatch):
@@ -253,8 +253,8 @@ def test_what_may_not_be_read_is_null_with_a_line(call, tree, monkeypatch):
     monkeypatch.setattr(stack_info.installed.os, "listdir", lambda path, real=os.listdir: refuse() if path.endswith("/root") else real(path))
     monkeypatch.setattr("ansible_collections.gb10.cluster.plugins.module_utils._process.live_env.live_environment", refuse)
     result = call(tree.root)
-    (one,) = result["processes"]
-    assert one["env"] is None and one["listens"] is None and one["rdma"] is None and one["versions"] is None and one["kind"] == "api_server"
+    (entry,) = result["processes"]
+    assert entry["env"] is None and entry["listens"] is None and entry["rdma"] is None and entry["versions"] is None and entry["kind"] == "api_server"
     assert {error["section"] for error in result["errors"]} == {"gpu_mib", "env", "listens", "rdma", "versions"}
     assert all("become" in error["remedy"] for error in result["errors"] if error["section"] != "gpu_mib")
     # The port that it was told is in the node's list of sockets, whose it may be.
@@ -293,7 +293,7 @@ def test_a_process_that_spins_is_seen(call):
             result = call("/proc", sample_s=0.6, sleep=__import__("time").sleep)
         finally:
             child.kill()
-    (rank,) = [one for one in result["processes"] if one["pid"] == child.pid]
+    (rank,) = [entry for entry in result["processes"] if entry["pid"] == child.pid]
     assert rank["kind"] == "rank" and rank["cpu_percent"] > 0, "a process that spins never rests"
     assert rank["env_source"] == "live"
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What vllm_serve decides, and what it says and does about it."""
+"""The decisions of vllm_serve, with its messages and actions."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_restart_that_fails_after_the_stop_has_changed_the_node(node, monkeypa
         "changed": True, "engine_live": False, "stopped": {**STOPPED, "instead": ""}, "actions": ["stopped run 20260101T000000Z-0001 with SIGTERM in 3.4 s"],
         "run_id": ANY, "started_run": ANY, "log_path": ANY,
     }  # fmt: skip
-    # It may have started, so who clears away has to know which run.
+    # It may have started, so the cleanup needs its run.
     assert caught.value.details["started_run"] > "20260101T000000Z-0001"
 
 
@@ -442,7 +442,7 @@ def test_an_engine_in_a_paused_container_is_stopped(node, monkeypatch):
     api.unpause = unpaused.append
     assert node.work(api, state="stopped")["changed"]
     assert unpaused == ["c" * 64]
-    # Nothing can be asked inside before that.
+    # Nothing can be run inside before that.
     assert [name for name, _args, _timeout in api.called] == ["stop"]
 
 
@@ -833,5 +833,5 @@ def test_what_the_node_has_sent_is_looked_at_before_and_after(monkeypatch):
     monkeypatch.setattr(vllm_serve, "work_worker", lambda *_args: {"msg": "done"})
     module = types.SimpleNamespace(params=options(node_role="worker", roots={"sysfs_root": "/sys", "proc_root": "/proc"}), check_mode=False)
     assert vllm_serve.work(module) == {"msg": "done", "traffic": [{"at": 1.0}, {"at": 2.0}]}
-    # The proof asks once more, and says why that cannot be read.
+    # The proof reads it again and reports why it cannot be read.
     assert vllm_serve.work(module)["traffic"] is None

@@ -87,26 +87,26 @@ def test_a_port_that_refuses_means_what_the_log_says(engine, monkeypatch, answer
     [(True, engine_state.Completion(1, 0.4), {"tokens": 1, "seconds": 0.4, "prompt_tokens": 0}), (True, None, None), (False, None, None)],
 )
 def test_the_proof_is_only_asked_for_when_wanted(engine, monkeypatch, probe, answer, completion):
-    asked = token_probe.Asked("answers", answer, None if answer else {"grew": True})
+    outcome = token_probe.Asked("answers", answer, None if answer else {"grew": True})
     monkeypatch.setattr(engine_state, "asked_health", lambda *_args: "answers")
     monkeypatch.setattr(engine_state, "engine_version", lambda *_args: "0.32.0")
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
-    monkeypatch.setattr(token_probe, "ask", lambda *_args: asked if probe else pytest.fail("asked"))
+    monkeypatch.setattr(token_probe, "ask", lambda *_args: outcome if probe else pytest.fail("asked"))
     view = vllm_serve_info.api_view(engine, {**PARAMS, "probe": probe}, "API is up")
     assert (view["healthy"], view["engine_version"], view["requests_running"], view["completion"]) == (True, "0.32.0", 0, completion)
-    assert view["progress"] == (asked.progress if probe else None)
+    assert view["progress"] == (outcome.progress if probe else None)
 
 
 @pytest.mark.parametrize(("first_token_timeout", "waits"), [(None, 5), (600, 600)])
 def test_only_the_token_is_waited_for_as_long_as_kernels_compile(engine, monkeypatch, first_token_timeout, waits):
     """An engine that hangs is noticed by every other answer, however long its first token may take."""
-    asked = []
-    monkeypatch.setattr(engine_state, "asked_health", lambda _url, timeout: asked.append(timeout) or "answers")
-    monkeypatch.setattr(engine_state, "engine_version", lambda _url, timeout, _key: asked.append(timeout))
-    monkeypatch.setattr(token_probe, "ask", lambda *args: asked.append(args[3:6]) or token_probe.Asked("answers", None, None))
+    timeouts = []
+    monkeypatch.setattr(engine_state, "asked_health", lambda _url, timeout: timeouts.append(timeout) or "answers")
+    monkeypatch.setattr(engine_state, "engine_version", lambda _url, timeout, _key: timeouts.append(timeout))
+    monkeypatch.setattr(token_probe, "ask", lambda *args: timeouts.append(args[3:6]) or token_probe.Asked("answers", None, None))
     monkeypatch.setattr(interruption, "requests_of", lambda *_args: interruption.Requests(0))
     vllm_serve_info.api_view(engine, {**PARAMS, "first_token_timeout": first_token_timeout}, "API is up")
-    assert asked == [5, 5, (5, waits, "/s")]
+    assert timeouts == [5, 5, (5, waits, "/s")]
 
 
 @pytest.mark.parametrize(("text", "why"), [("k", ""), ("k", "another process listens"), ("", "")])

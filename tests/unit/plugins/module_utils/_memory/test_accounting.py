@@ -160,8 +160,8 @@ def test_a_baseline_counts_for_its_boot_alone(tmp_path):
     assert accounting.baseline_of(path, "b1") == (None, "no baseline of this boot was recorded")
     accounting.write_baseline(path, BASELINE)
     assert accounting.baseline_of(path, "b1") == (BASELINE, "")
-    found, why = accounting.baseline_of(path, "b2")
-    assert found is None and "another boot" in why and BASELINE["recorded_at"] in why
+    baseline, why = accounting.baseline_of(path, "b2")
+    assert baseline is None and "another boot" in why and BASELINE["recorded_at"] in why
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_a_baseline_counts_for_its_boot_alone(tmp_path):
 )
 def test_a_broken_baseline_is_a_doubt_and_never_a_figure(tmp_path, text):
     (tmp_path / "baseline.json").write_text(text)
-    found, why = accounting.baseline_of(str(tmp_path / "baseline.json"), "b1")
-    assert found is None and "baseline" in why
+    baseline, why = accounting.baseline_of(str(tmp_path / "baseline.json"), "b1")
+    assert baseline is None and "baseline" in why
 
 
 @given(st.data())

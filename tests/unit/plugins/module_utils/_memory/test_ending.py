@@ -14,8 +14,8 @@ NOW = 110 * GIB
 
 
 def start(lowest_gib=20, steady_gib=22, before_gib=110, **changes):
-    found = {"image_id": "sha256:1", "start_digest": "s", "recorded_at": "2026-11-20T10:00:00Z", "before_mb": before_gib * GIB}
-    return {**found, "lowest_mb": lowest_gib * GIB, "steady_mb": steady_gib * GIB, **changes}
+    record = {"image_id": "sha256:1", "start_digest": "s", "recorded_at": "2026-11-20T10:00:00Z", "before_mb": before_gib * GIB}
+    return {**record, "lowest_mb": lowest_gib * GIB, "steady_mb": steady_gib * GIB, **changes}
 
 
 def test_a_start_like_the_last_one_ends_a_gib_lower_at_most():
@@ -30,7 +30,7 @@ def test_a_start_like_the_last_one_ends_a_gib_lower_at_most():
         ([start()], 121, 19),  # and 11 less
         ([start(before_gib=60)], 110, 19),  # what an end before it gave back came after its note: it took 90 GiB, not 40
         ([start(), start(15, 16)], 110, 14),
-        ([start(), start(30, 30, before_gib=125)], 110, 14),  # the one took most, the other saw the lowest level
+        ([start(), start(30, 30, before_gib=125)], 110, 14),  # the first start took the most memory, the second saw the lowest level
         ([start()], 80, -11),
     ],
 )
@@ -56,37 +56,37 @@ FACTS = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_head
 SERVE = {"gpu_memory_utilization": 0.7, "max_model_len": 8192, "max_num_seqs": 8}
 
 
-def asked(claims=0.0, lacks=(), **serve):
+def expectation(claims=0.0, lacks=(), **serve):
     use = recipe.settings_of({**SERVE, **serve}, {"tensor": 1}, FACTS)
     return {"facts": FACTS, "use": use._asdict(), "declared_gib": 15.0, "claims_gib": claims, "lacks": list(lacks)}
 
 
 def node(tenants=0.0, **serve):
-    found = asked(**serve)
-    return plan.node_plan(FACTS, recipe.Settings(**found["use"]), components.Node("", 121.0, tenants, available=110.0), 15.0, 1)
+    expected = expectation(**serve)
+    return plan.node_plan(FACTS, recipe.Settings(**expected["use"]), components.Node("", 121.0, tenants, available=110.0), 15.0, 1)
 
 
 def test_the_plans_worst_case_counts_less_a_gib():
     figures = node()["serving"]
-    found = ending.of_plan(asked(), 121 * GIB, NOW)
+    level = ending.of_plan(expectation(), 121 * GIB, NOW)
     worst = figures["available_gib"] - figures["within_gib"]
-    assert figures["within_gib"] > 1 and found.mb == int((worst - 1) * 1024)
-    assert found.why == f"the memory plan leaves {figures['available_gib']:.1f} +/- {figures['within_gib']:.1f} GiB, less 1"
+    assert figures["within_gib"] > 1 and level.mb == int((worst - 1) * 1024)
+    assert level.why == f"the memory plan leaves {figures['available_gib']:.1f} +/- {figures['within_gib']:.1f} GiB, less 1"
 
 
 def test_the_lower_of_its_two_figures_counts(monkeypatch):
     for loading, serving, level in (((30, 2), (28, 1), 26), ((30, 5), (28, 1), 24)):
         figures = {"loading": dict(zip(("available_gib", "within_gib"), loading)), "serving": dict(zip(("available_gib", "within_gib"), serving))}
         monkeypatch.setattr(plan, "node_plan", lambda *_arguments, figures=figures: figures)
-        assert ending.of_plan(asked(), 121 * GIB, NOW).mb == level * GIB
+        assert ending.of_plan(expectation(), 121 * GIB, NOW).mb == level * GIB
 
 
 def test_what_others_have_yet_to_take_comes_off():
-    assert ending.of_plan(asked(10.0), 121 * GIB, NOW).mb == pytest.approx(ending.of_plan(asked(), 121 * GIB, NOW).mb - 10 * GIB, abs=11)
+    assert ending.of_plan(expectation(10.0), 121 * GIB, NOW).mb == pytest.approx(ending.of_plan(expectation(), 121 * GIB, NOW).mb - 10 * GIB, abs=11)
 
 
 def test_without_its_facts_there_is_no_level():
-    assert ending.of_plan(asked(lacks=["num_key_value_heads"]), 121 * GIB, NOW) == (
+    assert ending.of_plan(expectation(lacks=["num_key_value_heads"]), 121 * GIB, NOW) == (
         None, "no such start is recorded, and there is no memory plan without num_key_value_heads",
     )  # fmt: skip
 

@@ -131,11 +131,11 @@ def test_pressure_of_another_shape_is_unknown(text):
 
 
 def test_the_section(tmp_path):
-    found = node_memory.memory(proc(tmp_path, vmstat="pswpin 12\npswpout 345\n"))
-    assert found.keys() == {*node_memory.FIGURES, *node_memory.MORE_FIGURES, "cma_total_mb", "swap_in_pages", "swap_out_pages", "swappiness", "pressure"}
-    assert (found["anon_mb"], found["sunreclaim_mb"], found["page_tables_mb"]) == (2110072 // 1024, 92252 // 1024, 22304 // 1024)
-    assert (found["swap_in_pages"], found["swap_out_pages"], found["swappiness"]) == (12, 345, 60)
-    assert found["pressure"]["some"]["avg10"] == 12.34
+    figures = node_memory.memory(proc(tmp_path, vmstat="pswpin 12\npswpout 345\n"))
+    assert figures.keys() == {*node_memory.FIGURES, *node_memory.MORE_FIGURES, "cma_total_mb", "swap_in_pages", "swap_out_pages", "swappiness", "pressure"}
+    assert (figures["anon_mb"], figures["sunreclaim_mb"], figures["page_tables_mb"]) == (2110072 // 1024, 92252 // 1024, 22304 // 1024)
+    assert (figures["swap_in_pages"], figures["swap_out_pages"], figures["swappiness"]) == (12, 345, 60)
+    assert figures["pressure"]["some"]["avg10"] == 12.34
 
 
 def test_meminfo_from_another_place(tmp_path):
@@ -148,7 +148,7 @@ def test_meminfo_from_another_place(tmp_path):
 def test_memory_in_one_piece_is_nothing_or_unknown(tmp_path, line, mib):
     """Recorded of a Spark that serves, and of kernel 7.0.0-1019."""
     other = tmp_path / "other"
-    other.write_text("".join(one for one in RECORDED.splitlines(keepends=True) if not one.startswith("Cma")) + line)
+    other.write_text("".join(row for row in RECORDED.splitlines(keepends=True) if not row.startswith("Cma")) + line)
     assert node_memory.memory(proc(tmp_path / "proc"), str(other))["cma_total_mb"] == mib
 
 
@@ -168,8 +168,8 @@ def test_what_cannot_be_read_of_a_section_hides_nothing_else(tmp_path):
             errors.append(error)
             return otherwise
 
-    found = node_memory.memory(proc(tmp_path, vmstat="x", sys__vm__swappiness="x", pressure__memory="x"), None, section)
-    assert found["total_mb"] and found["swap_in_pages"] is None and found["swappiness"] is None and found["pressure"] is None and len(errors) == 3
+    figures = node_memory.memory(proc(tmp_path, vmstat="x", sys__vm__swappiness="x", pressure__memory="x"), None, section)
+    assert figures["total_mb"] and figures["swap_in_pages"] is None and figures["swappiness"] is None and figures["pressure"] is None and len(errors) == 3
     with pytest.raises(UnknownState):
         node_memory.memory(proc(tmp_path, meminfo="x"), None, section)
 

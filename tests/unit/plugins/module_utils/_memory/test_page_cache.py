@@ -40,7 +40,7 @@ def test_the_childs_oserror_is_raised_here(tmp_path):
 
 
 def test_a_child_that_hangs_is_killed_and_named():
-    said, say = os.pipe()
+    reader, say = os.pipe()
 
     def hang():
         os.write(say, str(os.getpid()).encode())
@@ -49,9 +49,9 @@ def test_a_child_that_hangs_is_killed_and_named():
     with pytest.raises(page_cache.Hung, match="writing did not end within 0.2 s") as caught:
         page_cache.bounded("writing", hang, 0.2)
     assert caught.value.verdict == "unknown" and "ps -eo" in caught.value.remedy
-    child = int(os.read(said, 32))
+    child = int(os.read(reader, 32))
     assert not os.path.exists(f"/proc/{child}")
-    os.close(said)
+    os.close(reader)
     os.close(say)
 
 
@@ -114,7 +114,7 @@ def look(*paths, max_files=100, seconds=60, to_each=None):
     return page_cache.visit([str(path) for path in paths], max_files, seconds, to_each)
 
 
-def told(path):
+def droppable(path):
     """Whether this file system's pages can be dropped at all: those of a tmpfs have no disk behind them."""
     look(path, to_each=page_cache.write_back)
     look(path, to_each=page_cache.give_back)
@@ -123,14 +123,14 @@ def told(path):
 
 @pytest.fixture
 def on_disk(hub):
-    if not told(hub):
+    if not droppable(hub):
         pytest.skip("the temporary directory keeps its files in memory")
     return hub
 
 
 @contextlib.contextmanager
 def held(path):
-    """Hold all of a file's pages in memory. The kernel may drop clean pages that are not mapped at any time."""
+    """Keep all of a file's pages in memory. The kernel may drop clean pages that are not mapped at any time."""
     libc = page_cache._libc()
     libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
@@ -163,7 +163,7 @@ def test_a_missing_path_or_a_directory_is_not_an_error(hub):
 
 
 def test_a_device_is_counted_and_never_opened(hub, monkeypatch):
-    """Opening one can already do something: rewind a tape, start a watchdog. A link to one is no other case."""
+    """Opening one can already do something: rewind a tape, start a watchdog. A link to one is the same case."""
     opened = []
 
     def note(path, flags, *more, real=os.open, **options):
@@ -244,9 +244,9 @@ def test_what_the_kernel_does_not_report_is_unmeasured(hub, monkeypatch):
     assert (survey["cached"], survey["unmeasured"]) == (0, SIZE + 3)
 
 
-@pytest.mark.parametrize(("found", "written"), [(None, True), (page_cache.Residency(9, None), True), (page_cache.Residency(9, 0), False)])
-def test_only_files_that_may_be_dirty_are_written(monkeypatch, found, written):
-    said = []
-    monkeypatch.setattr(page_cache.os, "fdatasync", said.append)
-    page_cache.write_back(7, found)
-    assert said == ([7] if written else [])
+@pytest.mark.parametrize(("residency", "written"), [(None, True), (page_cache.Residency(9, None), True), (page_cache.Residency(9, 0), False)])
+def test_only_files_that_may_be_dirty_are_written(monkeypatch, residency, written):
+    written_files = []
+    monkeypatch.setattr(page_cache.os, "fdatasync", written_files.append)
+    page_cache.write_back(7, residency)
+    assert written_files == ([7] if written else [])

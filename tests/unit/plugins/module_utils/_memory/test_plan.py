@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The formula of the memory plan: what it adds up, where it says no, and that more is never less."""
+"""The formula of the memory plan: its sums, its refusals, and that larger inputs never need less memory."""
 
 from __future__ import annotations
 
@@ -58,34 +58,34 @@ def planned(facts, tensor=2, nodes=None, concurrency=1, declared=None, **serve):
     return plan.plan(facts, use(facts, tensor, **serve), nodes or pair(), concurrency=concurrency, declared_gib=declared, search=False)
 
 
-def part(found, name):
-    return next((one["gib"] for one in found["nodes"][0]["components"] if one["id"] == name), 0.0)
+def part(outcome, name):
+    return next((component["gib"] for component in outcome["nodes"][0]["components"] if component["id"] == name), 0.0)
 
 
 # -- against what was reported -----------------------------------------------------------------------------------------
 
 
 def test_the_weights_of_qwen3_235b_in_gptq_are_those_reported():
-    found = planned(QWEN_235B, kv_cache_dtype="fp8", max_model_len=40960, gpu_memory_utilization=0.87)
-    assert part(found, "weights") == pytest.approx(57.64, rel=0.1)
-    assert part(found, "weights") == pytest.approx(57.64, rel=0.02), "the arithmetic alone is within 2 %"
+    outcome = planned(QWEN_235B, kv_cache_dtype="fp8", max_model_len=40960, gpu_memory_utilization=0.87)
+    assert part(outcome, "weights") == pytest.approx(57.64, rel=0.1)
+    assert part(outcome, "weights") == pytest.approx(57.64, rel=0.02), "the arithmetic alone is within 2 %"
 
 
 @pytest.mark.parametrize("serve", [{"gpu_memory_utilization": 0.85}, {"gpu_memory_utilization": 0.9}, {"kv_cache_memory_bytes": "5G"}, {}])
 def test_minimax_in_fp8_is_refused_on_two_nodes_because_its_weights_leave_nothing_for_the_cache(serve):
-    found = planned(MINIMAX_FP8, kv_cache_dtype="fp8", max_model_len=196608, **serve)
-    assert found["verdict"] == plan.NO
-    assert part(found, "weights") == pytest.approx(107.2, rel=0.03)
-    assert any("the weights take 108.8 GiB and leave 12.9" in reason for reason in found["reasons"]), found["reasons"]
-    assert found["nodes"][0]["one_sequence_gib"] == pytest.approx(11.625)
+    outcome = planned(MINIMAX_FP8, kv_cache_dtype="fp8", max_model_len=196608, **serve)
+    assert outcome["verdict"] == plan.NO
+    assert part(outcome, "weights") == pytest.approx(107.2, rel=0.03)
+    assert any("the weights take 108.8 GiB and leave 12.9" in reason for reason in outcome["reasons"]), outcome["reasons"]
+    assert outcome["nodes"][0]["one_sequence_gib"] == pytest.approx(11.625)
 
 
 def test_a_refusal_names_what_would_be_lost():
     serve = use(MINIMAX_FP8, kv_cache_dtype="fp8", max_model_len=196608, gpu_memory_utilization=0.8)
-    found = plan.plan(MINIMAX_FP8, serve, pair())
-    assert found["verdict"] == plan.NO and {"change": "nodes", "to": 4} in [{name: one[name] for name in ("change", "to")} for one in found["would_fit"]]
+    outcome = plan.plan(MINIMAX_FP8, serve, pair())
+    assert outcome["verdict"] == plan.NO and {"change": "nodes", "to": 4} in [{name: item[name] for name in ("change", "to")} for item in outcome["would_fit"]]
     longer = plan.plan(QWEN_235B, use(QWEN_235B, max_model_len=1048576, gpu_memory_utilization=0.8), pair())
-    assert longer["verdict"] == plan.NO and [one for one in longer["would_fit"] if one["change"] == "max_model_len"]
+    assert longer["verdict"] == plan.NO and [change for change in longer["would_fit"] if change["change"] == "max_model_len"]
 
 
 def test_the_cache_of_nemotron_grows_by_one_gib_a_node_from_512k_to_1m():
@@ -94,27 +94,27 @@ def test_the_cache_of_nemotron_grows_by_one_gib_a_node_from_512k_to_1m():
 
 
 def test_a_request_uses_the_engines_devices():
-    """The log of one start: 36.25 GiB hold 27.81 sequences of 131072 tokens, with MTP of three tokens."""
+    """From the log of a start: 36.25 GiB are enough for 27.81 sequences of 131072 tokens, with MTP of three tokens."""
     facts = {**NEMOTRON, "draft_layers": 1}
-    one = use(facts, 1, kv_cache_dtype="fp8", max_model_len=131072, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
-    assert sum(components.paged_bytes(facts, one)[:2]) / components.GIB == pytest.approx(36.25 / 27.81, rel=0.03)
+    used = use(facts, 1, kv_cache_dtype="fp8", max_model_len=131072, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
+    assert sum(components.paged_bytes(facts, used)[:2]) / components.GIB == pytest.approx(36.25 / 27.81, rel=0.03)
 
 
 def test_a_start_that_was_measured_on_an_h100_is_planned_as_it_went():
-    """vLLM 0.26.0, a model of Qwen3-8B's shape: 30.73 GiB of cache hold 6.83 sequences of 32768 tokens. That GPU has memory of its own, so its log is a
+    """vLLM 0.26.0, a model of Qwen3-8B's shape: 30.73 GiB of cache for 6.83 sequences of 32768 tokens. That GPU has memory of its own, so its log is a
     record of what the engine counts, and none of what the system takes."""
     facts = {
         "num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288, "vocab_size": 151936, "num_attention_heads": 32, "num_key_value_heads": 8,
         "head_dim": 128, "weights_gib_per_rank": 15.27,
     }  # fmt: skip
-    found = planned(facts, 1, nodes=[components.Node("h100", 79.18, free_at_start=78.66)], max_model_len=32768, max_num_seqs=64, gpu_memory_utilization=0.6)
-    (one,) = found["nodes"]
-    assert found["verdict"] == plan.FITS and one["one_sequence_gib"] == pytest.approx(30.73 / 6.83, abs=0.01)
-    assert one["at_start"]["wanted_gib"] == 47.51 and one["pool_gib"] == pytest.approx(30.73, abs=4.0) and one["pool_gib"] < 30.73
+    outcome = planned(facts, 1, nodes=[components.Node("h100", 79.18, free_at_start=78.66)], max_model_len=32768, max_num_seqs=64, gpu_memory_utilization=0.6)
+    (node_plan,) = outcome["nodes"]
+    assert outcome["verdict"] == plan.FITS and node_plan["one_sequence_gib"] == pytest.approx(30.73 / 6.83, abs=0.01)
+    assert node_plan["at_start"]["wanted_gib"] == 47.51 and node_plan["pool_gib"] == pytest.approx(30.73, abs=4.0) and node_plan["pool_gib"] < 30.73
 
 
 def test_a_sliding_layer_keeps_its_window_and_a_step():
-    """The log of one start, of a release that kept room for one step: 40.61 GiB hold 35.75 sequences of 8192 tokens at 4096 tokens a step."""
+    """The log of one start, of a release that kept room for one step: 40.61 GiB are enough for 35.75 sequences of 8192 tokens at 4096 tokens a step."""
     step = {"max_num_batched_tokens": 4096, "async_scheduling": False}
     size = components.kv_bytes(SLIDING, use(SLIDING, 1, max_model_len=8192, **step)) / components.GIB
     assert size == pytest.approx(40.61 / 35.75, rel=0.01)
@@ -124,8 +124,8 @@ def test_a_sliding_layer_keeps_its_window_and_a_step():
 
 
 def test_latent_rows_are_on_every_rank():
-    one, two = (components.kv_bytes(LATENT, use(LATENT, tensor, max_model_len=1048576)) for tensor in (1, 2))
-    assert one == two == 6880 * 1048576 + 5636096
+    single, two = (components.kv_bytes(LATENT, use(LATENT, tensor, max_model_len=1048576)) for tensor in (1, 2))
+    assert single == two == 6880 * 1048576 + 5636096
     split = use(LATENT, 2, max_model_len=1048576, decode_context_parallel_size=2)
     assert components.kv_bytes(LATENT, split) == 6880 * 1048576 / 2 + 5636096
 
@@ -170,7 +170,7 @@ def test_more_at_once_never_takes_less(name, way):
 @pytest.mark.parametrize("name", ["qwen", "dense"])
 def test_more_layers_never_take_less(name, way):
     facts = [{**MODELS[name], "num_hidden_layers": layers} for layers in (1, 8, 24, 48, 94, 128, 256)]
-    plans = [planned(one, max_model_len=65536, max_num_seqs=8, **way) for one in facts]
+    plans = [planned(model, max_model_len=65536, max_num_seqs=8, **way) for model in facts]
     assert rises(plans)
     assert all(part(first, "weights") < part(second, "weights") for first, second in itertools.pairwise(plans))
 
@@ -196,18 +196,18 @@ def test_random_recipes_never_take_less_for_more():
 
 @pytest.mark.parametrize("measured", [{}, {"available": 112.0}, {"took": 90.0, "peak": 95.0}, {"available": 112.0, "took": 90.0, "peak": 95.0}], ids=str)
 def test_others_never_make_it_better(measured):
-    """Whatever was measured, and whatever is on record: each GiB that others claim is one more in use."""
+    """Whatever was measured or recorded, each GiB that other processes claim counts as one more in use."""
     claims = (0.0, 1.0, 4.0, 16.0, 64.0)
     plans = [planned(NEMOTRON, nodes=pair(tenants=claim, **measured), max_model_len=262144, max_num_seqs=8, gpu_memory_utilization=0.7) for claim in claims]
     assert rises(plans)
-    used = [one["nodes"][0]["serving"]["used_gib"] for one in plans]
-    assert [round(one - used[0], 6) for one in used] == list(claims)
+    used = [outcome["nodes"][0]["serving"]["used_gib"] for outcome in plans]
+    assert [round(gib - used[0], 6) for gib in used] == list(claims)
 
 
 def test_more_memory_is_never_worse():
     for name, way in itertools.product(MODELS, WAYS[2:3]):
         plans = [planned(MODELS[name], nodes=pair(total), max_model_len=65536, max_num_seqs=8, **way) for total in (60.8, 119.6, 121.7, 243.0)]
-        assert [plan.ORDER.index(one["verdict"]) for one in plans] == sorted([plan.ORDER.index(one["verdict"]) for one in plans], reverse=True)
+        assert [plan.ORDER.index(outcome["verdict"]) for outcome in plans] == sorted([plan.ORDER.index(outcome["verdict"]) for outcome in plans], reverse=True)
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
@@ -215,9 +215,9 @@ def test_more_memory_is_never_worse():
 
 def test_the_worst_node_counts():
     nodes = [components.Node("a", 121.69), components.Node("b", 121.69, tenants=40.0)]
-    found = planned(NEMOTRON, nodes=nodes, max_model_len=262144, max_num_seqs=8, gpu_memory_utilization=0.75)
-    assert [one["verdict"] for one in found["nodes"]] == [plan.FITS, plan.NO] and found["verdict"] == plan.NO
-    assert all(reason.startswith("b: ") for reason in found["reasons"])
+    outcome = planned(NEMOTRON, nodes=nodes, max_model_len=262144, max_num_seqs=8, gpu_memory_utilization=0.75)
+    assert [node_plan["verdict"] for node_plan in outcome["nodes"]] == [plan.FITS, plan.NO] and outcome["verdict"] == plan.NO
+    assert all(reason.startswith("b: ") for reason in outcome["reasons"])
 
 
 def test_a_pinned_cache_is_tight_until_a_start_is_recorded():
@@ -247,7 +247,7 @@ def test_the_larger_of_plan_and_record_counts():
     assert more["serving"]["used_gib"] == pytest.approx(121.69 - 116 + 111, abs=0.01)
     assert more["loading"]["used_gib"] == pytest.approx(121.69 - 116 + 112, abs=0.01)
     assert more["verdict"] == plan.TIGHT and plain["verdict"] == plan.FITS
-    parts = {one["id"]: one["gib"] for one in more["components"]}
+    parts = {component["id"]: component["gib"] for component in more["components"]}
     assert parts["recorded"] == pytest.approx(more["serving"]["used_gib"] - used, abs=0.01)
     # The worst case of either is the worst case of both.
     assert all(
@@ -262,9 +262,9 @@ def test_a_larger_record_is_never_better():
 
 
 def test_nothing_is_guessed_where_facts_are_missing():
-    found = planned({"num_hidden_layers": 10})
-    assert found["verdict"] == plan.UNKNOWN and found["nodes"] == []
-    assert "memory.config.hidden_size" in found["missing"] and any("weights_gb" in one for one in found["missing"])
+    outcome = planned({"num_hidden_layers": 10})
+    assert outcome["verdict"] == plan.UNKNOWN and outcome["nodes"] == []
+    assert "memory.config.hidden_size" in outcome["missing"] and any("weights_gb" in path for path in outcome["missing"])
     states = {name: value for name, value in NEMOTRON.items() if name != "mamba_state_bytes_per_sequence"}
     assert planned(states)["missing"] == ["memory.config.recurrent_state_bytes_per_sequence"]
     assert planned({**NEMOTRON, "head_dim": "128"})["missing"] == ["head_dim is '128', expected a whole number"]
@@ -296,16 +296,16 @@ def test_what_a_table_in_a_file_wants_of_the_page_cache_makes_it_tight():
 def test_sums_are_those_of_the_parts():
     for name, way in itertools.product(MODELS, WAYS):
         for node in planned(MODELS[name], max_model_len=65536, max_num_seqs=8, **way)["nodes"]:
-            parts = [one for one in node["components"] if one["id"] != "page_cache"]
+            parts = [component for component in node["components"] if component["id"] != "page_cache"]
             for when in ("loading", "serving"):
-                total = sum(one["gib"] for one in parts if when in one["when"])
-                # A share smaller than what the engine needs before its cache is no cache at all.
+                total = sum(component["gib"] for component in parts if when in component["when"])
+                # A share smaller than what the engine needs before its cache leaves no cache.
                 assert total == pytest.approx(node[when]["used_gib"], abs=0.02), (name, way, when)
-            assert all(one["source"] and one["arithmetic"] for one in parts)
+            assert all(component["source"] and component["arithmetic"] for component in parts)
 
 
 def test_every_constant_has_a_source():
-    assert all(one.source and one.within >= 0 for one in components.CONSTANTS.values())
+    assert all(constant.source and constant.within >= 0 for constant in components.CONSTANTS.values())
 
 
 @pytest.mark.parametrize("name", ["plan.py", "model_facts.py"])
@@ -313,7 +313,7 @@ def test_a_node_needs_nothing_but_the_standard_library(name):
     tree = ast.parse((ROOM / name).read_text(encoding="utf-8"), feature_version=(3, 10))
     names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert all(one.split(".")[0] in sys.stdlib_module_names or one.startswith("ansible_collections.gb10.cluster.plugins.module_utils.") for one in names)
+    assert all(item.split(".")[0] in sys.stdlib_module_names or item.startswith("ansible_collections.gb10.cluster.plugins.module_utils.") for item in names)
 
 
 def test_advice_has_published_figures():

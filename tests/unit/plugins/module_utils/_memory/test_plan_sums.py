@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The memory plan to the last digit: its sums done again by hand, each edge of a verdict, and what it says then."""
+"""The memory plan to the last digit: its sums repeated by hand, and each limit of a verdict with its message."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def planned(facts=None, on=None, settings=None, declared=None, concurrency=1, se
     )
 
 
-def sheet(found):
+def sheet(outcome):
     """Each part of the only node, by id: GiB, by how much that may be wrong, and when it counts."""
-    (one,) = found["nodes"]
-    return {part["id"]: (part["gib"], part["within"], "+".join(part["when"]), part["inside"]) for part in one["components"]}
+    (node_plan,) = outcome["nodes"]
+    return {part["id"]: (part["gib"], part["within"], "+".join(part["when"]), part["inside"]) for part in node_plan["components"]}
 
 
 def root(*values):
@@ -128,8 +128,8 @@ def test_what_is_asked_for_wins_over_arguments():
 
 def test_missing_shares_and_sequences_are_left_to_the_engine():
     assert (DEFAULT.share, DEFAULT.sequences, DEFAULT.left_to_engine) == (0.92, 1024, True)
-    said = DEFAULT._replace(utilization=0.5, seqs=3)
-    assert (said.share, said.sequences, said.left_to_engine) == (0.5, 3, False)
+    defaults = DEFAULT._replace(utilization=0.5, seqs=3)
+    assert (defaults.share, defaults.sequences, defaults.left_to_engine) == (0.5, 3, False)
     assert not DEFAULT._replace(kv_bytes=1).left_to_engine
 
 
@@ -152,16 +152,16 @@ def test_the_cache_of_each_kind_of_layer_is_counted():
 
 def test_windows_and_latent_rows_are_counted():
     facts = {**DENSE, "attention_layers": 2, "sliding_layers": 31, "sliding_window": 100, "global_num_key_value_heads": 4, "global_head_dim": 256}
-    found = components.kv_parts(facts, use(facts, tensor=2, pipeline=2, max_model_len=50000, max_num_batched_tokens=400))
-    assert found == [
+    parts = components.kv_parts(facts, use(facts, tensor=2, pipeline=2, max_model_len=50000, max_num_batched_tokens=400))
+    assert parts == [
         ("full", 2 * 1 * 2 * 256 * 2 * 50000, "2 x 1 layers x 2 head(s) x 256 x 2 B x 50000 tokens"),
         ("sliding", 2 * 16 * 4 * 128 * 2 * 900, "2 x 16 layers x 4 head(s) x 128 x 2 B x 900 tokens (window 100 + 800 of 2 step(s))"),
     ]
     latent = [{"layers": 9, "width": 512, "ratio": 4}, {"layers": 5, "width": 64, "window": 128}, {"layers": 1, "width": 8}]
     rows = {"num_hidden_layers": 9, "latent_layers": latent}
     spec = {"method": "mtp", "num_speculative_tokens": 1}
-    found = components.kv_parts(rows, use(rows, pipeline=2, max_model_len=1000, decode_context_parallel_size=2, speculative_config=spec))
-    assert found == [
+    parts = components.kv_parts(rows, use(rows, pipeline=2, max_model_len=1000, decode_context_parallel_size=2, speculative_config=spec))
+    assert parts == [
         ("latent", (5 + 1) * 512 * 2 * 1000 / 4 / 2, "6 layers x 512 x 2 B x 1000 tokens / 4 / 2 ranks of the context, on every rank"),
         ("window", 3 * 64 * 2 * 128, "3 layers x 64 x 2 B x 128 tokens of the window, on every rank"),
         ("latent", (1 + 1) * 8 * 2 * 1000 / 2, "2 layers x 8 x 2 B x 1000 tokens / 2 ranks of the context, on every rank"),
@@ -179,7 +179,7 @@ def test_each_draft_keeps_a_state_of_its_own():
 
 def test_every_part_of_a_plain_start():
     """32 GiB on one rank, a share of 0.8, four sequences of 8192 tokens."""
-    found = planned(max_model_len=8192, max_num_seqs=4, gpu_memory_utilization=0.8)
+    outcome = planned(max_model_len=8192, max_num_seqs=4, gpu_memory_utilization=0.8)
     step = 8192 * 2 * (12 * 4096 + 2 * 16384 + 2 * (32 + 16) * 128) / GIB
     logits = 2 * 4 * 4 * 131072 / GIB
     weights, activations = 32 * 1.015, max(step * 1.5, logits)
@@ -187,7 +187,7 @@ def test_every_part_of_a_plain_start():
     pool = 0.8 * TOTAL - inner
     kv = 2 * 32 * 8 * 128 * 2 * 8192 / GIB
     page_cache = 32.0
-    assert sheet(found) == {
+    assert sheet(outcome) == {
         "os": (4.0, 2.0, "loading+serving", False),
         "engine_host": (5.5, 3.5, "loading+serving", False),
         "weights": (round(weights, 3), round(weights * 0.03, 3), "loading+serving", True),
@@ -199,20 +199,20 @@ def test_every_part_of_a_plain_start():
         "staging": (1.0, 1.0, "loading", True),
         "page_cache": (page_cache, 0.0, "loading", False),
     }
-    (one,) = found["nodes"]
+    (node_plan,) = outcome["nodes"]
     load = 4 + 5.5 + weights + 1
-    assert one["loading"] == {
+    assert node_plan["loading"] == {
         "used_gib": round(load, 2), "within_gib": round(root(2, 3.5, weights * 0.03, 1), 2), "available_gib": round(TOTAL - load, 2),
         "page_cache_gib": page_cache, "driver_sees_gib": round(load + page_cache, 2),
     }  # fmt: skip
-    assert one["serving"] == {
+    assert node_plan["serving"] == {
         "used_gib": round(9.5 + 0.8 * TOTAL, 2), "within_gib": round(root(2, 3.5), 2), "available_gib": round(TOTAL - 9.5 - 0.8 * TOTAL, 2),
     }  # fmt: skip
-    assert (one["pool_gib"], one["one_sequence_gib"], one["sequences"]) == (round(pool, 2), kv, int(pool / kv))
-    assert one["at_start"] == {"wanted_gib": round(0.8 * TOTAL, 2), "free_gib": 114.69, "within_gib": round(root(2, 3), 2), "cuda_gib": 102.0}
-    assert found["kv"] == {"context": 8192, "bytes_a_token": 2 * 32 * 8 * 128 * 2, "one_sequence_gib": kv, "state_bytes_a_sequence": 0}
-    assert (found["verdict"], found["reasons"], one["reported"]) == (plan.FITS, [], "")
-    words = {part["id"]: part["arithmetic"] for part in one["components"]}
+    assert (node_plan["pool_gib"], node_plan["one_sequence_gib"], node_plan["sequences"]) == (round(pool, 2), kv, int(pool / kv))
+    assert node_plan["at_start"] == {"wanted_gib": round(0.8 * TOTAL, 2), "free_gib": 114.69, "within_gib": round(root(2, 3), 2), "cuda_gib": 102.0}
+    assert outcome["kv"] == {"context": 8192, "bytes_a_token": 2 * 32 * 8 * 128 * 2, "one_sequence_gib": kv, "state_bytes_a_sequence": 0}
+    assert (outcome["verdict"], outcome["reasons"], node_plan["reported"]) == (plan.FITS, [], "")
+    words = {part["id"]: part["arithmetic"] for part in node_plan["components"]}
     assert words["kv"] == "2 x 32 layers x 8 head(s) x 128 x 2 B x 8192 tokens" and words["page_cache"] == "the files, as far as there is room"
     uneven = planned({**DENSE, "checkpoint_gb": 33.333}, gpu_memory_utilization=0.8)["nodes"][0]["loading"]
     assert (uneven["page_cache_gib"], uneven["driver_sees_gib"]) == (31.04, round(10.5 + 33.333e9 / GIB * 2.015, 2))
@@ -227,7 +227,7 @@ def test_every_part_of_a_start_with_all_there_is():
         "load_format": "fastsafetensors", "max_num_batched_tokens": 4096,
     }  # fmt: skip
     settings = recipe.settings_of(serve, {"tensor": 2}, facts, ray=True, draft_gib=3.0)
-    found = planned(facts, on=node(available=110.0, tenants=5.0), settings=settings)
+    outcome = planned(facts, on=node(available=110.0, tenants=5.0), settings=settings)
     whole = 16 * 1.015
     plain = 4 * 131072 * 4096 / 2 / GIB * 1.015
     later = (whole - plain) / 2 + plain
@@ -259,15 +259,15 @@ def test_every_part_of_a_start_with_all_there_is():
         "staging": (5.0, 3.0, "loading", True),
         "page_cache": (32.0, 0.0, "loading", False),
     }
-    assert sheet(found) == {name: (round(gib, 3), round(within, 3), when, inside) for name, (gib, within, when, inside) in expected.items()}
-    (one,) = found["nodes"]
-    assert one["loading"]["used_gib"] == round(load, 2) and one["pool_gib"] == round(pool, 2) and one["one_sequence_gib"] == round(kv + state, 3)
+    assert sheet(outcome) == {name: (round(gib, 3), round(within, 3), when, inside) for name, (gib, within, when, inside) in expected.items()}
+    (entry,) = outcome["nodes"]
+    assert entry["loading"]["used_gib"] == round(load, 2) and entry["pool_gib"] == round(pool, 2) and entry["one_sequence_gib"] == round(kv + state, 3)
     within = root(0.5, 3.5, 0.5, whole * 0.03, whole * 0.015, 1.5 * 1.015 * 0.03, 0.5, 3.0)
-    assert one["loading"]["within_gib"] == round(within, 2)
-    assert one["serving"]["used_gib"] == round(11.69 + 5.5 + 5 + 1 + 2 + 0.6 * TOTAL, 2) and one["serving"]["within_gib"] == round(root(0.5, 3.5, 0.5), 2)
-    assert one["at_start"] == {"wanted_gib": round(0.6 * TOTAL, 2), "free_gib": 102.0, "within_gib": 3.0, "cuda_gib": 102.0}
-    assert one["sequences"] == int(pool / (kv + state))
-    words = {part["id"]: part["arithmetic"] for part in one["components"]}
+    assert entry["loading"]["within_gib"] == round(within, 2)
+    assert entry["serving"]["used_gib"] == round(11.69 + 5.5 + 5 + 1 + 2 + 0.6 * TOTAL, 2) and entry["serving"]["within_gib"] == round(root(0.5, 3.5, 0.5), 2)
+    assert entry["at_start"] == {"wanted_gib": round(0.6 * TOTAL, 2), "free_gib": 102.0, "within_gib": 3.0, "cuda_gib": 102.0}
+    assert entry["sequences"] == int(pool / (kv + state))
+    words = {part["id"]: part["arithmetic"] for part in entry["components"]}
     assert words["os"] == "121.69 - 110 available before the start" and words["tenants"] == "5" and words["drafter"] == "3.00 / 2 rank(s) x 1.015"
     assert words["graphs"] == "1 + 0.6 of the drafter" and words["weights_read"] == f"{whole - later:.2f} become free"
     assert words["weights"].endswith("/ 2 rank(s) x 1.015, all but embeddings halved by FP8 at run time")
@@ -275,15 +275,15 @@ def test_every_part_of_a_start_with_all_there_is():
 
 
 def test_what_the_engine_found_takes_the_place_of_system_and_processes():
-    found = planned(on=node(free_at_start=100.0, available=110.0), max_model_len=8192, max_num_seqs=4, gpu_memory_utilization=0.5)
-    parts = sheet(found)
+    outcome = planned(on=node(free_at_start=100.0, available=110.0), max_model_len=8192, max_num_seqs=4, gpu_memory_utilization=0.5)
+    parts = sheet(outcome)
     assert parts["os"] == (21.69, 0.5, "loading+serving", False) and "engine_host" not in parts
-    assert found["nodes"][0]["at_start"] == {"wanted_gib": 60.84, "free_gib": 100.0, "within_gib": 0.3, "cuda_gib": None}
+    assert outcome["nodes"][0]["at_start"] == {"wanted_gib": 60.84, "free_gib": 100.0, "within_gib": 0.3, "cuda_gib": None}
 
 
 def test_where_the_size_of_the_weights_comes_from():
-    said = sheet(planned({**DENSE, "weights_gib_per_rank": 20.0}, gpu_memory_utilization=0.8))
-    assert said["weights"][:2] == (20.0, 0.6)
+    parts = sheet(planned({**DENSE, "weights_gib_per_rank": 20.0}, gpu_memory_utilization=0.8))
+    assert parts["weights"][:2] == (20.0, 0.6)
     unsized = {name: value for name, value in DENSE.items() if name != "checkpoint_gb"}
     declared = planned(unsized, declared=30.0, gpu_memory_utilization=0.8)
     assert sheet(declared)["weights"][:2] == (30.0, 0.9) and declared["nodes"][0]["components"][2]["arithmetic"] == "30, as the profile declares"
@@ -293,28 +293,28 @@ def test_where_the_size_of_the_weights_comes_from():
         components.weights(unsized, use(), None)
     loaded = {**DENSE, "weights_gib_per_rank": 20.0, "weights_bits": 16}
     halved = components.weights(loaded, use(loaded, tensor=2, quantization="fp8"), None)
-    assert [one.gib for one in halved] == pytest.approx([10.5, 9.5]), "1 GiB of 20 is embeddings and head, on each of two ranks"
+    assert [weight.gib for weight in halved] == pytest.approx([10.5, 9.5]), "1 GiB of 20 is embeddings and head, on each of two ranks"
     ranks = [sheet(plan.plan(DENSE, use(tensor=2, data=2, gpu_memory_utilization=0.8, **more), [node()], search=False))["weights"][0]
              for more in ({}, {"enable_expert_parallel": True})]  # fmt: skip
     assert ranks == [16.24, 8.12]
-    split = [components.weights(DENSE, use(tensor=2)._replace(draft_gib=3.0, draft_split=one), None)[1].gib for one in (False, True)]
+    split = [components.weights(DENSE, use(tensor=2)._replace(draft_gib=3.0, draft_split=is_split), None)[1].gib for is_split in (False, True)]
     assert split == pytest.approx([3.0 * 1.015, 1.5 * 1.015])
     assert plan.weights_gib(DENSE, use(tensor=2)._replace(draft_gib=3.0), None) == pytest.approx(19 * 1.015)
 
 
 def test_a_page_cache_takes_what_room_there_is():
-    found = planned({**DENSE, "checkpoint_gb": 100 * GIB / 1e9}, gpu_memory_utilization=0.95)
-    (one,) = found["nodes"]
-    assert one["loading"]["page_cache_gib"] == round(TOTAL - 9.5 - 101.5 - 1, 2) and one["loading"]["driver_sees_gib"] == TOTAL
+    outcome = planned({**DENSE, "checkpoint_gb": 100 * GIB / 1e9}, gpu_memory_utilization=0.95)
+    (node_plan,) = outcome["nodes"]
+    assert node_plan["loading"]["page_cache_gib"] == round(TOTAL - 9.5 - 101.5 - 1, 2) and node_plan["loading"]["driver_sees_gib"] == TOTAL
     over = planned({**DENSE, "checkpoint_gb": 200 * GIB / 1e9}, gpu_memory_utilization=0.95)["nodes"][0]["loading"]
     assert (over["page_cache_gib"], over["driver_sees_gib"]) == (0.0, TOTAL)
 
 
 def test_a_model_that_says_little_is_counted_with_usual_numbers():
     little = {"num_hidden_layers": 2, "hidden_size": 1000, "latent_layers": [{"layers": 2, "width": 64}], "checkpoint_gb": 1}
-    found = components.activation(little, use(little, max_num_batched_tokens=1000))
-    assert found.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5, or 1024 rows of logits"
-    assert found.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and found.within == pytest.approx(1000 * 2 * 20000 * 0.7 / GIB)
+    part = components.activation(little, use(little, max_num_batched_tokens=1000))
+    assert part.arithmetic == "1000 tokens x 2 B x (12000 + 8000 + 0) values x 1.5, or 1024 rows of logits"
+    assert part.gib == pytest.approx(1000 * 2 * 20000 * 1.5 / GIB) and part.within == pytest.approx(1000 * 2 * 20000 * 0.7 / GIB)
     mixed = {**little, "num_experts": 4, "num_attention_heads": 3}
     experts = components.activation(mixed, use(little, tensor=2, max_num_batched_tokens=1000, max_num_seqs=4096))
     assert experts.arithmetic == "1000 tokens x 2 B x (12000 + 16000 + 384) values x 1.5, or 1024 rows of logits"
@@ -324,20 +324,20 @@ def test_a_model_that_says_little_is_counted_with_usual_numbers():
 
 
 def test_a_cache_in_bytes_is_what_it_says():
-    found = planned(HYBRID, max_model_len=8192, max_num_seqs=4, kv_cache_memory_bytes="8G", gpu_memory_utilization=0.5)
-    (one,) = found["nodes"]
+    outcome = planned(HYBRID, max_model_len=8192, max_num_seqs=4, kv_cache_memory_bytes="8G", gpu_memory_utilization=0.5)
+    (node_plan,) = outcome["nodes"]
     step = 8192 * 2 * (12 * 4096 + 4 * (2 * 2048 + 512) + 2 * 48 * 128) / GIB
     logits = 2 * 4 * 4 * 131072 / GIB
     inner = 32.48 + step * 1.5 + logits + 1.7 + 1 + 3
     within = root(2, 3.5, 32.48 * 0.03, step * 0.7 + logits / 2, 1.5, 0.9, 3)
-    assert sheet(found)["unprofiled"] == (3.0, 3.0, "serving", True) and one["pool_gib"] == 8.0
-    assert one["serving"]["used_gib"] == round(9.5 + inner + 8, 2) and one["serving"]["within_gib"] == round(within, 2)
-    assert found["reasons"] == [
+    assert sheet(outcome)["unprofiled"] == (3.0, 3.0, "serving", True) and node_plan["pool_gib"] == 8.0
+    assert node_plan["serving"]["used_gib"] == round(9.5 + inner + 8, 2) and node_plan["serving"]["within_gib"] == round(within, 2)
+    assert outcome["reasons"] == [
         "a: kv_cache_memory_bytes skips profiling, so nothing bounds what comes on top: it takes a recorded start of this image, profile and driver"
     ]
     kv, state = 12 * PAGE, 3 * PAGE
     wanted = kv + 4 * state + 0.1 * (kv + state)
-    assert found["propose_kv_cache_memory_bytes"] == math.ceil(wanted * 4) * GIB // 4
+    assert outcome["propose_kv_cache_memory_bytes"] == math.ceil(wanted * 4) * GIB // 4
     short = planned(HYBRID, max_model_len=2**20, max_num_seqs=4, kv_cache_memory_bytes="8G", concurrency=3)
     room = TOTAL - 6 - within - 9.5 - inner
     assert short["propose_kv_cache_memory_bytes"] == math.floor(room * 4) * GIB // 4
@@ -345,13 +345,13 @@ def test_a_cache_in_bytes_is_what_it_says():
 
 
 def test_a_share_is_proposed_a_cache_that_leaves_what_is_not_profiled():
-    found = planned(max_model_len=2**20, max_num_seqs=1, gpu_memory_utilization=0.8, kv_cache_dtype="nvfp4", concurrency=2)
+    outcome = planned(max_model_len=2**20, max_num_seqs=1, gpu_memory_utilization=0.8, kv_cache_dtype="nvfp4", concurrency=2)
     step = 8192 * 2 * (12 * 4096 + 2 * 16384 + 2 * 48 * 128) / GIB
     logits = 2 * 4 * 131072 / GIB
     inner = 32.48 + step * 1.5 + logits + 2.7
     within = root(2, 3.5, 32.48 * 0.03, step * 0.7 + logits / 2, 1.5, 0.9)
     room = TOTAL - 6 - within - 9.5 - inner - 3
-    assert found["propose_kv_cache_memory_bytes"] == math.floor(room * 4) * GIB // 4
+    assert outcome["propose_kv_cache_memory_bytes"] == math.floor(room * 4) * GIB // 4
 
 
 @pytest.mark.parametrize(("seqs", "drafts", "holds"), [(200, 0, True), (600, 0, False), (600, 3, False), (None, 0, True)])
@@ -359,9 +359,9 @@ def test_each_sequence_needs_a_block_of_state(seqs, drafts, holds):
     """25 GiB of cache for states of 64 MiB: 380 of them with their pages, whatever a drafter keeps besides."""
     spec = {"speculative_config": {"method": "mtp", "num_speculative_tokens": drafts}} if drafts else {}
     seqs_of = {"max_num_seqs": seqs} if seqs else {}
-    found = planned(HYBRID, max_model_len=1024, kv_cache_memory_bytes="25G", gpu_memory_utilization=0.1, **seqs_of, **spec)
+    outcome = planned(HYBRID, max_model_len=1024, kv_cache_memory_bytes="25G", gpu_memory_utilization=0.1, **seqs_of, **spec)
     refused = f"a: the engine would refuse: the state of {seqs} sequences takes"
-    assert any(reason.startswith(refused) for reason in found["reasons"]) is not holds, found["reasons"]
+    assert any(reason.startswith(refused) for reason in outcome["reasons"]) is not holds, outcome["reasons"]
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -370,12 +370,12 @@ def test_each_sequence_needs_a_block_of_state(seqs, drafts, holds):
 def test_a_record_takes_the_place_of_the_plan_where_it_is_more():
     serve = {"max_model_len": 8192, "max_num_seqs": 4, "gpu_memory_utilization": 0.5}
     on = node(available=110.0, tenants=2.0, took=80.0, peak=70.0)
-    (one,) = planned(on=on, **serve)["nodes"]
+    (node_plan,) = planned(on=on, **serve)["nodes"]
     used, within = 11.69 + 5.5 + 2 + 0.5 * TOTAL, root(0.5, 3.5)
-    assert one["serving"]["used_gib"] == round(11.69 + 2 + 80, 2)
-    assert one["serving"]["within_gib"] == round(max(1.0, used + within - (11.69 + 2 + 80)), 2) == 1.0
-    assert one["loading"]["used_gib"] == round(11.69 + 2 + 70, 2)
-    parts = {part["id"]: part for part in one["components"]}
+    assert node_plan["serving"]["used_gib"] == round(11.69 + 2 + 80, 2)
+    assert node_plan["serving"]["within_gib"] == round(max(1.0, used + within - (11.69 + 2 + 80)), 2) == 1.0
+    assert node_plan["loading"]["used_gib"] == round(11.69 + 2 + 70, 2)
+    parts = {part["id"]: part for part in node_plan["components"]}
     assert parts["recorded"]["gib"] == round(11.69 + 2 + 80 - used, 3) and parts["recorded"]["when"] == ["serving"]
     assert parts["recorded_peak"]["when"] == ["loading"] and parts["recorded_peak"]["arithmetic"] == "a recorded start took 70.00"
     (near,) = planned(on=on._replace(took=66.5), **serve)["nodes"]
@@ -401,7 +401,7 @@ def share_that_leaves(worst, on):
 
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize(
-    ("worst", "verdict", "borne", "said"),
+    ("worst", "verdict", "borne", "message"),
     [
         (8.02, plan.FITS, plan.FITS, ""),
         (7.98, plan.TIGHT, plan.FITS, "GiB stay available while it serves, expected 8 until a start is recorded"),
@@ -411,20 +411,20 @@ def share_that_leaves(worst, on):
         (-7.1, plan.NO, plan.NO, "GiB would be in use while it serves"),
     ],
 )
-def test_the_worst_case_decides_and_with_a_record_the_best(worst, verdict, borne, said, recorded):
-    """On a node of 60 GiB, of which neither CUDA's end nor its start check says anything before that."""
+def test_the_worst_case_decides_and_with_a_record_the_best(worst, verdict, borne, message, recorded):
+    """On a node of 60 GiB, where neither CUDA's limit nor the check at the start gives a reason earlier."""
     on = node(60.0, available=58.0)
     share = share_that_leaves(worst, on)
     small = {**DENSE, "checkpoint_gb": 8}
-    found = planned(small, on=on, settings=use(small, **FOUND, gpu_memory_utilization=share)._replace(recorded=recorded))
-    assert found["verdict"] == (borne if recorded else verdict), found["reasons"]
-    reasons = [one for one in found["reasons"] if "at its start" not in one]
-    if said and not (recorded and borne == plan.FITS):
-        assert said in reasons[0] and f"{worst + root(0.5, 3.5):.1f} +/- 3.5" in reasons[0], reasons
+    outcome = planned(small, on=on, settings=use(small, **FOUND, gpu_memory_utilization=share)._replace(recorded=recorded))
+    assert outcome["verdict"] == (borne if recorded else verdict), outcome["reasons"]
+    reasons = [reason for reason in outcome["reasons"] if "at its start" not in reason]
+    if message and not (recorded and borne == plan.FITS):
+        assert message in reasons[0] and f"{worst + root(0.5, 3.5):.1f} +/- 3.5" in reasons[0], reasons
         rest = "a: the weights take 7.6 GiB and leave 52.4, of which the KV cache could have"
-        assert any(one.startswith(rest) for one in reasons) is (found["verdict"] == plan.NO)
+        assert any(reason.startswith(rest) for reason in reasons) is (outcome["verdict"] == plan.NO)
     else:
-        assert not any("while it serves" in one for one in reasons)
+        assert not any("while it serves" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -439,9 +439,9 @@ def test_what_is_left_once_the_weights_are_loaded_decides_too(size, verdict, bor
     facts = {**DENSE, "vocab_size": 0, "weights_bits": 16, "weights_gib_per_rank": size}
     for recorded, expected in ((False, verdict), (True, borne)):
         settings = use(facts, **FOUND, gpu_memory_utilization=0.6, quantization="fp8", enforce_eager=True)._replace(recorded=recorded)
-        found = planned(facts, on=node(60.0, available=60.0), settings=settings)
-        assert found["verdict"] == expected, (size, recorded, found["reasons"])
-        loaded = [one for one in found["reasons"] if one.endswith("GiB are left of 60 once the weights are loaded")]
+        outcome = planned(facts, on=node(60.0, available=60.0), settings=settings)
+        assert outcome["verdict"] == expected, (size, recorded, outcome["reasons"])
+        loaded = [reason for reason in outcome["reasons"] if reason.endswith("GiB are left of 60 once the weights are loaded")]
         within = root(0.5, 3.5, size * 0.03, size * 0.015, 1.0)
         assert loaded == ([] if expected == plan.FITS else [f"a: {60 - 6.5 - size:.1f} +/- {within:.1f} GiB are left of 60 once the weights are loaded"])
 
@@ -454,24 +454,24 @@ def test_the_check_at_the_start_wants_the_share_free(free, verdict, borne):
     for recorded, expected in ((False, verdict), (True, borne)):
         settings = use(**FOUND, gpu_memory_utilization=0.5)._replace(recorded=recorded)
         # Ten GiB of what is in use goes once it has started: the figures themselves fit.
-        found = planned(settings=settings, on=node(free_at_start=free), declared=None)
-        start = [one for one in found["reasons"] if "at its start" in one]
+        outcome = planned(settings=settings, on=node(free_at_start=free), declared=None)
+        start = [reason for reason in outcome["reasons"] if "at its start" in reason]
         assert start == ([] if expected == plan.FITS else [
             f"a: at its start the engine wants 60.8 GiB free (0.5 of 121.69) and would find {free:.1f} +/- 0.3"
-        ]) and (found["verdict"] == plan.NO) >= (expected == plan.NO)  # fmt: skip
+        ]) and (outcome["verdict"] == plan.NO) >= (expected == plan.NO)  # fmt: skip
 
 
 def test_a_share_beyond_the_end_of_cudas_own_memory_is_doubted_until_a_start_is_recorded():
     small = {**DENSE, "checkpoint_gb": 8}
 
-    def said(share, on=None, recorded=False):
-        found = planned(small, on=on or node(available=121.0), settings=use(small, **FOUND, gpu_memory_utilization=share)._replace(recorded=recorded))
-        return [one for one in found["reasons"] if "CUDA" in one]
+    def reasons_at(share, on=None, recorded=False):
+        outcome = planned(small, on=on or node(available=121.0), settings=use(small, **FOUND, gpu_memory_utilization=share)._replace(recorded=recorded))
+        return [reason for reason in outcome["reasons"] if "CUDA" in reason]
 
     wants = "a: at its start the engine wants 102.2 GiB free (0.84 of 121.69)"
-    assert said(0.84) == [f"{wants}, and CUDA's own free memory was reported to end near 102, whatever MemAvailable says"]
-    assert said(0.838) == said(0.84, recorded=True) == []
-    assert said(0.84, on=node(243.0)) == said(0.84, on=node(60.84)) == said(0.84, on=node(free_at_start=121.0)) == []
+    assert reasons_at(0.84) == [f"{wants}, and CUDA's own free memory was reported to end near 102, whatever MemAvailable says"]
+    assert reasons_at(0.838) == reasons_at(0.84, recorded=True) == []
+    assert reasons_at(0.84, on=node(243.0)) == reasons_at(0.84, on=node(60.84)) == reasons_at(0.84, on=node(free_at_start=121.0)) == []
     ends = [planned(small, on=node(total))["nodes"][0]["at_start"]["cuda_gib"] for total in (118.0, 118.1, 125.4, 125.5)]
     assert ends == [None, round(118.1 * 102 / 121.69, 2), round(125.4 * 102 / 121.69, 2), None]
 
@@ -488,29 +488,29 @@ def test_a_share_left_to_the_engine_does_not_fit():
 
 def test_a_cache_that_is_too_small_is_refused_and_one_that_may_be_is_doubted():
     """A sequence of 16384 tokens takes 2 GiB; what the parts before the cache may be wrong by is 0.5 or so."""
-    said = {}
+    outcomes = {}
     for kv in (1.9, 1.99, 2.1, 2.5):
         settings = use(max_model_len=16384, max_num_seqs=1, gpu_memory_utilization=0.5)._replace(kv_bytes=int(kv * GIB), recorded=True)
-        found = planned(settings=settings)
-        said[kv] = (found["verdict"], found["reasons"])
+        outcome = planned(settings=settings)
+        outcomes[kv] = (outcome["verdict"], outcome["reasons"])
     refused = "a: the engine would refuse: one sequence of 16384 tokens takes 2.00 GiB and the KV cache has 1.{} +/- 0.20 GiB, as pinned"
-    assert said[2.5] == (plan.FITS, [])
-    assert said[2.1] == (plan.TIGHT, ["a: one sequence of 16384 tokens takes 2.00 GiB and the KV cache has 2.10 +/- 0.20 GiB"])
-    assert said[1.9][0] == plan.TIGHT
+    assert outcomes[2.5] == (plan.FITS, [])
+    assert outcomes[2.1] == (plan.TIGHT, ["a: one sequence of 16384 tokens takes 2.00 GiB and the KV cache has 2.10 +/- 0.20 GiB"])
+    assert outcomes[1.9][0] == plan.TIGHT
     less = planned(settings=settings._replace(kv_bytes=int(1.7 * GIB)))
     assert less["verdict"] == plan.NO and less["reasons"][0] == refused.format("70")
 
 
 def test_messages_about_states_and_unrequested_sequences():
     shared = {"max_model_len": 1024, "gpu_memory_utilization": 0.45}
-    asked = planned(HYBRID, **shared, max_num_seqs=400)
-    state, one = 3 * PAGE, 2 * PAGE
-    (text,) = [reason for reason in asked["reasons"] if "sequences" in reason]
+    requested = planned(HYBRID, **shared, max_num_seqs=400)
+    state, sequence = 3 * PAGE, 2 * PAGE
+    (text,) = [reason for reason in requested["reasons"] if "sequences" in reason]
     assert text.startswith(f"a: the engine would refuse: the state of 400 sequences takes {400 * state:.2f} GiB and the KV cache has ")
     assert ": 0.45 of 121.69 GiB less " in text and text.endswith("for weights, activations and graphs")
     left = planned(HYBRID, **shared)
     (text,) = left["reasons"]
-    takes = f"take {one + 1024 * state:.2f} GiB and the KV cache has "
+    takes = f"take {sequence + 1024 * state:.2f} GiB and the KV cache has "
     assert text.startswith(f"a: one sequence and the state of 1024 sequences (max_num_seqs is left to the engine) {takes}")
     some = planned(HYBRID, **shared, max_num_seqs=280)
     (text,) = some["reasons"]
@@ -521,24 +521,24 @@ def test_messages_about_states_and_unrequested_sequences():
 
 def test_a_mapped_table_and_an_unsized_drafter_are_doubted():
     mapped = {**DENSE, "checkpoint_gb": 80 * GIB / 1e9, "file_backed_gib": 50.0}
-    found = planned(mapped, **FOUND, gpu_memory_utilization=0.6)
+    outcome = planned(mapped, **FOUND, gpu_memory_utilization=0.6)
     left = TOTAL - 9.5 - 0.6 * TOTAL
-    assert found["reasons"] == [f"a: 50 GiB of tables are read from a mapped file, and only {left:.1f} GiB are left for its pages"]
+    assert outcome["reasons"] == [f"a: 50 GiB of tables are read from a mapped file, and only {left:.1f} GiB are left for its pages"]
     assert planned({**mapped, "file_backed_gib": 30.0}, **FOUND, gpu_memory_utilization=0.6)["verdict"] == plan.FITS
     spec = {"speculative_config": {"method": "dflash", "model": "a/b", "num_speculative_tokens": 2}}
-    found = planned(**FOUND, **spec, gpu_memory_utilization=0.6)
-    assert found["reasons"] == ["a: the size of the drafter is not known: give its repository a size_gb"]
+    outcome = planned(**FOUND, **spec, gpu_memory_utilization=0.6)
+    assert outcome["reasons"] == ["a: the size of the drafter is not known: give its repository a size_gb"]
     assert planned(settings=use(**FOUND, **spec, gpu_memory_utilization=0.6)._replace(recorded=True))["verdict"] == plan.FITS
 
 
 def test_a_cache_for_fewer_sequences_than_are_wanted_is_tight_and_says_how_many():
-    found = planned(max_model_len=131072, max_num_seqs=4, gpu_memory_utilization=0.8, concurrency=4)
-    (one,) = found["nodes"]
-    held = one["pool_gib"] / one["one_sequence_gib"]
-    assert found["verdict"] == plan.TIGHT and one["sequences"] == 3
-    assert found["reasons"] == [f"a: the cache holds {held:.1f} of 4 sequences of 131072 tokens at once; others wait or are computed again"]
-    titles = {part["id"]: part["title"] for part in one["components"]}
-    assert titles["kv"] == "KV cache, part of 4 x 131072 tokens" and sheet(found)["kv"][0] == pytest.approx(one["pool_gib"], abs=0.01)
+    outcome = planned(max_model_len=131072, max_num_seqs=4, gpu_memory_utilization=0.8, concurrency=4)
+    (node_plan,) = outcome["nodes"]
+    held = node_plan["pool_gib"] / node_plan["one_sequence_gib"]
+    assert outcome["verdict"] == plan.TIGHT and node_plan["sequences"] == 3
+    assert outcome["reasons"] == [f"a: the cache holds {held:.1f} of 4 sequences of 131072 tokens at once; others wait or are computed again"]
+    titles = {part["id"]: part["title"] for part in node_plan["components"]}
+    assert titles["kv"] == "KV cache, part of 4 x 131072 tokens" and sheet(outcome)["kv"][0] == pytest.approx(node_plan["pool_gib"], abs=0.01)
     enough = planned(max_model_len=131072, max_num_seqs=4, gpu_memory_utilization=0.8, concurrency=3)
     assert enough["verdict"] == plan.FITS and {part["title"] for part in enough["nodes"][0]["components"]} >= {"KV cache of 3 x 131072 tokens"}
 
@@ -547,8 +547,8 @@ def test_without_nodes_or_facts_or_readable_values_there_is_no_plan():
     assert plan.plan(DENSE, use(gpu_memory_utilization=0.5), []) == {
         "verdict": plan.UNKNOWN, "missing": ["nodes"], "nodes": [], "would_fit": [], "kv": {}, "reasons": ["unknown without nodes"],
     }  # fmt: skip
-    found = planned({"hidden_size": 1, "checkpoint_gb": 1, "kv_bytes_per_token": 1}, settings=use(max_num_seqs="many"))
-    assert found["missing"] == ["max_num_seqs: is 'many'; expected a whole number of 1 or more", "memory.config.num_hidden_layers"]
+    outcome = planned({"hidden_size": 1, "checkpoint_gb": 1, "kv_bytes_per_token": 1}, settings=use(max_num_seqs="many"))
+    assert outcome["missing"] == ["max_num_seqs: is 'many'; expected a whole number of 1 or more", "memory.config.num_hidden_layers"]
     assert plan.lacking({"hidden_size": 1}, None)[0].startswith("memory.weights_gb") and plan.lacking({**DENSE, "weights_gib_per_rank": 1.0}, None) == []
 
 
@@ -556,8 +556,8 @@ def test_without_nodes_or_facts_or_readable_values_there_is_no_plan():
 
 
 def go(facts=None, on=None, declared=None, **serve):
-    found = planned(facts, on=on, declared=declared, search=True, **serve)
-    return found["verdict"], [tuple(one.values()) for one in found["would_fit"]]
+    outcome = planned(facts, on=on, declared=declared, search=True, **serve)
+    return outcome["verdict"], [tuple(change.values()) for change in outcome["would_fit"]]
 
 
 def test_single_changes_that_would_do_are_found():
@@ -580,7 +580,7 @@ def test_single_changes_that_would_do_are_found():
     assert go(unsized, declared=200.0, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8) == (plan.NO, [("nodes", 4, plan.FITS)])
     assert go(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.5) == (plan.FITS, [])
     short = plan.plan(large, use(large, max_model_len=8000, max_num_seqs=1, gpu_memory_utilization=0.8), [node()])
-    assert {one["change"] for one in short["would_fit"]} == {"nodes"}, "less than 4096 tokens are no proposal"
+    assert {change["change"] for change in short["would_fit"]} == {"nodes"}, "less than 4096 tokens are no proposal"
     odd = {**large, "num_attention_heads": 6}
     assert go(odd, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8)[1] == [("nodes", 2, plan.TIGHT)], "6 heads go on 2 ranks and not on 4"
     assert plan.plan(DENSE, use(max_model_len=8192, gpu_memory_utilization=0.99), [node()], search=False)["would_fit"] == []
@@ -589,28 +589,28 @@ def test_single_changes_that_would_do_are_found():
 def test_more_nodes_are_all_ranks_of_the_plan():
     large = {**DENSE, "checkpoint_gb": 400}
     staged = plan.plan(large, use(large, pipeline=2, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8), [node()])
-    assert [one["to"] for one in staged["would_fit"] if one["change"] == "nodes"] == [8, 4], "ranks of both stages"
+    assert [change["to"] for change in staged["would_fit"] if change["change"] == "nodes"] == [8, 4], "ranks of both stages"
     replicas = plan.plan({**DENSE, "checkpoint_gb": 200}, use(data=3, max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.8), [node()])
-    assert {one["to"] for one in replicas["would_fit"] if one["change"] == "nodes"} == {6, 12}, "ranks of all replicas"
+    assert {change["to"] for change in replicas["would_fit"] if change["change"] == "nodes"} == {6, 12}, "ranks of all replicas"
 
 
 def test_the_smallest_proposal_is_a_quarter_of_a_gib():
-    one = use(max_model_len=64, max_num_seqs=1, gpu_memory_utilization=0.5)
-    assert planned(settings=one)["propose_kv_cache_memory_bytes"] == GIB // 4
+    settings = use(max_model_len=64, max_num_seqs=1, gpu_memory_utilization=0.5)
+    assert planned(settings=settings)["propose_kv_cache_memory_bytes"] == GIB // 4
 
 
-@pytest.mark.parametrize(("asked", "first"), [(300, 256), (100, 64), (40, 32), (20, 16), (10, 8), (6, 4), (3, 2), (2, 1)])
-def test_fewer_sequences_are_tried_in_steps(asked, first):
-    """A state of a sixteenth of a GiB a sequence, and a cache of bytes that holds but few of those asked for."""
+@pytest.mark.parametrize(("sequences", "first"), [(300, 256), (100, 64), (40, 32), (20, 16), (10, 8), (6, 4), (3, 2), (2, 1)])
+def test_fewer_sequences_are_tried_in_steps(sequences, first):
+    """Each sequence has a state of 1/16 GiB, and a cache sized in bytes has room for only a few of the requested sequences."""
     size = int((first + 0.5) * 3 * PAGE * GIB)
-    found = planned(HYBRID, max_model_len=64, max_num_seqs=asked, kv_cache_memory_bytes=size, gpu_memory_utilization=0.4, search=True)
-    assert next(one["to"] for one in found["would_fit"] if one["change"] == "max_num_seqs") == first
+    outcome = planned(HYBRID, max_model_len=64, max_num_seqs=sequences, kv_cache_memory_bytes=size, gpu_memory_utilization=0.4, search=True)
+    assert next(change["to"] for change in outcome["would_fit"] if change["change"] == "max_num_seqs") == first
 
 
 def test_the_proposal_is_that_of_the_smallest_node():
     settings = use(max_model_len=2**20, max_num_seqs=1, gpu_memory_utilization=0.7, kv_cache_dtype="nvfp4")
     both = [components.Node("a", 121.69), components.Node("b", 98.0)]
-    alone = [plan.plan(DENSE, settings, [one], search=False)["propose_kv_cache_memory_bytes"] for one in both]
+    alone = [plan.plan(DENSE, settings, [place], search=False)["propose_kv_cache_memory_bytes"] for place in both]
     assert alone[1] < alone[0] and plan.plan(DENSE, settings, both, search=False)["propose_kv_cache_memory_bytes"] == alone[1]
     assert plan.plan(DENSE, settings, [*both, components.Node("c", 60.0)], search=False)["propose_kv_cache_memory_bytes"] is None
 
@@ -674,11 +674,11 @@ def test_a_report_counts_for_a_node_like_those(loads, on, covered):
 def test_a_report_keeps_from_no_and_makes_nothing_fit():
     settings = use(max_model_len=8192, max_num_seqs=1, gpu_memory_utilization=0.9)
     reports = [recipe.Report(settings, 40.0, TOTAL, 0.0, "an owner")]
-    found = planned(settings=settings, reports=reports, search=True)
-    (one,) = found["nodes"]
-    assert (found["verdict"], one["reported"]) == (plan.TIGHT, "an owner") and found["reasons"][-1] == "a: it is reported to run: an owner"
-    assert found["reasons"][0] == "a: 119.0 GiB would be in use while it serves, 2.7 +/- 4.0 left of 121.69"
-    assert found["would_fit"] == [{"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan.FITS}]
+    outcome = planned(settings=settings, reports=reports, search=True)
+    (node_plan,) = outcome["nodes"]
+    assert (outcome["verdict"], node_plan["reported"]) == (plan.TIGHT, "an owner") and outcome["reasons"][-1] == "a: it is reported to run: an owner"
+    assert outcome["reasons"][0] == "a: 119.0 GiB would be in use while it serves, 2.7 +/- 4.0 left of 121.69"
+    assert outcome["would_fit"] == [{"change": "gpu_memory_utilization", "to": 0.82, "verdict": plan.FITS}]
     assert planned(settings=settings)["verdict"] == plan.NO
     fits = planned(settings=settings._replace(utilization=0.6), reports=reports)
     assert (fits["verdict"], fits["reasons"]) == (plan.FITS, [])

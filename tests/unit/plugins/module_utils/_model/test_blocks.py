@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The server of blocks as the program that a node gets: alone, in a root of its own, for who knows the secret."""
+"""The block server as a node gets it: a single program in its own root, for clients with the secret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA = bytes(range(256)) * 40
 
 @pytest.fixture
 def port(tmp_path: Path) -> t.Iterator[int]:
-    """The program that gives out two files of a directory, one of which leads out of it."""
+    """The program that serves two files of a directory, one of which is a link out of it."""
     if os.geteuid() != 0:
         pytest.skip("only root can give a program a root of its own")
     tree = tmp_path / "hub"
@@ -55,9 +55,9 @@ def port(tmp_path: Path) -> t.Iterator[int]:
 
 
 def connect(port: int, secret: str = SECRET) -> block_client.Connection:
-    found = block_client.Connection(block_client.Route("127.0.0.1", "127.0.0.1", port, secret), threading.Event())
-    found.introduce()
-    return found
+    connection = block_client.Connection(block_client.Route("127.0.0.1", "127.0.0.1", port, secret), threading.Event())
+    connection.introduce()
+    return connection
 
 
 def test_the_program_runs_alone_and_serves_the_listed_files(port: int, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def serving(tmp_path: Path) -> t.Iterator[int]:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Return whether the other end closed a connection that said hello."""
+    """Return whether the other end closed a connection after its introduction."""
     connection.settimeout(10)
     while data := connection.recv(100):
         assert data.startswith(blocks.HELLO)
@@ -174,12 +174,12 @@ def test_addresses_of_clients_are_compared_as_addresses() -> None:
 def test_both_digests_are_those_of_their_tools() -> None:
     buffer = blocks.Buffer()
     buffer.view[:3] = b"abc"
-    found = {}
+    values = {}
     for kind in (blocks.XXH128, blocks.SHA256):
         digest = blocks.Digest(kind, buffer)
         digest.begin()
         digest.update(3)
-        found[kind] = digest.value().hex()
-    assert found[blocks.SHA256].startswith("ba7816bf8f01cfea")
+        values[kind] = digest.value().hex()
+    assert values[blocks.SHA256].startswith("ba7816bf8f01cfea")
     # xxhsum -H2 of Debian 12.
-    assert not blocks.digests() & blocks.XXH128 or found[blocks.XXH128] == "06b05ab6733a618578af5f94892f3950"
+    assert not blocks.digests() & blocks.XXH128 or values[blocks.XXH128] == "06b05ab6733a618578af5f94892f3950"

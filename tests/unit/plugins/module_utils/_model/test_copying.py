@@ -34,12 +34,12 @@ def test_a_revision_is_its_links_their_files_and_the_refs_that_name_it(base: Pat
     (base / "refs/pr/1").write_text("f" * 40)
     (base / "snapshots" / COMMIT / "__pycache__").mkdir()
     (base / "snapshots" / COMMIT / "__pycache__/x.pyc").write_text("x")
-    found = listed(base)
-    assert found["refs/main"].target == COMMIT and "refs/pr/1" not in found
-    assert found[f"snapshots/{COMMIT}/sub/c.safetensors"] == Entry(f"snapshots/{COMMIT}/sub/c.safetensors", "link", target=f"blobs/{blob(b'C' * 100, True)}")
-    assert found[f"blobs/{blob(b'C' * 100, True)}"].size == 100
-    assert not any("pycache" in path or blob(b"other", True) in path for path in found)
-    assert copying.entries_of(copying.rows(found.values())) == list(found.values())
+    entries = listed(base)
+    assert entries["refs/main"].target == COMMIT and "refs/pr/1" not in entries
+    assert entries[f"snapshots/{COMMIT}/sub/c.safetensors"] == Entry(f"snapshots/{COMMIT}/sub/c.safetensors", "link", target=f"blobs/{blob(b'C' * 100, True)}")
+    assert entries[f"blobs/{blob(b'C' * 100, True)}"].size == 100
+    assert not any("pycache" in path or blob(b"other", True) in path for path in entries)
+    assert copying.entries_of(copying.rows(entries.values())) == list(entries.values())
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def look(*roots):
 
 def test_a_complete_model(tmp_path):
     snapshot = model(tmp_path / "hub")
-    ((found,), errors) = look(tmp_path)
-    assert errors == [] and found == {
+    ((entry,), errors) = look(tmp_path)
+    assert errors == [] and entry == {
         "repo": "org/tiny",
         "revision": COMMIT,
         "refs": ["main"],
@@ -70,8 +70,8 @@ def test_the_hub_itself_may_be_the_root_and_counts_once(tmp_path):
     (tmp_path / "link").symlink_to("hub")
     (tmp_path / "hub/datasets--org--x").mkdir()
     (tmp_path / "hub/.locks").mkdir()
-    found, errors = look(tmp_path / "hub", tmp_path, tmp_path / "link")
-    assert len(found) == 1 and errors == []
+    models, errors = look(tmp_path / "hub", tmp_path, tmp_path / "link")
+    assert len(models) == 1 and errors == []
 
 
 def test_an_absent_root_has_no_models(tmp_path):
@@ -81,29 +81,29 @@ def test_an_absent_root_has_no_models(tmp_path):
 
 def test_a_copy_that_was_cut_off(tmp_path):
     model(tmp_path, model__safetensors=tensors()[:-1])
-    ((found,), _errors) = look(tmp_path)
-    assert found["complete"] is False and found["missing"] == ["model.safetensors"]
+    ((entry,), _errors) = look(tmp_path)
+    assert entry["complete"] is False and entry["missing"] == ["model.safetensors"]
 
 
 def test_files_that_are_missing(tmp_path):
     index = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}).encode()
     files = {"model.safetensors.index.json": index, "model-00001-of-00002.safetensors": tensors(), "model.safetensors": None, "tokenizer.json": None}
     model(tmp_path, **files)
-    ((found,), _errors) = look(tmp_path)
-    assert found["complete"] is False and found["missing"] == ["model-00002-of-00002.safetensors", "tokenizer.json"]
+    ((entry,), _errors) = look(tmp_path)
+    assert entry["complete"] is False and entry["missing"] == ["model-00002-of-00002.safetensors", "tokenizer.json"]
 
 
 def test_parts_without_their_index(tmp_path):
     model(tmp_path, **{"model-00001-of-00002.safetensors": tensors(), "model.safetensors": None})
-    ((found,), _errors) = look(tmp_path)
-    assert found["complete"] is False and found["missing"] == ["model.safetensors.index.json"]
+    ((entry,), _errors) = look(tmp_path)
+    assert entry["complete"] is False and entry["missing"] == ["model.safetensors.index.json"]
 
 
 @pytest.mark.parametrize("name", ["x-Q4_K_M.gguf", "pytorch_model.bin", "adapter_model.safetensors"])
 def test_other_formats_than_safetensors_are_not_judged(tmp_path, name):
     model(tmp_path, **{"model.safetensors": None, "config.json": None, name: b"12345"})
-    ((found,), errors) = look(tmp_path)
-    assert found["complete"] is None and found["missing"] == [] and found["bytes"] == 7 and errors == []
+    ((entry,), errors) = look(tmp_path)
+    assert entry["complete"] is None and entry["missing"] == [] and entry["bytes"] == 7 and errors == []
 
 
 def test_two_revisions_and_a_download_that_runs(tmp_path):
@@ -111,8 +111,8 @@ def test_two_revisions_and_a_download_that_runs(tmp_path):
     model(tmp_path, commit=OTHER, ref="pr1", model__safetensors=None)
     (tmp_path / "models--org--tiny/blobs/aa.incomplete").write_bytes(b"1")
     (tmp_path / "models--org--tiny/snapshots/not-a-commit").mkdir()
-    found, _errors = look(tmp_path)
-    assert [(entry["revision"], entry["refs"], entry["complete"], entry["unfinished"], entry["unfinished_bytes"]) for entry in found] == [
+    models, _errors = look(tmp_path)
+    assert [(entry["revision"], entry["refs"], entry["complete"], entry["unfinished"], entry["unfinished_bytes"]) for entry in models] == [
         (COMMIT, ["main"], True, 1, 1),
         (OTHER, ["pr1"], False, 1, 1),
     ]
@@ -121,9 +121,9 @@ def test_two_revisions_and_a_download_that_runs(tmp_path):
 def test_a_download_that_has_just_begun(tmp_path):
     (tmp_path / "models--gpt2/blobs").mkdir(parents=True)
     (tmp_path / "models--gpt2/blobs/aa.incomplete").write_bytes(b"123")
-    ((found,), _errors) = look(tmp_path)
-    assert (found["repo"], found["revision"], found["complete"], found["unfinished"], found["bytes"]) == ("gpt2", None, False, 1, 3)
-    assert found["unfinished_bytes"] == 0, "they are its bytes already"
+    ((entry,), _errors) = look(tmp_path)
+    assert (entry["repo"], entry["revision"], entry["complete"], entry["unfinished"], entry["bytes"]) == ("gpt2", None, False, 1, 3)
+    assert entry["unfinished_bytes"] == 0, "they are its bytes already"
 
 
 def test_unreadable_directories_are_reported_and_the_rest_is_listed(tmp_path, monkeypatch):
@@ -137,8 +137,8 @@ def test_unreadable_directories_are_reported_and_the_rest_is_listed(tmp_path, mo
         return listdir(path)
 
     monkeypatch.setattr(os, "listdir", denied)
-    found, (error,) = look(tmp_path)
-    assert [entry["repo"] for entry in found] == ["org/tiny"] and "secret" in error["error"] and "become" in error["remedy"]
+    models, (error,) = look(tmp_path)
+    assert [entry["repo"] for entry in models] == ["org/tiny"] and "secret" in error["error"] and "become" in error["remedy"]
 
 
 def test_a_file_that_may_not_be_read_leaves_complete_open(tmp_path, monkeypatch):
@@ -148,15 +148,15 @@ def test_a_file_that_may_not_be_read_leaves_complete_open(tmp_path, monkeypatch)
         raise UnknownState("no", remedy="Run the task with become: true.")
 
     monkeypatch.setattr(hub_caches, "judged", denied)
-    ((found,), errors) = look(tmp_path)
-    assert found["complete"] is None and len(errors) == 1
+    ((entry,), errors) = look(tmp_path)
+    assert entry["complete"] is None and len(errors) == 1
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": {}}', '{"weight_map": {"a": 1}}', "\0", "[" * 100_000])
 def test_an_index_that_cannot_be_read_is_incomplete(tmp_path, content):
     model(tmp_path, **{"model.safetensors.index.json": content.encode()})
-    ((found,), errors) = look(tmp_path)
-    assert found["complete"] is False and found["missing"] == ["model.safetensors.index.json"] and errors == []
+    ((entry,), errors) = look(tmp_path)
+    assert entry["complete"] is False and entry["missing"] == ["model.safetensors.index.json"] and errors == []
 
 
 @hypothesis.settings(deadline=None, derandomize=True, database=None, max_examples=60, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
@@ -169,14 +169,14 @@ def test_no_file_is_too_strange(tmp_path_factory, name, start, put):
     }[name]
     root = tmp_path_factory.mktemp("cache")
     model(root, **{name: content[:start] + put + content[start + len(put):]})
-    ((found,), errors) = look(root)
-    assert found["complete"] in (True, False) or errors
+    ((entry,), errors) = look(root)
+    assert entry["complete"] in (True, False) or errors
 
 
 def test_an_index_that_leads_out_of_the_model_is_reported(tmp_path):
     model(tmp_path, **{"model.safetensors.index.json": b'{"weight_map": {"a": "../../../etc/passwd"}}'})
-    ((found,), errors) = look(tmp_path)
-    assert found["complete"] is None and "inside the model" in errors[0]["error"]
+    ((entry,), errors) = look(tmp_path)
+    assert entry["complete"] is None and "inside the model" in errors[0]["error"]
 
 
 def test_a_root_may_be_a_pattern(tmp_path):
@@ -184,18 +184,18 @@ def test_a_root_may_be_a_pattern(tmp_path):
         model(tmp_path / user / ".cache" / "huggingface" / "hub", repo=f"org/{user.strip('.')}")
     (tmp_path / "carl").mkdir()
     (tmp_path / "notes.txt").write_text("no home")
-    found, errors = look(tmp_path / "*" / ".cache" / "huggingface")
-    assert [entry["repo"] for entry in found] == ["org/ann", "org/bob"] and errors == []
-    found, errors = look(tmp_path / "[b]o?" / ".cache" / "*")
-    assert [entry["repo"] for entry in found] == ["org/bob"] and errors == []
+    models, errors = look(tmp_path / "*" / ".cache" / "huggingface")
+    assert [entry["repo"] for entry in models] == ["org/ann", "org/bob"] and errors == []
+    models, errors = look(tmp_path / "[b]o?" / ".cache" / "*")
+    assert [entry["repo"] for entry in models] == ["org/bob"] and errors == []
     assert look(tmp_path / "*" / "nowhere" / "*") == ([], [])
 
 
 def test_a_pattern_reports_unreadable_directories(tmp_path):
     model(tmp_path / "ann" / "hub")
     (tmp_path / "bob").symlink_to("bob")  # a loop, which not even root can open
-    found, errors = look(tmp_path / "*" / "hub")
-    assert len(found) == 1 and len(errors) == 1
+    models, errors = look(tmp_path / "*" / "hub")
+    assert len(models) == 1 and len(errors) == 1
     assert "bob/hub" in errors[0]["error"]
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What lies in hub caches and plain directories, file by file, on trees made as the hub's client makes them."""
+"""The contents of hub caches and plain directories, file by file, on trees like those of the hub's client."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def look(root: Path, limits: inventory.Limits | None = None) -> inventory.Reposi
     return inventory.read_repository(str(root), "hub/models--org--tiny", limits or inventory.Limits(100000, 3600))
 
 
-def listed(found: inventory.Repository) -> dict[t.Any, dict[str, t.Any]]:
-    return {entry["revision"]: entry for entry in inventory.entries_of(found, hub_caches.judged)}
+def listed(repository: inventory.Repository) -> dict[t.Any, dict[str, t.Any]]:
+    return {entry["revision"]: entry for entry in inventory.entries_of(repository, hub_caches.judged)}
 
 
 def disk(*paths: Path) -> int:
@@ -47,28 +47,28 @@ def disk(*paths: Path) -> int:
 
 def test_a_shared_file_counts_for_each_revision_and_no_single_one_frees_it(tmp_path: Path) -> None:
     base = shared(tmp_path)
-    found = look(tmp_path)
-    entries = listed(found)
+    repository = look(tmp_path)
+    entries = listed(repository)
     weights = Path(os.readlink(base / "snapshots" / COMMIT / "model.safetensors")).name
     assert set(entries) == {COMMIT, OTHER}
     assert entries[COMMIT]["bytes"] == 4 + len(tensors()) and entries[OTHER]["bytes"] == 2 + len(tensors())
     assert entries[COMMIT]["complete"] and entries[OTHER]["complete"] and entries[OTHER]["refs"] == ["main"] and entries[COMMIT]["refs"] == []
-    assert weights not in found.going([COMMIT]) and weights not in found.going([OTHER]) and weights in found.going([COMMIT, OTHER])
+    assert weights not in repository.going([COMMIT]) and weights not in repository.going([OTHER]) and weights in repository.going([COMMIT, OTHER])
     assert entries[OTHER]["frees"] == disk(base / "blobs/fresh")
-    assert found.size() == sum(path.stat().st_size for path in (base / "blobs").iterdir())
+    assert repository.size() == sum(path.stat().st_size for path in (base / "blobs").iterdir())
 
 
 def test_leftovers_are_the_blobs_without_a_revision(tmp_path: Path) -> None:
     base = shared(tmp_path)
     (base / "blobs/aa.incomplete").write_bytes(b"123")
     (base / "blobs/orphan").write_bytes(b"12345")
-    found = look(tmp_path)
-    left = listed(found)[inventory.LEFTOVERS]
+    repository = look(tmp_path)
+    left = listed(repository)[inventory.LEFTOVERS]
     assert left["bytes"] == 8 and left["missing"] == ["aa.incomplete"] and left["complete"] is False and left["doubts"] == []
-    assert found.going([inventory.LEFTOVERS]) == ["aa.incomplete", "orphan"]
+    assert repository.going([inventory.LEFTOVERS]) == ["aa.incomplete", "orphan"]
     assert left["frees"] == disk(base / "blobs/aa.incomplete", base / "blobs/orphan")
     now = (base / "blobs/aa.incomplete").stat().st_mtime
-    assert found.unfinished(now + 1) == ["aa.incomplete"] and found.unfinished(now + inventory.RUNNING + 1) == []
+    assert repository.unfinished(now + 1) == ["aa.incomplete"] and repository.unfinished(now + inventory.RUNNING + 1) == []
 
 
 def test_links_with_an_absent_file_are_broken_and_not_a_doubt(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def put_link_for_ref(base: Path) -> None:
 def test_unknown_entries_are_a_doubt(tmp_path: Path, put: t.Callable[[Path], None]) -> None:
     base = shared(tmp_path)
     put(base)
-    found = look(tmp_path)
-    assert found.doubts and listed(found)[COMMIT]["doubts"] and listed(found)[COMMIT]["complete"] is None
+    repository = look(tmp_path)
+    assert repository.doubts and listed(repository)[COMMIT]["doubts"] and listed(repository)[COMMIT]["complete"] is None
 
 
 def test_a_copy_without_links_is_a_revision_too(tmp_path: Path) -> None:
@@ -191,13 +191,13 @@ def test_plain_directories(tmp_path: Path) -> None:
     (tmp_path / "linked/config.json").symlink_to("/etc/passwd")
     (tmp_path / ".cache/huggingface").mkdir(parents=True)
     (tmp_path / ".cache/huggingface/config.json").write_bytes(b"{}")
-    found = {entry["path"]: entry for entry in inventory.plain_models(str(tmp_path), list(untrusted.walk(str(tmp_path))), hub_caches.judged)}
-    assert set(found) == {str(tmp_path), str(whole), str(tmp_path / "half"), str(tmp_path / "linked")}
-    assert found[str(whole)]["complete"] and found[str(whole)]["bytes"] == 6 + len(tensors()) and found[str(whole)]["files"] == 4
-    assert found[str(tmp_path / "half")]["complete"] is False and "model.safetensors" in found[str(tmp_path / "half")]["missing"]
-    assert found[str(tmp_path)]["complete"] is None and found[str(tmp_path)]["bytes"] == 5
-    assert found[str(tmp_path / "linked")]["complete"] is None and "linked/config.json" in found[str(tmp_path / "linked")]["doubts"][0]
-    assert all(entry["repo"] is None and entry["frees"] == 0 for entry in found.values())
+    models = {entry["path"]: entry for entry in inventory.plain_models(str(tmp_path), list(untrusted.walk(str(tmp_path))), hub_caches.judged)}
+    assert set(models) == {str(tmp_path), str(whole), str(tmp_path / "half"), str(tmp_path / "linked")}
+    assert models[str(whole)]["complete"] and models[str(whole)]["bytes"] == 6 + len(tensors()) and models[str(whole)]["files"] == 4
+    assert models[str(tmp_path / "half")]["complete"] is False and "model.safetensors" in models[str(tmp_path / "half")]["missing"]
+    assert models[str(tmp_path)]["complete"] is None and models[str(tmp_path)]["bytes"] == 5
+    assert models[str(tmp_path / "linked")]["complete"] is None and "linked/config.json" in models[str(tmp_path / "linked")]["doubts"][0]
+    assert all(entry["repo"] is None and entry["frees"] == 0 for entry in models.values())
 
 
 def test_unprintable_characters_are_replaced() -> None:

@@ -49,15 +49,15 @@ def check(hub, *side_files):
 
 
 def code(hub, *side_files):
-    found = model_code.code_problems(str(hub / "hub/models--org--name/snapshots" / COMMIT), side_files)
-    return {problem.file: problem.id for problem in found}
+    findings = model_code.code_problems(str(hub / "hub/models--org--name/snapshots" / COMMIT), side_files)
+    return {problem.file: problem.id for problem in findings}
 
 
 def test_code_that_is_the_hubs_is_fine(hub):
     put(hub, "modeling_x.py", b"import os\n")
     put(hub, "sub/large.py", b"x = 1\n", hashlib.sha256(b"x = 1\n").hexdigest())
     assert code(hub) == {}
-    # What git itself says of this content.
+    # The id that git computes for this content.
     assert model_code.blob_id(b"import os\n", "0" * 40) == "21b405d8c2dac873e9063b1dff87e46c3876aa58"
 
 
@@ -266,8 +266,8 @@ def test_a_file_that_went_is_named_and_a_side_file_of_a_persons_own_is_theirs(hu
 
 def test_changed_content_is_named_once(hub, snapshot, noted):
     (snapshot / "modeling_x.py").resolve().write_text("import sys\n")
-    found = model_code.code_problems(str(snapshot), ["own.py"], model_code.read_note(noted))
-    assert [problem.file for problem in found] == ["modeling_x.py", "own.py"]
+    findings = model_code.code_problems(str(snapshot), ["own.py"], model_code.read_note(noted))
+    assert [problem.file for problem in findings] == ["modeling_x.py", "own.py"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "[" * 100_000])

@@ -68,8 +68,8 @@ def snapshot(hub):
 
 
 def problems(snapshot: pathlib.Path, *side_files: str) -> dict[str, str]:
-    found, _shards, _facts = model_files.examine(str(snapshot), side_files)
-    return {problem.file: problem.id.removeprefix("model.") for problem in found}
+    findings, _shards, _facts = model_files.examine(str(snapshot), side_files)
+    return {problem.file: problem.id.removeprefix("model.") for problem in findings}
 
 
 def spoil(snapshot: pathlib.Path, name: str, content: bytes) -> None:
@@ -116,8 +116,8 @@ def test_paths_stay_inside(hub, snapshot, name):
 
 
 def test_a_complete_model(snapshot):
-    found, shards, facts = model_files.examine(str(snapshot), ["parser.py"])
-    assert found == []
+    findings, shards, facts = model_files.examine(str(snapshot), ["parser.py"])
+    assert findings == []
     assert shards == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     assert facts == CONFIG
     assert model_files.size_bytes(str(snapshot)) == sum(path.stat().st_size for path in snapshot.iterdir())
@@ -156,8 +156,8 @@ def test_a_model_of_one_file(snapshot):
 def test_weight_files_are_as_long_as_their_header_says(tmp_path, content, fault):
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
-    found = model_files.safetensors_fault(str(path))
-    assert found is None if fault is None else fault in found
+    message = model_files.safetensors_fault(str(path))
+    assert message is None if fault is None else fault in message
 
 
 def test_a_shard_that_was_cut_off(snapshot):
@@ -179,8 +179,8 @@ def test_a_shard_that_is_missing_empty_or_dangling(hub, snapshot):
 @pytest.mark.parametrize("content", [b"{", b"[]", b""])
 def test_a_config_that_cannot_be_used(snapshot, content):
     spoil(snapshot, "config.json", content)
-    found, _shards, facts = model_files.examine(str(snapshot), [])
-    assert [problem.file for problem in found] == ["config.json"]
+    findings, _shards, facts = model_files.examine(str(snapshot), [])
+    assert [problem.file for problem in findings] == ["config.json"]
     assert set(facts.values()) == {None}
 
 
@@ -236,8 +236,8 @@ def test_a_file_that_root_in_a_container_cannot_read_is_named(hub, snapshot, mon
     real = os.stat
 
     def another_users(path, *more, **how):
-        found = list(real(path, *more, **how))
-        return os.stat_result([*found[:4], 1000, 1000, *found[6:]])
+        status = list(real(path, *more, **how))
+        return os.stat_result([*status[:4], 1000, 1000, *status[6:]])
 
     monkeypatch.setattr(model_files.os, "stat", another_users)
     assert model_files.private_path(str(hub), str(snapshot)) == str(snapshot / "parser.py")
@@ -352,5 +352,5 @@ def test_another_users_file_does_not_keep_root_from_its_own_cache(tmp_path):
 
 def give(path, uid):
     """Give a tree to a user that has no account."""
-    for one in [path, *path.rglob("*")]:
-        os.chown(one, uid, uid, follow_symlinks=False)
+    for entry in [path, *path.rglob("*")]:
+        os.chown(entry, uid, uid, follow_symlinks=False)

@@ -28,7 +28,7 @@ TOKEN = "a token that is never guessed"
 CLIENT = (FIXTURES / "ib_write_bw/composed_client.txt").read_text()
 ROUTER = (FIXTURES / "ping/composed_router.txt").read_text()
 
-#: Stands for ib_write_bw: a server that waits for one client on the given address, a client that prints the file ``says``.
+#: A fake of ib_write_bw: a server that waits for one client on the given address, a client that prints the file ``says``.
 IB_WRITE_BW = """#!/usr/bin/env python3
 import pathlib, socket, sys
 argv = sys.argv[1:]
@@ -90,16 +90,16 @@ def test_a_failed_run_says_its_last_line():
 @hypothesis.given(st.data())
 @hypothesis.settings(max_examples=200, deadline=None)
 def test_mutated_answers_are_read_or_unknown(data):
-    answers = ((CLIENT, fabric_transfer.parse_ib_write_bw), (ROUTER, lambda one: fabric_transfer.parse_ping(ToolResult(0, one, ""))))
+    answers = ((CLIENT, fabric_transfer.parse_ib_write_bw), (ROUTER, lambda output: fabric_transfer.parse_ping(ToolResult(0, output, ""))))
     for text, read in answers:
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(len(text), start + 80)))
         mutated = text[:start] + data.draw(st.text(max_size=40)) + text[end:]
         try:
-            found = read(mutated)
+            value = read(mutated)
         except UnknownState:
             continue
-        assert isinstance(found, dict) or 0 <= found < 1e10
+        assert isinstance(value, dict) or 0 <= value < 1e10
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_missing_or_invalid_figure_is_unknown(figures):
 
 @pytest.fixture
 def tools(tmp_path):
-    """Stands for ib_write_bw and ping; the first prints the composed answer of a healthy link."""
+    """Fakes of ib_write_bw and ping; the first prints the composed output of a healthy link."""
     (tmp_path / "says").write_text(CLIENT)
     program = tmp_path / "ib_write_bw"
     program.write_text(IB_WRITE_BW)
@@ -178,7 +178,7 @@ def tools(tmp_path):
 
 
 class Pair:
-    """A listener in a thread, and what a prober must know about it."""
+    """A listener in a thread, and the data that a prober needs about it."""
 
     def __init__(self, tools, links=2, wait=5, seconds=10, token=TOKEN):
         self.tools = tools

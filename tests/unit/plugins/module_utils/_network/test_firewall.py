@@ -63,7 +63,7 @@ def test_what_refuses_by_default(items, denies):
 
 
 def test_whom_it_lets_in_whole():
-    found = read(
+    rules = read(
         hooked(),
         chain("user"),
         rule(match(IIFNAME, "lo"), ACCEPT),
@@ -77,8 +77,8 @@ def test_whom_it_lets_in_whole():
         rule(match(SADDR, "10.0.0.6", op="!="), ACCEPT, chain="user"),
         rule({"jump": {"target": "user"}}, chain="user"),
     )
-    assert found["interfaces"] == ["lo", "enp1s0f0np0", "enP2*"]
-    assert found["networks"] == ["192.168.100.0/24", "10.0.0.5/32"]
+    assert rules["interfaces"] == ["lo", "enp1s0f0np0", "enP2*"]
+    assert rules["networks"] == ["192.168.100.0/24", "10.0.0.5/32"]
 
 
 def test_mutilated_answers_are_unknown_and_nothing_else():
@@ -90,11 +90,11 @@ def test_mutilated_answers_are_unknown_and_nothing_else():
             at = dice.randrange(len(broken))
             broken[at : at + dice.randint(0, 3)] = dice.choice(["", "null", "[]", "{}", "7", '"', "\x00", "ä"])
         try:
-            found = firewall.parse_ruleset("".join(broken))
+            rules = firewall.parse_ruleset("".join(broken))
         except UnknownState as error:
             assert error.details["raw"]
         else:
-            assert isinstance(found["default_deny"], bool)
+            assert isinstance(rules["default_deny"], bool)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ INNER = "3ff22d443798c21636793a5e7025a1f520d54523c949ae524996ca0f57dd860c"
 
 
 def listening(name):
-    found = listeners.parse_connections((RECORDED / name).read_text())
-    return [entry for entry in found if entry.state == listeners.TCP_LISTEN]
+    entries = listeners.parse_connections((RECORDED / name).read_text())
+    return [entry for entry in entries if entry.state == listeners.TCP_LISTEN]
 
 
 def test_the_recorded_sockets():
@@ -36,10 +36,10 @@ def test_the_recorded_sockets():
 
 
 def test_mapped_addresses_are_written_as_ipv4():
-    found = listening("proc_net_tcp6")
-    assert len(found) == 7
-    assert ("::1", 18555) in [(entry.address, entry.port) for entry in found]
-    assert ("172.17.0.1", 20106) in [(entry.address, entry.port) for entry in found]
+    entries = listening("proc_net_tcp6")
+    assert len(entries) == 7
+    assert ("::1", 18555) in [(entry.address, entry.port) for entry in entries]
+    assert ("172.17.0.1", 20106) in [(entry.address, entry.port) for entry in entries]
 
 
 @pytest.mark.parametrize("line", ["0: nonsense", "0: 0100007F:18EB x 0A", "0: 0100007F:zz 0:0 0A 0:0 0:0 0 0 0 1"])

@@ -100,10 +100,10 @@ def test_interfaces_join_links_and_addresses(tmp_path, monkeypatch):
     proc = tree(tmp_path / "proc", {"net/if_inet6": IF_INET6})
     entry = {"interface": "eth1", "family": "ipv4", "address": "192.168.100.10", "prefix": 24, "network": "192.168.100.0/24", "scope": "global"}
     monkeypatch.setattr(net_devices, "ipv4_addresses", lambda: [entry])
-    found = {interface["name"]: interface for interface in net_devices.interfaces(root, proc)}
-    assert found.keys() == {"eth1", "lo", "enp1s0f0np0"}
-    assert found["eth1"]["carrier"] is False
-    assert [network["address"] for network in found["eth1"]["networks"]] == ["192.168.100.10"]
+    by_name = {interface["name"]: interface for interface in net_devices.interfaces(root, proc)}
+    assert by_name.keys() == {"eth1", "lo", "enp1s0f0np0"}
+    assert by_name["eth1"]["carrier"] is False
+    assert [network["address"] for network in by_name["eth1"]["networks"]] == ["192.168.100.10"]
 
 
 @pytest.mark.parametrize(

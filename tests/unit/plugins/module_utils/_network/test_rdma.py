@@ -55,7 +55,7 @@ class Tree:
         path.symlink_to(target)
 
     def function(self, address: str, driver: str = "mlx5_core", **values: str) -> pathlib.Path:
-        """A PCI function below its bridge; both ends of the link tell what they can."""
+        """A PCI function below its bridge; both ends of the link list their capabilities."""
         bridge = self.root / f"devices/pci{address[:7]}/{address[:5]}00:00.0"
         place = bridge / address
         link = {"current_link_width": "4", "max_link_width": "16", "current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe"}
@@ -109,9 +109,9 @@ def tree(tmp_path, monkeypatch):
 
 
 def look(tree, section=files.strict):
-    found = _fabric.fabric(tree.sysfs, str(tree.root / "none"), section)
-    assert all(entry.keys() == KEYS for entry in found)
-    return {entry["device"] or entry["netdev"]: entry for entry in found}
+    entries = _fabric.fabric(tree.sysfs, str(tree.root / "none"), section)
+    assert all(entry.keys() == KEYS for entry in entries)
+    return {entry["device"] or entry["netdev"]: entry for entry in entries}
 
 
 class Noted:
@@ -128,26 +128,26 @@ class Noted:
 
 def test_a_spark(tree):
     tree.spark()
-    found = look(tree)
-    assert {name: (entry["netdev"], entry["twin"], entry["cage"]) for name, entry in found.items()} == {
+    entries = look(tree)
+    assert {name: (entry["netdev"], entry["twin"], entry["cage"]) for name, entry in entries.items()} == {
         "rocep1s0f0": ("enp1s0f0np0", "enP2p1s0f0np0", "p0"),
         "rocep1s0f1": ("enp1s0f1np1", "enP2p1s0f1np1", "p1"),
         "roceP2p1s0f0": ("enP2p1s0f0np0", "enp1s0f0np0", "p0"),
         "roceP2p1s0f1": ("enP2p1s0f1np1", "enp1s0f1np1", "p1"),
     }
-    one = found["rocep1s0f0"]
-    assert one["addresses"] == ["192.168.100.10"] and one["networks"][0]["network"] == "192.168.100.0/24"
-    assert (one["carrier"], one["operstate"], one["speed_mbps"], one["mtu"]) == (True, "up", 200000, 9000)
-    assert (one["driver"], one["firmware"]) == ("mlx5_core", "28.45.4028")
-    assert (one["port_state"], one["physical_state"], one["rate"], one["bond"]) == ("ACTIVE", "LinkUp", "200 Gb/sec (4X HDR)", None)
-    # The chip could do sixteen lanes, its place has four: that is no narrow link.
-    assert one["pcie"] == {"address": "0000:01:00.0", "width": 4, "width_max": 4, "speed_gts": 32.0, "speed_max_gts": 32.0}
-    assert one["gids"] == [
+    active = entries["rocep1s0f0"]
+    assert active["addresses"] == ["192.168.100.10"] and active["networks"][0]["network"] == "192.168.100.0/24"
+    assert (active["carrier"], active["operstate"], active["speed_mbps"], active["mtu"]) == (True, "up", 200000, 9000)
+    assert (active["driver"], active["firmware"]) == ("mlx5_core", "28.45.4028")
+    assert (active["port_state"], active["physical_state"], active["rate"], active["bond"]) == ("ACTIVE", "LinkUp", "200 Gb/sec (4X HDR)", None)
+    # The chip supports sixteen lanes and its slot has four: this is not a narrow link.
+    assert active["pcie"] == {"address": "0000:01:00.0", "width": 4, "width_max": 4, "speed_gts": 32.0, "speed_max_gts": 32.0}
+    assert active["gids"] == [
         {"index": 0, "gid": LOCAL, "type": "IB/RoCE v1", "ndev": "enp1s0f0np0", "family": "ipv6", "address": "fe80::4ebb:47ff:fe2c:1"},
         {"index": 3, "gid": MAPPED, "type": "RoCE v2", "ndev": "enp1s0f0np0", "family": "ipv4", "address": "192.168.100.10"},
     ]
-    assert one["counters"] == {"out_of_sequence": 3, "port_xmit_data": 12, "symbol_error": 0}
-    dark = found["rocep1s0f1"]
+    assert active["counters"] == {"out_of_sequence": 3, "port_xmit_data": 12, "symbol_error": 0}
+    dark = entries["rocep1s0f1"]
     assert (dark["carrier"], dark["port_state"], dark["speed_mbps"], dark["gids"], dark["addresses"]) == (False, "DOWN", None, [], [])
 
 
@@ -158,9 +158,9 @@ def test_nothing_there_is_nothing(tree):
 def test_only_interfaces_of_the_fabric_are_listed(tree):
     tree.netdev("enp1s0f0np0", tree.function("0000:01:00.0"), phys_port_name="p0")
     tree.netdev("enP7s7", tree.function("0007:01:00.0", driver="r8127"))
-    found = look(tree)
-    assert found.keys() == {"enp1s0f0np0"}
-    entry = found["enp1s0f0np0"]
+    entries = look(tree)
+    assert entries.keys() == {"enp1s0f0np0"}
+    entry = entries["enp1s0f0np0"]
     assert entry["device"] is None and entry["gids"] == [] and entry["counters"] == {} and entry["twin"] is None and entry["pcie"]["width"] == 4
 
 
@@ -181,8 +181,8 @@ def test_twins_in_a_bond(tree):
     for _address, netdev, _device in SPARK[::2]:
         tree.link(tree.root / "class/net" / netdev / "master", tree.root / "class/net/bond0")
     tree.link(tree.root / "class/net/enp1s0f1np1/master", tree.root / "class/net/br0")
-    found = look(tree)
-    assert [entry["bond"] for entry in found.values()] == ["bond0", None, "bond0", None] and found["rocep1s0f0"]["twin"] == "enP2p1s0f0np0"
+    entries = look(tree)
+    assert [entry["bond"] for entry in entries.values()] == ["bond0", None, "bond0", None] and entries["rocep1s0f0"]["twin"] == "enP2p1s0f0np0"
 
 
 def test_the_device_of_a_bond_stands_on_its_own_function(tree):
@@ -205,7 +205,7 @@ def side(name, address=None, port=None, switch=None, image=None):
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "twins"),
+    ("first", "second", "twins"),
     [
         (side("a", "0000:01:00.0"), side("b", "0002:01:00.0"), True),
         (side("a", "0000:01:00.0"), side("b", "0000:01:00.0"), False),
@@ -216,7 +216,7 @@ def side(name, address=None, port=None, switch=None, image=None):
         (side("a", "0000:01:00.0", "p0", "x", IMAGE), side("b", "0002:01:00.0", "p0", "y", IMAGE), True),
         (side("a", "0000:01:00.0", "p0", "x", IMAGE), side("b", "0002:01:00.0", "p0", "x", "other"), False),
         (side("a", "0000:01:00.0", "p0", "x"), side("b", "0002:01:00.0", "p0", "y"), False),
-        # The names tell it where an address is not known.
+        # The names decide where an address is unknown.
         (side("enp1s0f0np0"), side("enP2p1s0f0np0"), True),
         (side("enp1s0f0np0"), side("enp1s0f1np1"), False),
         (side("enp1s0f0np0"), side("enP2p1s0f1np1"), False),
@@ -224,9 +224,9 @@ def side(name, address=None, port=None, switch=None, image=None):
         (side("eth0"), side("eth1"), False),
     ],
 )
-def test_twins(one, two, twins):
-    assert _fabric.twin_of(one, [one, two]) == (two["name"] if twins else None)
-    assert _fabric.twin_of(two, [one, two]) == (one["name"] if twins else None)
+def test_twins(first, second, twins):
+    assert _fabric.twin_of(first, [first, second]) == (second["name"] if twins else None)
+    assert _fabric.twin_of(second, [first, second]) == (first["name"] if twins else None)
 
 
 def test_of_three_at_the_same_place_none_is_the_twin():
@@ -261,8 +261,8 @@ def test_an_attribute_that_may_not_be_read_is_noted_and_hides_nothing_else(tree,
 
     monkeypatch.setattr(_fabric, "optional_text", denied)
     noted = Noted()
-    found = look(tree, noted)
-    assert found["rocep1s0f0"][key] is None and found["roceP2p1s0f0"][key] and len(noted.errors) == 1 and len(found) == 4
+    entries = look(tree, noted)
+    assert entries["rocep1s0f0"][key] is None and entries["roceP2p1s0f0"][key] and len(noted.errors) == 1 and len(entries) == 4
     with pytest.raises(PermissionError):
         look(tree)
 
@@ -295,8 +295,8 @@ def test_devices_may_vanish_between_the_listing_and_the_reading(tree):
     for name in os.listdir(tree.root / "class/infiniband"):
         os.unlink(tree.root / "class/infiniband" / name)
     noted = Noted()
-    found = _fabric.fabric(tree.sysfs, tree.sysfs, noted, interfaces, devices)
-    assert len(found) == 4 and all(entry["gids"] == [] and entry["firmware"] is None for entry in found)
+    entries = _fabric.fabric(tree.sysfs, tree.sysfs, noted, interfaces, devices)
+    assert len(entries) == 4 and all(entry["gids"] == [] and entry["firmware"] is None for entry in entries)
 
 
 @FUZZ

@@ -46,13 +46,13 @@ def sysfs(tmp_path):
 
 
 def test_rdma_devices_count_four_bytes_at_a_time(sysfs: pathlib.Path):
-    found = traffic.sample(str(sysfs))
-    assert {name: device["sent"] for name, device in found["devices"].items()} == {
+    counters = traffic.sample(str(sysfs))
+    assert {name: device["sent"] for name, device in counters["devices"].items()} == {
         "rocep1s0f0": 4000, "roceP2p1s0f0": 8000, "rocep1s0f1": 12000, "roceP2p1s0f1": None,
     }  # fmt: skip
     assert traffic.all_rdma_sent(str(sysfs)) == 24000 and traffic.all_rdma_sent(str(sysfs / "none")) is None
-    assert found["devices"]["rocep1s0f0"]["netdevs"] == ["enp1"]
-    assert "127.0.0.1" in found["interfaces"]["lo"]["addresses"] and found["at"] > 0
+    assert counters["devices"]["rocep1s0f0"]["netdevs"] == ["enp1"]
+    assert "127.0.0.1" in counters["interfaces"]["lo"]["addresses"] and counters["at"] > 0
 
 
 def test_a_count_that_is_not_a_number_is_unknown(sysfs: pathlib.Path):

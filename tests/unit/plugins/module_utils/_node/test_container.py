@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's container: fields, digest, comparison, plan, and what is told when it fails."""
+"""A node's container: fields, digest, comparison, plan, and the messages of a failure."""
 
 from __future__ import annotations
 
@@ -131,27 +131,27 @@ def inspected(labels):
 
 
 def test_current_is_read_from_the_labels():
-    found = nc.existing(inspected(wanted().labels))
-    assert (found.name, found.status, found.exit_code, found.oom_killed) == ("gb10-gb10-head", "exited", 137, True)
-    assert found.fields == FIELDS
-    assert not found.running
-    assert not found.holds_processes
+    container = nc.existing(inspected(wanted().labels))
+    assert (container.name, container.status, container.exit_code, container.oom_killed) == ("gb10-gb10-head", "exited", 137, True)
+    assert container.fields == FIELDS
+    assert not container.running
+    assert not container.holds_processes
 
 
 def test_the_uptime_is_that_of_the_first_process(monkeypatch):
-    found = nc.existing(inspected(wanted().labels))
-    assert found.uptime() == 0
+    container = nc.existing(inspected(wanted().labels))
+    assert container.uptime() == 0
     began = nc.read_stat(os.getpid()).start_ticks / os.sysconf("SC_CLK_TCK")
     monkeypatch.setattr(nc, "boot_seconds", lambda: began + 100)
-    assert dataclasses.replace(found, pid=os.getpid()).uptime() == pytest.approx(100)
-    assert dataclasses.replace(found, pid=2**30).uptime() == 0
+    assert dataclasses.replace(container, pid=os.getpid()).uptime() == pytest.approx(100)
+    assert dataclasses.replace(container, pid=2**30).uptime() == 0
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"io.gb10.fields": "{"}, {"io.gb10.fields": "[]", "io.gb10.spec": "1:abc"}])
 def test_a_container_with_unreadable_labels_is_replaced(labels):
-    found = nc.existing(inspected(labels))
-    assert (found.readable, found.fields, found.digest) == (False, {}, "")
-    running = dataclasses.replace(found, status="running", exit_code=0)
+    container = nc.existing(inspected(labels))
+    assert (container.readable, container.fields, container.digest) == (False, {}, "")
+    running = dataclasses.replace(container, status="running", exit_code=0)
     assert nc.replacement_reason(running, nc.changes(running, wanted())) == "container of this collection has labels without its fields"
     assert [step.verb for step in nc.plan("started", running.name, running)] == ["stop", "remove", "create", "start"]
 

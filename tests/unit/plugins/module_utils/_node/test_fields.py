@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of a container's fields: what was recorded of versions 1 and 2, and that the modules document what the table says."""
+"""The table of a container's fields: what versions 1 and 2 recorded, and that the modules document the table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def recorded_of(version):
 
 
 def each_recorded(version):
-    return pytest.mark.parametrize("recorded", recorded_of(version), ids=lambda one: f"{one['module']}: {one['what']}")
+    return pytest.mark.parametrize("recorded", recorded_of(version), ids=lambda entry: f"{entry['module']}: {entry['what']}")
 
 
 each_module = pytest.mark.parametrize("name", MODULES)
@@ -131,12 +131,12 @@ def test_the_hub_is_read_only_and_nothing_beside_it_is_mounted():
 
 @pytest.mark.parametrize(("given", "core"), [({}, 0), ({"core": -1}, -1)])
 def test_an_engine_that_crashes_leaves_no_memory_image(given, core):
-    one = recorded_of(2)[0]
-    now = wanted({**one, "options": {**one["options"], "ulimits": {"memlock": -1, "stack": 67108864, **given}}})
+    entry = recorded_of(2)[0]
+    now = wanted({**entry, "options": {**entry["options"], "ulimits": {"memlock": -1, "stack": 67108864, **given}}})
     limits = container.creation_payload(now, "/cache")["ulimits"]
     assert [limit for limit in limits if limit["Name"] == "core"] == [{"Name": "core", "Soft": core, "Hard": core}]
     if not given:
-        assert now.digest == one["labels"]["io.gb10.spec"], "the limit does not count"
+        assert now.digest == entry["labels"]["io.gb10.spec"], "the limit does not count"
 
 
 # -- the table and the documentation -------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ def test_an_engine_that_crashes_leaves_no_memory_image(given, core):
 def comparable(option):
     """Return what an option's documentation and its entry in an argument specification must have in common."""
     nested = option.get("suboptions") or option.get("options") or {}
-    said = {name: option.get(name) for name in ("type", "choices", "elements", "default")}
-    return {**said, "required": option.get("required", False), "options": {name: comparable(entry) for name, entry in nested.items()}}
+    described = {name: option.get(name) for name in ("type", "choices", "elements", "default")}
+    return {**described, "required": option.get("required", False), "options": {name: comparable(entry) for name, entry in nested.items()}}
 
 
 @each_module
@@ -163,7 +163,7 @@ def test_every_executor_has_its_functions():
     """They are chosen by the executor, so they must have the same names and parameters."""
     for name in ("wanted", "to_remove_first", "engine_is_gone", "wait"):
         ours = [function.__code__.co_varnames[: function.__code__.co_argcount] for function in (getattr(ray, name), getattr(native, name))]
-        assert [one.lstrip("_") for one in ours[0]] == [one.lstrip("_") for one in ours[1]], name
+        assert [field.lstrip("_") for field in ours[0]] == [field.lstrip("_") for field in ours[1]], name
     assert {ray.EXECUTOR, native.EXECUTOR} == set(fields.EXECUTORS) == {name for field in fields.FIELDS for name in field.executors}
 
 

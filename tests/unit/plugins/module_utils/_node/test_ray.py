@@ -183,7 +183,7 @@ def answer(**changed):
 
 
 def test_the_probe_stands_alone():
-    """It runs inside the container as a text: standard library and Ray alone, and nothing of ours."""
+    """It runs inside the container as text: only the standard library and Ray, no import from this collection."""
     tree = ast.parse(inspect.getsource(ray_probe))
     names = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

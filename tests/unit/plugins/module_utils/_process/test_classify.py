@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a process is, by the one table, and that every user of the table answers what follows from it."""
+"""The kind of a process by the shared table, and that every user of the table agrees with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PYTHON = "/opt/venv/bin/python3"
 SPAWN = (PYTHON, "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=4)", "--multiprocessing-fork")
 MPI = (PYTHON, "-m", "mpi4py.futures.server")
 
-#: command line or title → (kind, engine), None for what the table does not know.
+#: command line or title → (kind, engine), None for what is not in the table.
 EXAMPLES = {
     (PYTHON, "/opt/venv/bin/vllm", "serve", "m"): ("api_server", "vllm"),
     ("vllm", "serve", "m"): ("api_server", "vllm"),
@@ -92,7 +92,7 @@ def process(argv, pid=11, ppid=1, state="S", name="x"):
 
 
 def table(*processes):
-    return {1: process(("/sbin/init",), 1, 0)._replace(container=""), **{one.pid: one for one in processes}}
+    return {1: process(("/sbin/init",), 1, 0)._replace(container=""), **{entry.pid: entry for entry in processes}}
 
 
 @pytest.mark.parametrize(("argv", "what"), EXAMPLES.items())
@@ -112,19 +112,19 @@ def test_every_user_answers_what_follows_from_the_table(argv, what, monkeypatch,
 
     (tmp_path / "11" / "fd").mkdir(parents=True)
     (tmp_path / "1" / "fd").mkdir(parents=True)
-    found = tenants.tenants(Scan(processes, 0), [], (), {}, str(tmp_path))
-    assert [(one["pid"], one["kind"]) for one in found] == ([(11, engine)] if what else []), "preflight"
+    listed = tenants.tenants(Scan(processes, 0), [], (), {}, str(tmp_path))
+    assert [(tenant["pid"], tenant["kind"]) for tenant in listed] == ([(11, engine)] if what else []), "preflight"
 
     stacks = Stacks(processes)
     assert [part.kind for part in stacks.parts.values()] == ([kind] if kind not in (None, "tenant") else []), "doctor"
 
-    orphans = [one["pid"] for one in zombies.classified([], stacks, lambda pid: "ghost")]
+    orphans = [orphan["pid"] for orphan in zombies.classified([], stacks, lambda pid: "ghost")]
     assert orphans == ([11] if kind in ("engine_core", "rank", "helper") else []), "zombie check: without a server"
     child = table(process(argv), process(("VLLM::EngineCore",), 12, 11))
     owned = zombies.classified([], Stacks(child), lambda pid: "ghost")
     owner = kind in ("api_server", "headless", "raylet")
     looked_through = kind in ("engine_core", "rank", "helper") or argv == SPAWN
-    assert (12 in [one["pid"] for one in owned]) is looked_through, "zombie check: below it"
+    assert (12 in [entry["pid"] for entry in owned]) is looked_through, "zombie check: below it"
     assert stacks.is_owner(processes[11]) is owner
 
     assert bool(at_work.serving(str(tmp_path / "none"), "/proc")) is serves, "page_cache_drop, fabric_probe and cluster_record"
@@ -146,12 +146,12 @@ def test_an_engine_that_docker_exec_started_is_one_and_its_client_is_not():
 
 def test_parentage_says_what_a_nameless_process_is():
     serve, core = process(("vllm", "serve", "m"), 10), process(("VLLM::EngineCore",), 11, 10)
-    found = classify.parts(table(serve, core, process(SPAWN, 12, 11), process(SPAWN, 13, 1)))
-    assert {pid: (part.kind, part.engine) for pid, part in found.items()} == {
+    parts = classify.parts(table(serve, core, process(SPAWN, 12, 11), process(SPAWN, 13, 1)))
+    assert {pid: (part.kind, part.engine) for pid, part in parts.items()} == {
         10: ("api_server", "vllm"), 11: ("engine_core", "vllm"), 12: ("helper", "vllm"),
     }  # fmt: skip
-    found = classify.parts(table(process(("trtllm-serve", "m"), 10), process(("prte",), 11, 10), process(MPI, 12, 11), process(MPI, 13, 1)))
-    assert {pid: (part.kind, part.engine) for pid, part in found.items()} == {10: ("api_server", "tensorrt_llm"), 12: ("rank", "tensorrt_llm")}
+    parts = classify.parts(table(process(("trtllm-serve", "m"), 10), process(("prte",), 11, 10), process(MPI, 12, 11), process(MPI, 13, 1)))
+    assert {pid: (part.kind, part.engine) for pid, part in parts.items()} == {10: ("api_server", "tensorrt_llm"), 12: ("rank", "tensorrt_llm")}
 
 
 def test_a_process_without_a_command_line_goes_by_its_name():
@@ -184,7 +184,7 @@ def texts_of(source):
     kept = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
     documentation = [node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and kept & {getattr(target, "id", "") for target in node.targets}]
     docstrings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    left_out = {id(one) for node in documentation + docstrings for one in ast.walk(node)}
+    left_out = {id(part) for node in documentation + docstrings for part in ast.walk(node)}
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out]
 
 
@@ -196,13 +196,13 @@ def test_no_other_file_knows_a_title_or_a_program_of_an_engine():
     titles = {what.partition("::")[0] + "::" for how, what, *_rest in classify.TABLE if how == classify.TITLE and "::" in what}
     programs = {what for how, what, *_rest in classify.TABLE if how != classify.TITLE} - ALSO_OTHER
     assert titles == {"VLLM::", "ray::", "sglang::"} and {"gcs_server", "vllm serve", "llama-server"} <= programs
-    found = []
+    problems = []
     for path in sorted(PLUGINS.rglob("*.py")):
         if path.name != "classify.py":
             for text in texts_of(path.read_text()):
                 if text in programs or any(title in text for title in titles):
-                    found.append(f"{path.relative_to(PLUGINS)}: {text[:60]!r}")
-    assert found == []
+                    problems.append(f"{path.relative_to(PLUGINS)}: {text[:60]!r}")
+    assert problems == []
 
 
 def test_that_test_would_find_one():

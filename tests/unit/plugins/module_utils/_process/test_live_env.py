@@ -102,14 +102,14 @@ def test_a_missing_permission_is_unknown(monkeypatch):
 
 
 def test_maps():
-    found = live_env.parse_maps(MAPS)
-    assert [mapping.path for mapping in found] == [
+    mappings = live_env.parse_maps(MAPS)
+    assert [mapping.path for mapping in mappings] == [
         "/usr/bin/python3.11",
         "/usr/bin/python3.11",
         "/usr/lib/x86_64-linux-gnu/libc.so.6",
         "/opt/a b/libray.so (deleted)",
     ]
-    assert found[1] == Mapping(0x555555574000, 0x5555557F0000, 0x20000, "/usr/bin/python3.11")
+    assert mappings[1] == Mapping(0x555555574000, 0x5555557F0000, 0x20000, "/usr/bin/python3.11")
 
 
 def test_maps_in_another_shape_are_unknown():

@@ -165,10 +165,10 @@ def test_processor_time():
     before = process_table.parse_stat("7 (VLLM::Worker (x) y) S 1 7 7 0 -1 0 0 0 0 0 100 20 0 0 20 0 1 0 5000 0 0")
     assert (before["session"], before["cpu_ticks"], before["start_ticks"]) == (7, 120, 5000)
     ticks = os.sysconf("SC_CLK_TCK")
-    one = process_table.Process(7, 1, "S", "x", (), "", 0, 0, cpu_ticks=120, start_ticks=5000)
-    assert process_table.cpu_percent(one, one._replace(cpu_ticks=120 + 2 * ticks), 2.0) == 100.0
-    assert process_table.cpu_percent(one, one._replace(cpu_ticks=320, start_ticks=5001), 2.0) is None, "another process has the number"
-    assert process_table.cpu_percent(one, one, 0) is None
+    entry = process_table.Process(7, 1, "S", "x", (), "", 0, 0, cpu_ticks=120, start_ticks=5000)
+    assert process_table.cpu_percent(entry, entry._replace(cpu_ticks=120 + 2 * ticks), 2.0) == 100.0
+    assert process_table.cpu_percent(entry, entry._replace(cpu_ticks=320, start_ticks=5001), 2.0) is None, "another process has the number"
+    assert process_table.cpu_percent(entry, entry, 0) is None
 
 
 def test_some_processes_alone(tmp_path):

@@ -20,17 +20,17 @@ def process(pid, *argv, ppid=1, container="", state="S", session=0):
 
 
 def stacks(*processes):
-    by_pid = {one.pid: one for one in processes}
-    found = Stacks(by_pid)
-    return {pid: found.of(pid) for pid in found.parts}
+    by_pid = {entry.pid: entry for entry in processes}
+    seen = Stacks(by_pid)
+    return {pid: seen.of(pid) for pid in seen.parts}
 
 
 NATIVE = ["vllm", "serve", "m", "--nnodes", "2", "--master-addr", "10.0.0.1"]
 
 
 def test_ranks_without_ray_are_named_by_where_they_meet():
-    found = stacks(process(1, "init", ppid=0), process(5, *NATIVE), process(6, "VLLM::EngineCore", ppid=5), process(7, "VLLM::Worker_TP0", ppid=6))
-    assert found == dict.fromkeys((5, 6, 7), "native 10.0.0.1:29501")
+    by_pid = stacks(process(1, "init", ppid=0), process(5, *NATIVE), process(6, "VLLM::EngineCore", ppid=5), process(7, "VLLM::Worker_TP0", ppid=6))
+    assert by_pid == dict.fromkeys((5, 6, 7), "native 10.0.0.1:29501")
     assert stacks(process(5, "python3", "-m", "sglang.launch_server", "--nnodes", "2", "--dist-init-addr", "10.0.0.1:20000")) == {5: "native 10.0.0.1:20000"}
 
 
@@ -48,22 +48,22 @@ def test_two_rays_on_one_node_are_kept_apart_by_container():
         server = process(first + 1, "vllm", "serve", "m", "--distributed-executor-backend", "ray", container=container)
         return raylet, server, process(first + 2, "ray::RayWorkerWrapper", ppid=first, container=container)
 
-    found = stacks(*of("a", 10, "1.1.1.1:6379"), *of("b", 20, "2.2.2.2:6379"))
-    assert found == {**dict.fromkeys((10, 11, 12), "ray 1.1.1.1:6379"), **dict.fromkeys((20, 21, 22), "ray 2.2.2.2:6379")}
+    by_pid = stacks(*of("a", 10, "1.1.1.1:6379"), *of("b", 20, "2.2.2.2:6379"))
+    assert by_pid == {**dict.fromkeys((10, 11, 12), "ray 1.1.1.1:6379"), **dict.fromkeys((20, 21, 22), "ray 2.2.2.2:6379")}
 
 
 def test_an_engine_that_took_ray_by_itself_belongs_to_it():
-    found = stacks(
+    by_pid = stacks(
         process(5, "/x/raylet", "--gcs-address=1.1.1.1:6379"), process(6, "vllm", "serve", "m", "-tp", "2"), process(7, "ray::RayWorkerWrapper", ppid=5)
     )
-    assert set(found.values()) == {"ray 1.1.1.1:6379"}
+    assert set(by_pid.values()) == {"ray 1.1.1.1:6379"}
 
 
 def test_what_a_rank_of_ray_starts_belongs_to_ray():
     """As on the node of a worker, where there is no server."""
     tracker = ("/opt/venv/bin/python3", "-c", "from multiprocessing.resource_tracker import main;main(71)")
-    found = stacks(process(5, "/x/raylet", "--gcs-address=1.1.1.1:6379"), process(7, "ray::RayWorkerProc", ppid=5), process(8, *tracker, ppid=7))
-    assert found == dict.fromkeys((5, 7, 8), "ray 1.1.1.1:6379")
+    by_pid = stacks(process(5, "/x/raylet", "--gcs-address=1.1.1.1:6379"), process(7, "ray::RayWorkerProc", ppid=5), process(8, *tracker, ppid=7))
+    assert by_pid == dict.fromkeys((5, 7, 8), "ray 1.1.1.1:6379")
 
 
 def test_a_loop_of_parents_ends():
@@ -85,10 +85,10 @@ NEAR = st.sampled_from(
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.lists(NEAR | ANY_TEXT, max_size=8), st.sampled_from(["", "a"])), max_size=7))
 def test_no_command_line_breaks_it(rows):
     by_pid = {pid: process(pid, *argv, ppid=ppid, container=container) for pid, ppid, argv, container in rows}
-    found = Stacks(by_pid)
-    for pid, part in found.parts.items():
+    seen = Stacks(by_pid)
+    for pid, part in seen.parts.items():
         assert part.kind in classify.KINDS and part.kind != classify.TENANT
-        assert found.of(pid) is None or found.of(pid).startswith(("ray ", "native ", "local "))
+        assert seen.of(pid) is None or seen.of(pid).startswith(("ray ", "native ", "local "))
 
 
 # -- parentage -------------------------------------------------------------------------------------------------------
@@ -99,12 +99,12 @@ def child(pid, ppid, *argv, **others):
 
 
 def table(*processes):
-    return {one.pid: one for one in processes}
+    return {entry.pid: entry for entry in processes}
 
 
 def judged(pid, processes, firsts=(), dead_sessions=()):
     gone = max(processes) + 1000
-    with_sessions = {other: one._replace(session=gone if other in dead_sessions else 0) for other, one in processes.items()}
+    with_sessions = {other: entry._replace(session=gone if other in dead_sessions else 0) for other, entry in processes.items()}
     return Stacks(with_sessions, lambda other: other in firsts).parentage(pid)
 
 
@@ -162,7 +162,7 @@ def test_a_helper_of_python_is_looked_through():
 def test_in_a_container_the_first_process_adopts(first):
     processes = table(INIT, child(500, 400, *first, container="c"), child(511, 500, *CORE, container="c"))
     assert judged(511, processes, firsts=(500,)).orphan
-    # The same program elsewhere is no adopter: it started the core.
+    # The same program elsewhere did not adopt the core: it started it.
     assert not judged(511, processes).orphan
 
 
@@ -209,8 +209,8 @@ def test_the_users_own_systemd_adopts():
 def test_no_process_tree_makes_an_orphan_of_a_core_below_a_living_server(rows, firsts, dead):
     processes = table(*(child(pid, ppid, *argv, state=state) for pid, ppid, argv, state in rows))
     seen = Stacks(processes)
-    for pid, one in processes.items():
+    for pid, entry in processes.items():
         lineage = judged(pid, processes, firsts, dead)
-        assert bool(lineage.why) is seen.is_child(one)
+        assert bool(lineage.why) is seen.is_child(entry)
         if lineage.orphan:
-            assert not any(seen.is_owner(processes[one]) for one in lineage.chain)
+            assert not any(seen.is_owner(processes[ancestor]) for ancestor in lineage.chain)

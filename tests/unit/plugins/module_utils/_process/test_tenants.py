@@ -43,8 +43,8 @@ def look(root, processes, listed=(), own=(OURS,), hidden=0, names=None):
     for entry in processes:
         if not (root / str(entry.pid)).exists():
             opened(root, entry.pid)
-    found = tenants.tenants(seen, listed, own, names or {}, str(root), sections.section("tenants"))
-    return found, sections.errors
+    listing = tenants.tenants(seen, listed, own, names or {}, str(root), sections.section("tenants"))
+    return listing, sections.errors
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_holders_and_known_users_outside_our_containers(tmp_path):
         {"pid": 20, "gpu": 0, "type": "G", "name": "/usr/share/cursor/cursor", "used_mib": 168},
         {"pid": 99, "gpu": 0, "type": "C", "name": "[Not Found]", "used_mib": 5},
     ]
-    found, errors = look(tmp_path, processes, listed, names={THEIRS: "eugr-vllm"})
-    assert [(tenant["pid"], tenant["kind"], tenant["cuda"], tenant["gpu_mib"]) for tenant in found] == [
+    listing, errors = look(tmp_path, processes, listed, names={THEIRS: "eugr-vllm"})
+    assert [(tenant["pid"], tenant["kind"], tenant["cuda"], tenant["gpu_mib"]) for tenant in listing] == [
         (14, "vllm", True, 60000),
         (20, "desktop", False, 168),
         (19, "desktop", False, 90),
@@ -137,7 +137,7 @@ def test_holders_and_known_users_outside_our_containers(tmp_path):
         (12, "comfyui", True, None),
     ]
     assert errors == []
-    assert found[0]["container"] == "eugr-vllm" and found[4] == {
+    assert listing[0]["container"] == "eugr-vllm" and listing[4] == {
         "pid": 10,
         "name": "ollama",
         "cmdline": "/usr/local/bin/ollama serve",
@@ -148,7 +148,7 @@ def test_holders_and_known_users_outside_our_containers(tmp_path):
         "gpu_mib": None,
         "rss_mb": 50,
     }
-    assert "verysecret" not in str(found) and "--api-key <secret>" in found[3]["cmdline"]
+    assert "verysecret" not in str(listing) and "--api-key <secret>" in listing[3]["cmdline"]
 
 
 def test_a_recorded_process_that_holds_cuda_memory(tmp_path):
@@ -184,8 +184,8 @@ def test_processes_that_may_not_be_asked_are_reported(tmp_path, monkeypatch):
         opened(tmp_path, entry.pid)
     monkeypatch.setattr(tenants, "open_files", lambda _pid, root: denied(root))
     monkeypatch.setattr(tenants, "read_bytes", lambda path, _limit: denied(path))
-    found, (error,) = look(tmp_path, processes, listed)
-    assert [(tenant["pid"], tenant["cuda"]) for tenant in found] == [(20, True), (10, None)]
+    listing, (error,) = look(tmp_path, processes, listed)
+    assert [(tenant["pid"], tenant["cuda"]) for tenant in listing] == [(20, True), (10, None)]
     assert "2 processes" in error["error"] and "init (1)" in error["error"] and "become" in error["remedy"]
 
 
@@ -204,8 +204,8 @@ def test_maps_are_read_where_open_files_may_not_be_seen(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("hidden", "says"), [(3, "3 processes"), (None, "hidepid")])
 def test_hidden_processes_are_reported(tmp_path, hidden, says):
-    found, (error,) = look(tmp_path, [process(1, "/sbin/init")], hidden=hidden)
-    assert found == [] and says in error["error"] and error["verdict"] == "unknown"
+    listing, (error,) = look(tmp_path, [process(1, "/sbin/init")], hidden=hidden)
+    assert listing == [] and says in error["error"] and error["verdict"] == "unknown"
 
 
 def test_a_process_that_ends_meanwhile_is_not_a_tenant(tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ RANK = "Name:\tVLLM\nVmRSS:\t  900 kB\nRssAnon:\t 512000 kB\nRssFile:\t 400 kB\n
 
 def test_what_a_cluster_holds_comes_from_the_driver_and_the_kernel(tmp_path):
     """Pages of files and shared memory are left out, and so are processes outside of this collection's containers."""
-    seen = Scan({one.pid: one for one in (process(5, "VLLM::Worker", container=OURS), process(6, "x", container=OURS), process(7, "y", container=THEIRS))}, 0)
+    seen = Scan({row.pid: row for row in (process(5, "VLLM::Worker", container=OURS), process(6, "x", container=OURS), process(7, "y", container=THEIRS))}, 0)
     for pid in (5, 6, 7):
         status(tmp_path, pid, RANK)
     listed = [{"pid": 5, "used_mib": 88000, "gpu": 0}, {"pid": 7, "used_mib": 4000, "gpu": 0}]

@@ -87,8 +87,8 @@ def test_an_adjustment_that_cannot_be_read_is_unknown(text):
     ],
 )
 def test_what_earlyoom_was_started_with(argv, memory, swap):
-    found = limits.parse_earlyoom(["earlyoom", *argv], SWAP["MemTotal"], SWAP["SwapTotal"])
-    assert found.mem_percent == pytest.approx(memory) and found.swap_percent == pytest.approx(swap) and not found.dry_run
+    options = limits.parse_earlyoom(["earlyoom", *argv], SWAP["MemTotal"], SWAP["SwapTotal"])
+    assert options.mem_percent == pytest.approx(memory) and options.swap_percent == pytest.approx(swap) and not options.dry_run
 
 
 def test_a_size_of_swap_means_nothing_without_swap():
@@ -130,27 +130,27 @@ def test_whether_earlyoom_can_take_effect(argv, meminfo, swappiness, effective, 
 
 def test_where_its_memory_threshold_lies():
     thresholds = limits.Thresholds(10.0, 100.0, False)
-    found = limits.acts_below_mb(thresholds, MEMINFO)
+    levels = limits.acts_below_mb(thresholds, MEMINFO)
     # By the newer way 10 % of (available + 2 GiB): reached at 2 GiB / 9, far below 10 % of all memory.
-    assert found == {"of_total": 12462, "of_user": 227}
+    assert levels == {"of_total": 12462, "of_user": 227}
     assert limits.acts_below_mb(limits.Thresholds(100.0, 100.0, False), MEMINFO)["of_user"] == MEMINFO["MemTotal"] // 1024
 
 
 def test_earlyoom_on_a_node():
     running = process(5, "earlyoom", "/usr/bin/earlyoom", "-m", "4,2", "-s", "100,100")
-    found = limits.earlyoom([running], SWAP, 60, lambda: "1.7")
-    assert found["running"] and found["args"] == "-m 4,2 -s 100,100" and found["effective"] is True and found["mem_percent"] == 4
-    assert found["version"] == "1.7"
+    state = limits.earlyoom([running], SWAP, 60, lambda: "1.7")
+    assert state["running"] and state["args"] == "-m 4,2 -s 100,100" and state["effective"] is True and state["mem_percent"] == 4
+    assert state["version"] == "1.7"
     absent = limits.earlyoom([process(5, "earlyoom", container="ab" * 32)], SWAP, 60, lambda: "1.7")
-    assert absent["running"] is False and absent["effective"] is False and set(absent) == set(found), "one in a container does not guard the node"
+    assert absent["running"] is False and absent["effective"] is False and set(absent) == set(state), "one in a container does not guard the node"
 
 
 @pytest.mark.parametrize("version", ["1.8", "1.8.2-1", "v1.8-11-g0a6f7cb", "1:1.9", "2.0", "10.1", "dirty"])
 def test_a_version_that_counts_what_processes_hold_has_no_effect(version):
-    """What a driver holds is in neither of its figures."""
+    """A driver's memory is in neither of its figures."""
     running = process(5, "earlyoom", "/usr/bin/earlyoom", "-M", "2097152,1048576", "-s", "100,100")
-    found = limits.earlyoom([running], SWAP, 60, lambda: version)
-    assert found["effective"] is False and "has no effect here: from 1.8 on" in found["why"] and f"at {found['acts_below_mb']['of_user']} MiB" in found["why"]
+    state = limits.earlyoom([running], SWAP, 60, lambda: version)
+    assert state["effective"] is False and "has no effect here: from 1.8 on" in state["why"] and f"at {state['acts_below_mb']['of_user']} MiB" in state["why"]
     unseen = limits.earlyoom([running], SWAP, 60, lambda: "")
     assert unseen["effective"] is None and "its version is unknown: from 1.8 on" in unseen["why"]
     dry = limits.earlyoom([process(5, "earlyoom", "/usr/bin/earlyoom", "--dryrun")], SWAP, 60, lambda: version)
@@ -164,17 +164,17 @@ def test_older_versions_count_what_is_available(version):
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("answer", "version"),
     [
         (ToolResult(0, "", "earlyoom 1.7\n"), "1.7"),
         (ToolResult(0, "", "earlyoom v1.6.2-34-g75a8852\nmem total\n"), "v1.6.2-34-g75a8852"),
         (ToolResult(1, "x", ""), ""),
     ],
 )
-def test_the_installed_one_is_asked_for_its_version(monkeypatch, said, version):
-    asked = []
-    monkeypatch.setattr(limits, "run_tool", lambda *given: asked.append(given) or said)
-    assert limits.earlyoom_version() == version and asked == [(["earlyoom", "-v"], 5)]
+def test_the_installed_one_is_asked_for_its_version(monkeypatch, answer, version):
+    calls = []
+    monkeypatch.setattr(limits, "run_tool", lambda *given: calls.append(given) or answer)
+    assert limits.earlyoom_version() == version and calls == [(["earlyoom", "-v"], 5)]
 
 
 def test_one_that_cannot_be_asked_says_nothing(monkeypatch):
@@ -192,8 +192,8 @@ def test_each_part_fails_by_itself(tmp_path):
     (tmp_path / "sys/vm/swappiness").write_text("sixty\n")
     sections = Sections()
     processes = [process(771, "dockerd"), process(900, "sshd"), process(5, "earlyoom")]
-    found = limits.limits(processes, lambda: SWAP, str(tmp_path), sections.section("limits"), str(tmp_path / "etc"))
-    assert found == {
+    values = limits.limits(processes, lambda: SWAP, str(tmp_path), sections.section("limits"), str(tmp_path / "etc"))
+    assert values == {
         "ipc_removed_of": [],
         "docker_memlock_bytes": None,
         "containerd_memlock_bytes": None,
@@ -246,7 +246,7 @@ def test_mutated_limits_are_read_or_unknown(start, length, put_in):
 )
 def test_no_arguments_of_earlyoom_are_too_strange(argv, meminfo, swappiness):
     try:
-        found = limits.earlyoom([process(5, "earlyoom", "earlyoom", *argv)], meminfo, swappiness)
+        state = limits.earlyoom([process(5, "earlyoom", "earlyoom", *argv)], meminfo, swappiness)
     except UnknownState:
         return
-    assert found["effective"] in (True, False, None) and found["why"] and found["mem_percent"] >= 0
+    assert state["effective"] in (True, False, None) and state["why"] and state["mem_percent"] >= 0

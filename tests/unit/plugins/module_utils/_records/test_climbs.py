@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Climbs on record, and which rung they stand for."""
+"""Recorded climbs and the rung that each one gives."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_an_absent_image_has_no_reason():
     ],
 )
 def test_a_climb_with_other_conditions_is_not_used_with_a_reason(change, why):
-    found = rung(a=([CLIMB], NOW), b=([CLIMB], NOW._replace(**change)))
-    assert found.context == 0 and why in found.why_not
+    result = rung(a=([CLIMB], NOW), b=([CLIMB], NOW._replace(**change)))
+    assert result.context == 0 and why in result.why_not
 
 
 def test_small_differences_are_tolerated():
@@ -70,8 +70,8 @@ def test_the_lowest_rung_of_the_nodes_counts():
 
 
 def test_an_interrupted_climb_names_its_rung():
-    found = rung(a=([{**CLIMB, "outcome": "climbing", "rung": 0, "trying": 262144}], NOW))
-    assert found.context == 0 and "interrupted while 262144 was tried" in found.why_not
+    result = rung(a=([{**CLIMB, "outcome": "climbing", "rung": 0, "trying": 262144}], NOW))
+    assert result.context == 0 and "interrupted while 262144 was tried" in result.why_not
     assert rung(a=([{**CLIMB, "outcome": "climbing", "rung": 262144, "trying": 524288}], NOW)).context == 262144
 
 
@@ -95,8 +95,8 @@ def test_the_curves_are_left_out(tmp_path):
     path = climbs.FILE.path_of(str(tmp_path), "gb10")
     climbs.FILE.write(path, [CLIMB])
     assert climbs.FILE.read(path) == [CLIMB]
-    (found,) = climbs.on_node(str(tmp_path))
-    assert found["cluster"] == "gb10" and "curve" not in found["rungs"][0]
+    (record,) = climbs.on_node(str(tmp_path))
+    assert record["cluster"] == "gb10" and "curve" not in record["rungs"][0]
     assert climbs.FILE.read(str(tmp_path / "none.json")) == [] and climbs.on_node(str(tmp_path / "none")) == []
 
 

@@ -61,7 +61,7 @@ def test_an_unwritable_file_is_an_error(tmp_path):
 
 def test_a_new_start_replaces_the_same_one_and_old_ones_are_dropped():
     known = starts.FILE.with_new([start(run_id="1"), start(run_id="2", context=524288)], start(run_id="3"))
-    assert [one["run_id"] for one in known] == ["2", "3"]
+    assert [record["run_id"] for record in known] == ["2", "3"]
     many = []
     for number in range(starts.KEEP + 5):
         many = starts.FILE.with_new(many, start(run_id=str(number), context=number + 1))

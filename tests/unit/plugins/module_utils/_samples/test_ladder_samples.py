@@ -34,22 +34,22 @@ def node(tmp_path):
     return types.SimpleNamespace(began=began, state=tmp_path / "state", proc=proc, etc=tmp_path / "etc")
 
 
-def told(node, **params):
+def summarized(node, **params):
     given = {"state_dir": str(node.state), "since": None, "points": 240, "proc_root": str(node.proc), "etc_root": str(node.etc)}
     return guard_ring.summary(types.SimpleNamespace(params=rooted({**given, **params}), check_mode=False))
 
 
 def test_the_ring_of_this_boot_is_read_from_a_moment_on(node):
-    found = told(node, since=node.began + 11)["seen"]
-    assert (found["samples"], found["lowest_mb"]) == (4, 56 * 1024)
-    assert told(node)["seen"] is None and told(node)["boot_id"] == BOOT
-    assert told(node, since=time.time() + 5)["seen"]["samples"] == 0
+    summary = summarized(node, since=node.began + 11)["seen"]
+    assert (summary["samples"], summary["lowest_mb"]) == (4, 56 * 1024)
+    assert summarized(node)["seen"] is None and summarized(node)["boot_id"] == BOOT
+    assert summarized(node, since=time.time() + 5)["seen"]["samples"] == 0
 
 
 def test_a_number_of_points_out_of_range_is_refused(node):
     for points in (9, 2001):
         with pytest.raises(ClusterError, match="points is"):
-            told(node, points=points)
+            summarized(node, points=points)
 
 
 # --- sshd_greeting --------------------------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ def test_a_number_of_points_out_of_range_is_refused(node):
 
 @pytest.fixture
 def sshd():
-    """A server that greets as it is told, after some seconds, on the loopback."""
-    said = types.SimpleNamespace(greeting=b"SSH-2.0-OpenSSH_9.6\r\n", delay=0.0, port=0)
+    """A server on the loopback that sends the configured greeting after some seconds."""
+    server_options = types.SimpleNamespace(greeting=b"SSH-2.0-OpenSSH_9.6\r\n", delay=0.0, port=0)
     ending = threading.Event()
     server = socket.create_server(("127.0.0.1", 0))
-    said.port = server.getsockname()[1]
+    server_options.port = server.getsockname()[1]
     server.settimeout(0.1)
 
     def serve():
@@ -71,15 +71,15 @@ def sshd():
             except TimeoutError:
                 continue
             with asker:
-                ending.wait(said.delay)
+                ending.wait(server_options.delay)
                 try:
-                    asker.sendall(said.greeting)
+                    asker.sendall(server_options.greeting)
                 except OSError:
                     pass
 
     thread = threading.Thread(target=serve)
     thread.start()
-    yield said
+    yield server_options
     ending.set()
     thread.join()
     server.close()
@@ -92,26 +92,26 @@ def measured(port, **params):
 
 def test_a_greeting_is_timed(sshd, tmp_path):
     sshd.greeting = b"A foreign banner\r\nSSH-2.0-OpenSSH_9.6\r\n"
-    found = measured(sshd.port, until=str(tmp_path / "gone"))
-    assert len(found["samples_ms"]) == 1 and found["worst_ms"] == found["samples_ms"][0] and found["errors"] == []
+    result = measured(sshd.port, until=str(tmp_path / "gone"))
+    assert len(result["samples_ms"]) == 1 and result["worst_ms"] == result["samples_ms"][0] and result["errors"] == []
 
 
 @pytest.mark.parametrize(("greeting", "why"), [(b"HTTP/1.1 200 OK\r\n", "it greets with"), (b"", "closed without a greeting")])
 def test_another_text_is_not_a_greeting(sshd, tmp_path, greeting, why):
     sshd.greeting = greeting
-    found = measured(sshd.port, until=str(tmp_path / "gone"))
-    assert found["samples_ms"] == [None] and found["worst_ms"] is None and why in found["errors"][0]
+    result = measured(sshd.port, until=str(tmp_path / "gone"))
+    assert result["samples_ms"] == [None] and result["worst_ms"] is None and why in result["errors"][0]
 
 
 def test_one_that_takes_too_long_did_not_come(sshd, tmp_path):
     sshd.delay = 3
-    found = measured(sshd.port, until=str(tmp_path / "gone"), greeting_timeout=1)
-    assert found["samples_ms"] == [None] and "timed out" in found["errors"][0]
+    result = measured(sshd.port, until=str(tmp_path / "gone"), greeting_timeout=1)
+    assert result["samples_ms"] == [None] and "timed out" in result["errors"][0]
 
 
 def test_the_first_address_that_takes_connections_is_asked(sshd, tmp_path):
-    found = measured(sshd.port, addresses=["127.0.0.9", "127.0.0.1"], until=str(tmp_path / "gone"))
-    assert found["address"] == "127.0.0.1"
+    result = measured(sshd.port, addresses=["127.0.0.9", "127.0.0.1"], until=str(tmp_path / "gone"))
+    assert result["address"] == "127.0.0.1"
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     none = measured(closed)

@@ -67,7 +67,7 @@ START = {
 
 
 def recorded(node, monkeypatch, images=None, **changes):
-    """A node with one start on record, and a Docker engine that knows some images."""
+    """A node with one recorded start, and a Docker engine with some images."""
     starts.FILE.write(starts.FILE.path_of(str(node.root / "state"), "gb10"), [{**START, **changes}])
     known = {"mine:1": {"Id": "sha256:1"}} if images is None else images
     monkeypatch.setattr(memory_return.EngineApi, "image", lambda _api, name: known.get(name))
@@ -75,18 +75,18 @@ def recorded(node, monkeypatch, images=None, **changes):
 
 def test_the_level_of_the_start_is_noted_with_it(node, monkeypatch):
     recorded(node, monkeypatch)
-    found = call(node, note=True, expected=EXPECTED, image="mine:1")
-    assert (found["level_mb"], found["level_why"]) == (20000 - 1024, "the start of 2026-11-20 took 78.1 GiB, less 1")
-    assert found["msg"] == f"100000 MiB available; the start stays above 18976 MiB: {found['level_why']}"
+    result = call(node, note=True, expected=EXPECTED, image="mine:1")
+    assert (result["level_mb"], result["level_why"]) == (20000 - 1024, "the start of 2026-11-20 took 78.1 GiB, less 1")
+    assert result["msg"] == f"100000 MiB available; the start stays above 18976 MiB: {result['level_why']}"
     content = json.loads(node.note.read_text())
-    assert (content["level_mb"], content["level_why"], content["uptime_s"]) == (18976, found["level_why"], 5000)
-    assert note.level_of(content, BOOT, 5001.0) == (18976, found["level_why"])
+    assert (content["level_mb"], content["level_why"], content["uptime_s"]) == (18976, result["level_why"], 5000)
+    assert note.level_of(content, BOOT, 5001.0) == (18976, result["level_why"])
 
 
 def test_without_a_record_the_plan_sets_the_level(node, monkeypatch):
-    asked = []
-    monkeypatch.setattr(memory_return.ending, "of_plan", lambda *given: asked.append(given) or note.Level(9000, "the plan"))
-    assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000 and asked == [(EXPECTED, 124610, 100000)]
+    calls = []
+    monkeypatch.setattr(memory_return.ending, "of_plan", lambda *given: calls.append(given) or note.Level(9000, "the plan"))
+    assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000 and calls == [(EXPECTED, 124610, 100000)]
     recorded(node, monkeypatch, images={})
     assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_mb"] == 9000, "an image that is not there yet"
     recorded(node, monkeypatch, start_digest="other")
@@ -94,8 +94,8 @@ def test_without_a_record_the_plan_sets_the_level(node, monkeypatch):
 
 
 def test_an_unknown_level_does_not_prevent_a_start(node, monkeypatch):
-    told = call(node, note=True)
-    assert told["level_mb"] is None and "is unknown: it is unknown what is started" in told["msg"]
+    result = call(node, note=True)
+    assert result["level_mb"] is None and "is unknown: it is unknown what is started" in result["msg"]
     assert json.loads(node.note.read_text())["level_mb"] is None
     assert "without config.json" in call(node, note=True, expected=EXPECTED)["level_why"]
     recorded(node, monkeypatch)
@@ -106,8 +106,8 @@ def test_an_unknown_level_does_not_prevent_a_start(node, monkeypatch):
     monkeypatch.setattr(memory_return.EngineApi, "image", silent)
     assert call(node, note=True, expected=EXPECTED, image="mine:1")["level_why"] == "Docker does not answer"
     (node.note.parent / "starts.json").write_text("{")
-    found = call(node, note=True, expected=EXPECTED, image="mine:1")
-    assert found["level_mb"] is None and "starts.json is not JSON" in found["level_why"] and found["available_mb"] == 100000
+    result = call(node, note=True, expected=EXPECTED, image="mine:1")
+    assert result["level_mb"] is None and "starts.json is not JSON" in result["level_why"] and result["available_mb"] == 100000
 
 
 def test_a_rise_that_ends_too_early_warns_and_does_not_fail(node):

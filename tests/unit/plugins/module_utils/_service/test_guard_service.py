@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The guard is set up where something differs, and taken away with what it left, its ring only when that is asked for. systemd is played."""
+"""The guard is set up where something differs and removed with its files; its ring is removed only on request. systemd is a fake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRAM_DIGEST = hashlib.sha256(PROGRAM).hexdigest()
 
 
 class Node:
-    """A node with a directory of its own for everything; ``asked`` is what systemd was asked to change, ``awaited`` how often a sample was waited for."""
+    """A node with its own directories; ``asked`` lists the changes requested from systemd, ``awaited`` counts the waits for a sample."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.active, self.enabled = root, "inactive", "disabled"
@@ -42,7 +42,7 @@ class Node:
             monkeypatch.setattr(module, "run_tool", self.systemctl)
         monkeypatch.setattr(ask.shutil, "which", lambda name: f"/usr/bin/{name}")
         monkeypatch.setattr(guard_service, "await_sample", self.sample)
-        # One that every account may give to its own files.
+        # A group that every account may set on its own files.
         monkeypatch.setattr(guard_files, "ring_group", os.getegid)
 
     def systemctl(self, argv: list[str], _seconds: float) -> ToolResult:
@@ -100,7 +100,7 @@ def test_it_is_set_up_once(node):
 
 
 def test_the_ring_is_for_root_and_its_group_which_it_hands_on(node, monkeypatch):
-    """Also one that an older version left open to everybody: it has lines of the kernel's log."""
+    """Also a ring that an older version left readable for everybody: it has lines of the kernel's log."""
     rings = node.folder / guard_files.RING
     node.bring()
     for mode in (0o755, 0o2755, 0o750):
@@ -129,20 +129,20 @@ def test_a_guard_of_an_older_version_is_named_and_renewed(node):
     older = {name: value for name, value in settings.items() if name not in ("state_dir", "said")}
     (node.folder / guard_files.CONFIG).write_text(json.dumps(older), encoding="utf-8")
     (node.folder / guard_files.PROGRAM).write_bytes(b"older")
-    found = node.bring(check_mode=True)
-    assert found["guard"]["older"] is True and f"restart {guard_files.UNIT}" in found["actions"]
-    assert "gb10.cluster.protect --tags guard renews it" in guard_files.text(found["guard"])
+    result = node.bring(check_mode=True)
+    assert result["guard"]["older"] is True and f"restart {guard_files.UNIT}" in result["actions"]
+    assert "gb10.cluster.protect --tags guard renews it" in guard_files.text(result["guard"])
     assert node.bring()["guard"]["older"] is False
 
 
 def test_what_it_did_or_would_have_is_reported_for_a_day(node, monkeypatch):
     node.bring()
     (node.folder / guard_files.SAID).write_text(json.dumps({"t": 1795444512.0, "text": "7.0 GiB available; no action"}), encoding="utf-8")
-    for seconds, told in ((-86401, False), (-86399, True), (0, True), (86399, True), (86401, False)):
+    for seconds, shown in ((-86401, False), (-86399, True), (0, True), (86399, True), (86401, False)):
         monkeypatch.setattr(guard_files.time, "time", lambda seconds=seconds: 1795444512.0 + seconds)
-        found = node.bring(check_mode=True)["guard"]
-        assert (found["said"] == {"at": 1795444512.0, "text": "7.0 GiB available; no action"}) is told
-        assert guard_files.text(found).endswith("removes it; 2026-11-23 14:35:12 UTC: 7.0 GiB available; no action") is told
+        state = node.bring(check_mode=True)["guard"]
+        assert (state["said"] == {"at": 1795444512.0, "text": "7.0 GiB available; no action"}) is shown
+        assert guard_files.text(state).endswith("removes it; 2026-11-23 14:35:12 UTC: 7.0 GiB available; no action") is shown
     for broken in ("{", "[]", "{}", '{"t": "x", "text": "y"}', '{"t": 1795444512.0, "text": 7}'):
         (node.folder / guard_files.SAID).write_text(broken, encoding="utf-8")
         assert node.bring(check_mode=True)["guard"]["said"] is None
@@ -155,11 +155,11 @@ def test_an_account_that_may_not_read_the_ring_gets_an_error(node, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(guard_files.ring, "segments", refused)
-    found = guard_files.guard(guard_files.unit_of(str(node.root / "state"), str(node.root / "etc")))
-    assert found["ring_bytes"] is None and found["installed"]
+    state = guard_files.guard(guard_files.unit_of(str(node.root / "state"), str(node.root / "etc")))
+    assert state["ring_bytes"] is None and state["installed"]
     shown = f"ring in {node.folder / guard_files.RING}, size unknown: only root and its group may read it, "
-    assert shown in guard_files.text(found)
-    assert "its ring remains (in " in guard_files.text({**found, "installed": False})
+    assert shown in guard_files.text(state)
+    assert "its ring remains (in " in guard_files.text({**state, "installed": False})
 
 
 def test_another_setting_is_written_and_read_by_a_restart(node):
@@ -225,8 +225,8 @@ def test_a_full_disk_ends_no_start_whose_ranks_serve(node, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(guard_service, "write_json", full)
-        told = node.bring("serving")
+        result = node.bring("serving")
     served = node.folder / guard_files.SERVED
-    assert (told["verdict"], told["msg"]) == ("warn", f"the guard was not notified: {served}: No space left on device")
-    assert told["remedy"] == f"Free some space and run again: df -h {node.folder}" and told["serving"] == [] and not served.exists()
+    assert (result["verdict"], result["msg"]) == ("warn", f"the guard was not notified: {served}: No space left on device")
+    assert result["remedy"] == f"Free some space and run again: df -h {node.folder}" and result["serving"] == [] and not served.exists()
     assert "verdict" not in node.bring("serving") and served.exists()

@@ -23,14 +23,14 @@ BOOT = "b6f1e0b4-6a3c-4f0e-9a51-0b0f1f0c2d11"
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node with the units of the pair and of its own service, and what systemd was asked there."""
+    """A node with the units of the pair and of its own service, and the calls to systemd there."""
     kernel = tmp_path / "proc" / "sys" / "kernel" / "random"
     kernel.mkdir(parents=True)
     (kernel / "boot_id").write_text(f"{BOOT}\n", encoding="ascii")
-    asked: list[str] = []
+    calls: list[str] = []
 
     def systemctl(argv, seconds, content=b""):
-        asked.append(" ".join(argv[1:]))
+        calls.append(" ".join(argv[1:]))
         return ToolResult(0, "ActiveState=inactive\nUnitFileState=disabled\n" if argv[1] == "show" else "", "")
 
     for module in (ask, setup, unit):
@@ -43,7 +43,7 @@ def node(tmp_path, monkeypatch):
             stream.write(unit.marked("[Unit]\n"))
         os.makedirs(units.of_engine(str(tmp_path / "state"), name).folder)
     (tmp_path / "sent").write_bytes(b"sent")
-    return types.SimpleNamespace(place=tmp_path, asked=asked, state=str(tmp_path / "state"))
+    return types.SimpleNamespace(place=tmp_path, asked=calls, state=str(tmp_path / "state"))
 
 
 def say(node, state="present", check_mode=False, **more):
@@ -76,8 +76,8 @@ def test_a_node_that_could_not_end_the_lease_is_not_leased(node):
 
 def test_a_cluster_that_kept_no_unit_is_not_whole(node):
     say(node, restore=["spark-1", "gone"])
-    found = record.read(node.state)
-    assert found["restore"] == ["spark-1"] and not found["whole"]
+    content = record.read(node.state)
+    assert content["restore"] == ["spark-1"] and not content["whole"]
 
 
 def test_a_lease_is_renewed_and_given_up_by_its_holder_alone(node):
@@ -153,11 +153,11 @@ def test_on_the_way_back_the_node_has_nothing_to_stop_and_what_was_before_to_sta
     say(node, awaits={"address": "10.0.0.1", "port": 1, "seconds": 5})
     record.write(node.state, {**record.read(node.state), "renewed_s": 0.5})
     assert say(node, "returning", check_mode=True, lost_seconds=3900)["lease"]["clusters"] == ["gb10"]
-    told = say(node, "returning", lost_seconds=3900)
-    assert not told["changed"] and (told["lease"]["state"], told["lease"]["clusters"], told["lease"]["restore"]) == ("live", [], ["spark-1"])
-    found = record.read(node.state)
-    assert (found["lost_seconds"], found["awaits"]) == (3900, {}) and found["renewed_s"] > 0.5
-    # The command's seconds count no more, and one that is over, or another's, is left alone.
+    result = say(node, "returning", lost_seconds=3900)
+    assert not result["changed"] and (result["lease"]["state"], result["lease"]["clusters"], result["lease"]["restore"]) == ("live", [], ["spark-1"])
+    content = record.read(node.state)
+    assert (content["lost_seconds"], content["awaits"]) == (3900, {}) and content["renewed_s"] > 0.5
+    # The command's seconds no longer count. A lease that has ended, or that belongs to another run, is not changed.
     assert say(node, "returning", lease_id="other", lost_seconds=20)["lease"]["left_seconds"] > 3800
     say(node, "given_up")
     assert say(node, "returning", lost_seconds=20)["lease"]["state"] == "ending"

@@ -45,10 +45,10 @@ def test_another_unit_is_looked_at_said_and_pruned_by_its_row_alone(where, monke
     monkeypatch.setattr(node_container_info, "look", lambda _api, _params: {})
     monkeypatch.setattr(node_container_info, "caches_of", lambda *_given: [])
     params = {"state_dir": where.state_dir, "cluster_name": "gb10", "docker_socket": "/nowhere", "docker_timeout": 1}
-    found = node_container_info.work(types.SimpleNamespace(params=params))["services"]
-    assert found["exporter"] == {**dict.fromkeys(("enabled", "starting", "active", "failed", "installed"), False), "files": True, "name": NAME}
-    assert (f"unit: none, but its files remain ({NAME})", False) in units.lines(found)
-    there = {"spark-1": {"exporter": {**found["exporter"], "installed": True}}}
+    services = node_container_info.work(types.SimpleNamespace(params=params))["services"]
+    assert services["exporter"] == {**dict.fromkeys(("enabled", "starting", "active", "failed", "installed"), False), "files": True, "name": NAME}
+    assert (f"unit: none, but its files remain ({NAME})", False) in units.lines(services)
+    there = {"spark-1": {"exporter": {**services["exporter"], "installed": True}}}
     (line,) = units.remaining(there)
     command = "ansible-playbook -i inventories/NAME gb10.cluster.protect --tags exporter -e gb10_exporter=absent"
     assert line == f"The exporter stays on spark-1; {command} takes it away."
@@ -59,9 +59,9 @@ def test_another_unit_is_looked_at_said_and_pruned_by_its_row_alone(where, monke
 
 def test_each_unit_has_a_name_and_a_place_of_its_own():
     assert set(table.folders()) == {"companions", "guard", "lease"}
-    made = [one.unit(table.Where("/var/lib/gb10")) for one in table.SERVICES]
-    assert len({one.folder for one in made}) == len({one.key for one in table.SERVICES}) == len(made)
-    assert {path for one in made for path in one.paths} == {
+    made = [row.unit(table.Where("/var/lib/gb10")) for row in table.SERVICES]
+    assert len({row.folder for row in made}) == len({row.key for row in table.SERVICES}) == len(made)
+    assert {path for unit in made for path in unit.paths} == {
         f"/etc/systemd/system/gb10-{name}"
         for name in ("companions.service", "engine-CLUSTER.service", "guard.service", "lease.service", "sweep.service", "sweep.timer")
     }
@@ -77,17 +77,17 @@ def test_a_unit_costs_its_own_files_and_its_row():
     """The files of those that are there are what the count rests on: a room, how it is set up, its name in the module, and a page."""
     assert len(WRITTEN) <= MOST
     root = Path(table.__file__).parents[3]
-    assert set(node_service.SERVICES) == {one.key for one in table.SERVICES}
+    assert set(node_service.SERVICES) == {row.key for row in table.SERVICES}
     assert (root / "plugins/action/node_service.py").read_text().count("SendsProgram") == 2
-    for one in table.SERVICES:
-        assert (root / f"plugins/module_utils/_service/{one.key}_service.py").exists()
-        assert (root / "plugins/module_utils" / f"{one.main.replace('.', '/')}.py").exists() and (root / "docs" / f"{one.page}.md").exists()
+    for row in table.SERVICES:
+        assert (root / f"plugins/module_utils/_service/{row.key}_service.py").exists()
+        assert (root / "plugins/module_utils" / f"{row.main.replace('.', '/')}.py").exists() and (root / "docs" / f"{row.page}.md").exists()
 
 
 def test_no_other_room_names_a_unit():
-    """Who looks at units, says what there is of them or prunes them asks the table."""
+    """Code that reads, reports or prunes units uses the table."""
     root = Path(table.__file__).parents[2]
     files = ("modules/node_container_info.py", "modules/cluster_prune.py", "plugin_utils/_stages/status.py", "plugin_utils/_stages/teardown.py")
     for name in files:
         code = (root / name).read_text().partition('RETURN = r"""')[2].partition('\n"""\n')[2] or (root / name).read_text()
-        assert not [one.key for one in table.SERVICES if f"{one.key}_files" in code or f"gb10-{one.key}" in code], name
+        assert not [row.key for row in table.SERVICES if f"{row.key}_files" in code or f"gb10-{row.key}" in code], name

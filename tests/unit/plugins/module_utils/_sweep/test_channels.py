@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Each channel against a real server on the loopback or a real program: what it gets, when it counts as told, and that no secret leaves."""
+"""Each channel against a real server on the loopback or a real program: what it gets, when a note counts as delivered, and that no secret leaves the node."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NOTE = channels.Note(
     ["companion asr: Connection refused — ö (since 2026-11-24T06:00:00Z)"], {"companion asr": "Connection refused"}, "gb10",
     "spark-1",
 )  # fmt: skip
-#: Stands for a mail program: keeps what it reads, and the words that it was started with.
+#: A fake mail program: records its input and its arguments.
 MAILER = "import sys; open(sys.argv[1], 'wb').write(sys.stdin.buffer.read()); open(sys.argv[1] + '.argv', 'w').write(repr(sys.argv))"
 
 
 def send(tmp_path: Path, channel: dict[str, t.Any], secret: str = "", ca_file: str = "", note: channels.Note = NOTE) -> str:
-    """Send a note through a channel whose secret lies where the role puts it."""
+    """Send a note through a channel whose secret is where the role puts it."""
     channel = {"name": channel["type"], **channel}
     if secret:
         path = Path(channels.secret_path(str(tmp_path), channel["name"]))
@@ -73,33 +73,33 @@ def test_no_part_of_a_secret_is_shown_where_an_answer_is_cut(tmp_path: Path):
     with listening() as server:
         secret = f"{server.url}/planted-secret-of-a-hook"
         server.status, server.body = 500, f"{'x' * (channels.SHOWN - len(secret) + 4)} {secret}".encode()
-        said = send(tmp_path, {"type": "webhook"}, secret)
-    assert "status 500" in said and "plant" not in said
+        answer = send(tmp_path, {"type": "webhook"}, secret)
+    assert "status 500" in answer and "plant" not in answer
 
 
 @pytest.mark.parametrize("channel", [{"type": "webhook"}, {"type": "telegram", "chat_id": "1", "api_url": "http://10.255.255.1"}])
 def test_a_secret_does_not_leave_the_node_in_clear_without_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: dict[str, t.Any]):
-    asked: list[str] = []
+    urls: list[str] = []
 
     def ask(url: str, *_words: t.Any, **_options: t.Any) -> channels._http.Answer:
-        asked.append(url)
+        urls.append(url)
         return channels._http.Answer(200, b'{"ok": true}')
 
     monkeypatch.setattr(channels._http, "ask", ask)
     secret = "http://10.255.255.1/planted" if channel["type"] == "webhook" else TOKEN
     assert send(tmp_path, channel, secret) == "its address is http to a private address without allow_http: true; expected https"
-    assert asked == []
-    assert send(tmp_path, {**channel, "allow_http": True}, secret) == "" and len(asked) == 1
+    assert urls == []
+    assert send(tmp_path, {**channel, "allow_http": True}, secret) == "" and len(urls) == 1
     assert "exposes the secret" in send(tmp_path, {"type": "webhook", "name": "b", "allow_http": True}, "http://hooks.example.com/planted")
-    assert len(asked) == 1
+    assert len(urls) == 1
 
 
 def test_what_a_server_sends_back_is_shown_without_the_secret(tmp_path: Path):
     with listening() as server:
         secret = f"{server.url}/services/T000/planted-part-of-a-path"
         server.status, server.body = 403, f"you asked {secret}".encode()
-        said = send(tmp_path, {"type": "webhook"}, secret)
-    assert "status 403: you asked <secret" in said and "planted" not in said
+        answer = send(tmp_path, {"type": "webhook"}, secret)
+    assert "status 403: you asked <secret" in answer and "planted" not in answer
 
 
 def test_certificates_are_verified(tmp_path: Path):
@@ -140,16 +140,16 @@ def test_a_bot_writes_to_its_chat(tmp_path: Path):
 def test_a_bot_that_does_not_say_ok_did_not_write(tmp_path: Path, status: int, body: bytes):
     with listening() as server:
         server.status, server.body = status, body
-        said = send(tmp_path, {"type": "telegram", "chat_id": "1", "api_url": server.url}, TOKEN)
-    assert said == f"status {status}: {body.decode()}"
+        answer = send(tmp_path, {"type": "telegram", "chat_id": "1", "api_url": server.url}, TOKEN)
+    assert answer == f"status {status}: {body.decode()}"
 
 
 def test_a_bot_without_an_answer_does_not_show_its_token(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for base in (f"http://127.0.0.1:{port}", "http://127.0.0.1:1/x y"):
-        said = send(tmp_path, {"type": "telegram", "chat_id": "1", "api_url": base}, TOKEN)
-        assert said and "planted" not in said
+        answer = send(tmp_path, {"type": "telegram", "chat_id": "1", "api_url": base}, TOKEN)
+        assert answer and "planted" not in answer
 
 
 def test_a_text_too_long_for_a_chat_is_cut(tmp_path: Path):

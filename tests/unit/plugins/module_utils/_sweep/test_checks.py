@@ -66,17 +66,17 @@ def mode(nodes: list[str], phase: str = "settled", name: str = "gb10") -> dict[s
 
 
 def test_a_token_is_health_and_the_key_is_its_own_nodes(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
-    asked: list[tuple[t.Any, ...]] = []
-    monkeypatch.setattr(token_probe, "ask", lambda *words: asked.append(words) or token_probe.Asked(health.ANSWERS, COMPLETION, None))
-    (found,) = checks.engines(config, mode(["spark-1", "spark-2"]))
-    assert (found["cluster"], found["role"], found["of_mode"], found["health"]["state"]) == ("gb10", "head", True, health.SERVING)
-    url, model, key, _seconds, token_s, fabric, run_id, note = asked[0]
+    calls: list[tuple[t.Any, ...]] = []
+    monkeypatch.setattr(token_probe, "ask", lambda *words: calls.append(words) or token_probe.Asked(health.ANSWERS, COMPLETION, None))
+    (engine,) = checks.engines(config, mode(["spark-1", "spark-2"]))
+    assert (engine["cluster"], engine["role"], engine["of_mode"], engine["health"]["state"]) == ("gb10", "head", True, health.SERVING)
+    url, model, key, _seconds, token_s, fabric, run_id, note = calls[0]
     assert (url, model, key._text, token_s, fabric, run_id) == ("http://127.0.0.1:8000", None, "k3y-planted", 5, "/s", "r1")
     assert note.endswith("/gb10/no-progress.json")
 
 
 @pytest.mark.parametrize(
-    ("api", "asked", "state"),
+    ("api", "progress", "state"),
     [
         (health.STARTING, None, health.STARTING),
         (health.REFUSED, None, health.DEAD),
@@ -86,26 +86,26 @@ def test_a_token_is_health_and_the_key_is_its_own_nodes(config: dict[str, t.Any]
         (health.ANSWERS, {"grew": None, "still_s": 0.0, "limit_s": 600.0}, health.UNKNOWN),
     ],
 )
-def test_no_token_is_judged_as_status_does(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch, api: str, asked: dict[str, t.Any] | None, state: str):
+def test_no_token_is_judged_as_status_does(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch, api: str, progress: dict[str, t.Any] | None, state: str):
     monkeypatch.setattr(token_probe, "api_of", lambda *_words: api)
-    monkeypatch.setattr(token_probe, "ask", lambda *_words: token_probe.Asked(api, None, asked))
-    (found,) = checks.engines(config, mode(["spark-1"]))
-    assert found["health"]["state"] == state and found["health"]["limit_s"] == (asked or {"limit_s": health.STALL_SECONDS})["limit_s"]
+    monkeypatch.setattr(token_probe, "ask", lambda *_words: token_probe.Asked(api, None, progress))
+    (engine,) = checks.engines(config, mode(["spark-1"]))
+    assert engine["health"]["state"] == state and engine["health"]["limit_s"] == (progress or {"limit_s": health.STALL_SECONDS})["limit_s"]
 
 
 def test_a_rank_that_a_signal_stopped_is_seen_on_head_and_worker(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checks, "EngineApi", lambda *_words: Engine(("gb10", "head", "running"), ("gb10", "worker", "running")))
     monkeypatch.setattr(checks.at_work, "members", lambda _pids: [{**RANK, "state": "stopped"}])
     for nodes in (["spark-1", "spark-2"], ["spark-2", "spark-1"]):
-        (found,) = checks.engines(config, mode(nodes))
-        assert found["health"]["state"] == health.HALTED
+        (engine,) = checks.engines(config, mode(nodes))
+        assert engine["health"]["state"] == health.HALTED
 
 
 def test_a_worker_is_not_asked_for_a_token(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checks, "EngineApi", lambda *_words: Engine(("gb10", "worker", "running")))
     monkeypatch.setattr(checks, "ask", lambda *_words: pytest.fail("asked"))
-    (found,) = checks.engines(config, mode(["spark-2", "spark-1"]))
-    assert (found["role"], found["runs"], found["health"]["state"]) == ("worker", True, health.SERVING)
+    (engine,) = checks.engines(config, mode(["spark-2", "spark-1"]))
+    assert (engine["role"], engine["runs"], engine["health"]["state"]) == ("worker", True, health.SERVING)
     # Without Ray it has its rank, which the launcher noted.
     monkeypatch.setattr(checks.engine_state, "engine_state", lambda *_words: {**RUN, "live": False, "exit_code": 1})
     assert checks.engines(config, mode(["spark-2", "spark-1"]))[0]["runs"] is False
@@ -113,21 +113,21 @@ def test_a_worker_is_not_asked_for_a_token(config: dict[str, t.Any], monkeypatch
 
 def test_what_the_mode_has_is_looked_for_whatever_is_there(config: dict[str, t.Any]):
     assert checks.engines(config, mode(["spark-3"])) == [] and checks.engines(config, mode(["spark-1"], "switching")) == []
-    (found,) = checks.engines(config, mode(["spark-1"], name="other"))
-    assert (found["runs"], found["container"], found["health"]) == (False, "", None)
+    (engine,) = checks.engines(config, mode(["spark-1"], name="other"))
+    assert (engine["runs"], engine["container"], engine["health"]) == (False, "", None)
 
 
 def test_without_a_mode_what_is_here_counts(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
-    (found,) = checks.engines(config, None)
-    assert (found["cluster"], found["of_mode"], found["runs"]) == ("gb10", False, True)
+    (engine,) = checks.engines(config, None)
+    assert (engine["cluster"], engine["of_mode"], engine["runs"]) == ("gb10", False, True)
     monkeypatch.setattr(checks, "EngineApi", lambda *_words: Engine())
     assert checks.engines(config, None) == []
     Path(config["state_dir"], "gb10", "unit").mkdir(parents=True)
     boot = {"boot_id": "b", "at": utc_text()}
     glance.write(config["state_dir"], {"cluster": "gb10", "role": "head", "state": "failed", "reason": "", "model": "", "endpoint": "", "token": {}, **boot})
     record.write(unit_look.of_engine(config["state_dir"], "gb10").folder, "b", "failed", "it ended")
-    (found,) = checks.engines(config, None)
-    assert (found["runs"], found["unit"]["state"], found["unit"]["reason"]) == (False, "failed", "it ended")
+    (engine,) = checks.engines(config, None)
+    assert (engine["runs"], engine["unit"]["state"], engine["unit"]["reason"]) == (False, "failed", "it ended")
 
 
 def test_what_cannot_be_found_out_has_its_reason(config: dict[str, t.Any], monkeypatch: pytest.MonkeyPatch):
@@ -146,13 +146,13 @@ def test_what_cannot_be_found_out_has_its_reason(config: dict[str, t.Any], monke
 
 
 def test_the_query_of_an_endpoint_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
+    urls: list[str] = []
 
     def ask(url: str, *_words: t.Any, **_options: t.Any) -> checks._http.Answer:
-        asked.append(url)
+        urls.append(url)
         return checks._http.Answer(503, b"")
 
     monkeypatch.setattr(checks._http, "ask", ask)
     seen = checks.endpoint({"name": "a", "url": "https://x.lan/health?t=planted&u=1"}, checks._http.trusting())
-    assert asked == ["https://x.lan/health?t=planted&u=1"]
+    assert urls == ["https://x.lan/health?t=planted&u=1"]
     assert seen["text"] == "https://x.lan/health?...: status 503, expected 200 to 299"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Channels and endpoints as a person declares them: what is wrong is said once, where, and without any secret."""
+"""Declared channels and endpoints: each error is reported once, with its place and without any secret."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a sweep says: once when something is wrong, once more when it is over, and nothing at all else."""
+"""The messages of a sweep: one when something is wrong, one when it is over, and no others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def both(kind: str) -> dict[str, str]:
 
 
 def firing(what: judging.Seen, before: judging.State | None = None, now: float = NOW, **declared: t.Any) -> list[str]:
-    return [one.id for one in judging.judge(what, {**DECLARED, **declared}, before, now).firing]
+    return [finding.id for finding in judging.judge(what, {**DECLARED, **declared}, before, now).firing]
 
 
 # --- new, lasting, changed, over ----------------------------------------------------------------------------------------
@@ -186,9 +186,9 @@ LOCK = {"name": "of cluster gb10", "id": "9f 2026-11-24T05:50:00Z", "who": "me@d
 def test_while_a_play_works_nothing_is_sent_and_nothing_ends(work: dict[str, t.Any]):
     judged = judging.judge(seen(asked=[SPEECH], **work), DECLARED, None, NOW)
     assert judged.messages == {} and judged.quiet and judged.after["problems"] == []
-    _kinds, told = sweep(seen(asked=[SPEECH]), None, NOW - QUARTER)
-    kinds, state = sweep(seen(**work), told, NOW)
-    assert kinds == {} and state["told"] == told["told"]
+    _kinds, earlier = sweep(seen(asked=[SPEECH]), None, NOW - QUARTER)
+    kinds, state = sweep(seen(**work), earlier, NOW)
+    assert kinds == {} and state["told"] == earlier["told"]
     assert sweep(GOOD, state, NOW + QUARTER)[0] == both(WELL)
 
 
@@ -219,8 +219,8 @@ def test_a_lock_that_cannot_be_read_is_reported():
 
 @pytest.mark.parametrize("phase", ["failed", "leak"])
 def test_a_mode_that_is_not_settled_is_reported_with_its_reason(phase: str):
-    (one,) = judging.judge(seen(mode={**SINGLES, "phase": phase, "reason": "4 GiB did not come back"}), DECLARED, None, NOW).firing
-    assert one.id == "mode" and f"mode singles, {phase} since" in one.text and "4 GiB did not come back" in one.text
+    (finding,) = judging.judge(seen(mode={**SINGLES, "phase": phase, "reason": "4 GiB did not come back"}), DECLARED, None, NOW).firing
+    assert finding.id == "mode" and f"mode singles, {phase} since" in finding.text and "4 GiB did not come back" in finding.text
 
 
 def test_a_mode_that_cannot_be_read_is_reported():
@@ -242,14 +242,14 @@ def test_what_is_expected_follows_from_the_mode():
 
 
 @pytest.mark.parametrize(
-    ("state", "told"),
+    ("state", "reported"),
     [
         (health.SERVING, False), (health.BUSY, False), (health.STARTING, False), (health.UNKNOWN, False), (health.DEAD, True), (health.HALTED, True),
         (health.STALLED, True),
     ],
 )  # fmt: skip
-def test_health_is_that_of_status_and_busy_is_no_failure(state: str, told: bool):
-    assert firing(seen(engines=[engine(state)])) == (["engine spark-1"] if told else [])
+def test_health_is_that_of_status_and_busy_is_no_failure(state: str, reported: bool):
+    assert firing(seen(engines=[engine(state)])) == (["engine spark-1"] if reported else [])
 
 
 def test_an_engine_without_a_token_and_a_reason_is_reported_once_it_would_be_a_stall():
@@ -278,28 +278,28 @@ def test_a_unit_that_starts_its_engine_is_waited_for_and_one_that_refused_says_w
     assert firing(seen(engines=[starting])) == []
     _kinds, state = sweep(seen(engines=[starting]), None, NOW)
     assert firing(seen(engines=[starting]), state, NOW + HOUR) == ["engine spark-1"]
-    (one,) = judging.judge(
+    (finding,) = judging.judge(
         seen(engines=[engine(unit={**UNIT, "state": "refused", "reason": "the node did not shut down cleanly"})]), DECLARED, None, NOW
     ).firing
-    assert "refused" in one.text and "the node did not shut down cleanly" in one.text
+    assert "refused" in finding.text and "the node did not shut down cleanly" in finding.text
 
 
 def test_what_the_mode_has_is_missed_no_matter_who_stopped_it():
     stopped = engine(unit=NO_UNIT, engine={"seconds": 9.0, "stopped_by": "teardown", "last_end": "run 1 was stopped by teardown"})
-    (one,) = judging.judge(seen(engines=[stopped]), DECLARED, None, NOW).firing
-    assert "was stopped by teardown" in one.text
+    (finding,) = judging.judge(seen(engines=[stopped]), DECLARED, None, NOW).firing
+    assert "was stopped by teardown" in finding.text
     gone = engine(unit=NO_UNIT, engine={**stopped["engine"], "last_end": ""})
     assert "nothing of it is on this node" in judging.judge(seen(engines=[gone]), DECLARED, None, NOW).firing[0].text
 
 
 @pytest.mark.parametrize(
-    ("unit", "stopped_by", "told"),
+    ("unit", "stopped_by", "reported"),
     [(NO_UNIT, "", True), (NO_UNIT, "teardown", False), ({**UNIT, "state": "stopped"}, "", False),
      ({**UNIT, "state": "failed", "reason": "it ended"}, "", True)],
 )
-def test_without_a_mode_an_engine_is_missed_unless_it_was_stopped(unit: dict[str, t.Any], stopped_by: str, told: bool):
+def test_without_a_mode_an_engine_is_missed_unless_it_was_stopped(unit: dict[str, t.Any], stopped_by: str, reported: bool):
     ended = engine(of_mode=False, unit=unit, engine={"seconds": 9.0, "stopped_by": stopped_by, "last_end": "run 1 ended"})
-    assert bool(firing(seen(mode=None, engines=[ended]))) is told
+    assert bool(firing(seen(mode=None, engines=[ended]))) is reported
 
 
 def test_a_worker_beside_ray_is_well_while_its_container_runs():
@@ -309,8 +309,8 @@ def test_a_worker_beside_ray_is_well_while_its_container_runs():
 
 def test_what_cannot_be_found_out_is_no_pass():
     assert firing(seen(engines=[engine(error="its state is unknown: Docker does not answer")])) == ["engine spark-1"]
-    (one,) = judging.judge(seen(errors=["the engines of this node are not known", "it cannot write"]), DECLARED, None, NOW).firing
-    assert one == ("sweep", "the engines of this node are not known; it cannot write", 0, 0, False)
+    (finding,) = judging.judge(seen(errors=["the engines of this node are not known", "it cannot write"]), DECLARED, None, NOW).firing
+    assert finding == ("sweep", "the engines of this node are not known; it cannot write", 0, 0, False)
     assert firing(seen(memory={"available_mb": 0, "error": "the available memory is unknown"})) == ["memory"]
 
 

@@ -23,13 +23,13 @@ NAME = "gb10-engine-gb10.service"
 
 
 class Node:
-    """A node with a unit; ``asked`` is what systemd was asked to change, and whether the unit was to leave its engine running then."""
+    """A node with a unit; ``asked`` lists the changes requested from systemd, and whether the unit was to leave its engine running."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.active = "inactive"
         self.asked: list[str] = []
         self.seconds: dict[str, float] = {}
-        #: How often it was seen that the lock is this run's, and whether it is not.
+        #: How often the lock was confirmed as this run's, and whether it was lost.
         self.held, self.lost = 0, False
         self.place = unit_files.of_engine(str(tmp_path / "state"), "gb10", str(tmp_path / "etc"))
         os.makedirs(os.path.dirname(self.place.path))
@@ -70,24 +70,24 @@ def node(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("active", "edited", "asked", "said"),
+    ("active", "edited", "commands", "message"),
     [
         ("active", False, [], "the unit is as it should be"),
         ("active", True, ["stop (released)", "start (released)"], "restart"),
         ("inactive", False, ["start"], f"start {NAME}"),
-        # It may wait for the lock of the run that asks, which would wait for it.
+        # It may wait for the lock of the calling run, which would wait for it.
         ("activating", False, ["stop (released)", "start (released)"], f"restart {NAME}, which leaves the engine running"),
         ("failed", False, ["start"], f"start {NAME}"),
     ],
 )
-def test_a_wanted_unit_runs_its_current_files(node, active, edited, asked, said):
+def test_a_wanted_unit_runs_its_current_files(node, active, edited, commands, message):
     node.active = active
     if edited:
         node.texts[os.path.join(node.place.folder, "specification.json")] = b'{"other": 1}'
     checked = node.bring("present", check_mode=True)
-    assert checked["changed"] is bool(asked) and not node.asked
+    assert checked["changed"] is bool(commands) and not node.asked
     done = node.bring("present")
-    assert (done["changed"], node.asked) == (bool(asked), asked) and said in done["msg"]
+    assert (done["changed"], node.asked) == (bool(commands), commands) and message in done["msg"]
     assert done["unit"]["active"] is True and done["unit"]["starting"] is False
 
 
@@ -132,8 +132,8 @@ def test_a_new_unit_has_a_folder_for_root_only_and_starts_after_its_files(node):
 def test_a_program_is_requested_sent_and_identified_by_its_digest(node, tmp_path, sent):
     node.active = "active"
     wanted = hashlib.sha256(b"the program").hexdigest()
-    asked = node.bring("present", program_digest=wanted)
-    assert asked["needs_program"] and asked["actions"] == [f"write {node.place.program}", f"restart {NAME}, which leaves the engine running"]
+    result = node.bring("present", program_digest=wanted)
+    assert result["needs_program"] and result["actions"] == [f"write {node.place.program}", f"restart {NAME}, which leaves the engine running"]
     assert node.asked == [] and node.held == 0 and not os.path.exists(node.place.program)
     (tmp_path / "sent").write_text(sent)
     if sent == "another one":

@@ -18,7 +18,7 @@ GONE = {**UNIT, "installed": False, "enabled": False, "active": False}
 
 
 @pytest.mark.parametrize(
-    ("found", "line"),
+    ("state", "line"),
     [
         ({}, ""),
         (UNIT, f"unit {NAME}: active, enabled"),
@@ -37,5 +37,5 @@ GONE = {**UNIT, "installed": False, "enabled": False, "active": False}
         ),
     ],
 )
-def test_the_unit_of_a_node_is_one_line(found, line):
-    assert installed.text(found) == line
+def test_the_unit_of_a_node_is_one_line(state, line):
+    assert installed.text(state) == line

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What systemd says of units, and how a timer with its service is set up and goes. systemd is played."""
+"""The state of units from systemd, and how a timer with its service is installed and removed. systemd is a fake."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_each_unit_has_its_own_answer(systemd):
     assert ask.properties(("ActiveState",), ("a.timer", "a.service"), 5)[1]["UnitFileState"] == "static"
 
 
-@pytest.mark.parametrize(("said", "rc"), [("", 1), ("", 0), ("ActiveState=active\n", 1), ("ActiveState=active\n", 0), ("\n\n", 0)])
-def test_an_invalid_answer_is_unknown(systemd, said, rc):
-    systemd(said, rc)
+@pytest.mark.parametrize(("answer", "rc"), [("", 1), ("", 0), ("ActiveState=active\n", 1), ("ActiveState=active\n", 0), ("\n\n", 0)])
+def test_an_invalid_answer_is_unknown(systemd, answer, rc):
+    systemd(answer, rc)
     assert ask.states(5, "a.timer", "a.service") == [UNKNOWN, UNKNOWN]
     with pytest.raises(UnknownState, match="systemd does not report the state of a.timer, a.service") as caught:
         ask.properties(("ActiveState",), ("a.timer", "a.service"), 5)
@@ -90,17 +90,17 @@ def test_a_program_that_another_account_could_replace_is_refused(tmp_path):
 
 
 def test_a_service_is_removed_with_its_timer(tmp_path, monkeypatch):
-    asked = []
+    calls = []
     for module in (setup, unit):
-        monkeypatch.setattr(module, "run_tool", lambda argv, timeout: asked.append(" ".join(argv[1:])) or ToolResult(0, "", ""))
+        monkeypatch.setattr(module, "run_tool", lambda argv, timeout: calls.append(" ".join(argv[1:])) or ToolResult(0, "", ""))
     ours = unit.Unit("a.timer", (str(tmp_path / "a.service"), str(tmp_path / "a.timer")))
     files = setup.Files(ours, {path: unit.marked("[Unit]\n").encode() for path in ours.paths} | {str(tmp_path / "a.pyz"): b"PK"})
     assert os.listdir(tmp_path) == []
     files.write(5)
-    assert asked == ["daemon-reload"] and ours.path == str(tmp_path / "a.timer")
+    assert calls == ["daemon-reload"] and ours.path == str(tmp_path / "a.timer")
     assert {name: os.stat(tmp_path / name).st_mode & 0o777 for name in os.listdir(tmp_path)} == {"a.service": 0o644, "a.timer": 0o644, "a.pyz": 0o600}
-    del asked[:]
+    del calls[:]
     setup.remove(ours, 5)
-    assert asked == ["disable --quiet --now a.timer", "stop a.service", "daemon-reload", "reset-failed a.service a.timer"]
+    assert calls == ["disable --quiet --now a.timer", "stop a.service", "daemon-reload", "reset-failed a.service a.timer"]
     setup.remove(ours, 5)
-    assert os.listdir(tmp_path) == ["a.pyz"] and len(asked) == 4
+    assert os.listdir(tmp_path) == ["a.pyz"] and len(calls) == 4

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The unit of a node's companions: what it starts at a boot and stops at a shutdown, what it refuses, and who is taken out of it."""
+"""The unit of a node's companions: what it starts at a boot and stops at a shutdown, what it refuses, and which companions are removed from it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ansible_collections.gb10.cluster.plugins.module_utils._unit import companio
 OWN = "b" * 64
 
 
-def one(name: str, **more: t.Any) -> dict[str, t.Any]:
+def companion(name: str, **more: t.Any) -> dict[str, t.Any]:
     return {"name": name, "port": 1, "health_path": "/", "gpus": False, "health_timeout": 60, "stop_timeout": 20, **more}
 
 
 class Node:
-    """A node whose companions answer from a table; ``asked`` is what became of which."""
+    """A node whose companions answer from a table; ``asked`` lists what was done with each companion."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str = "now") -> None:
         (tmp_path / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ class Node:
             monkeypatch.setattr(module, "say", self.said.append)
         monkeypatch.setattr(companions, "LOOK_SECONDS", 0.01)
         monkeypatch.setattr(record, "RUN_DIR", str(tmp_path / "run"))
-        self.given = {"companions": [one("asr"), one("ollama")], "state_dir": str(tmp_path), "roots": {"proc_root": str(tmp_path / "proc")}}
+        self.given = {"companions": [companion("asr"), companion("ollama")], "state_dir": str(tmp_path), "roots": {"proc_root": str(tmp_path / "proc")}}
         (self.folder / specification.FILE).write_text(specification.dump(self.given))
         self.unit = companions.Companions(specification.read(str(self.folder / specification.FILE), companions.wrong), lambda *_given: {})
         monkeypatch.setattr(companions, "start", self.start)
@@ -130,7 +130,7 @@ def test_an_invalid_specification_is_refused(tmp_path, wrong):
 
 
 def test_the_companions_unit_starts_before_engines_and_has_enough_time():
-    given = {"companions": [one("asr"), one("ollama")]}
+    given = {"companions": [companion("asr"), companion("ollama")]}
     lines = text.companions("/state", "/usr/bin/python3", given).splitlines()
     assert "ExecStart=/usr/bin/python3 -I /state/unit.pyz companions /state/specification.json" in lines and "Restart=no" in lines
     assert f"TimeoutStartSec={2 * 320 + text.MARGIN}" in lines and f"TimeoutStopSec={3 * 320 + text.MARGIN}" in lines
@@ -158,7 +158,7 @@ def test_a_power_cycle_of_our_own_counts_for_every_unit_of_the_node_once(tmp_pat
 
 
 class Engine:
-    """An engine with one container of the companion ollama, or none, and what its command line was asked for."""
+    """An engine with one container of the companion ollama, or none, and the commands that it got."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, status: str = "exited", deaf: bool = False) -> None:
         self.status, self.deaf = status, deaf
@@ -186,20 +186,20 @@ class Engine:
 
 def test_an_existing_container_starts_once_the_gpu_is_available(monkeypatch):
     engine = Engine(monkeypatch)
-    said = companions.start(engine, one("ollama", gpus=True))
-    assert engine.did == ["devices for all", "start OWN"] and said == "companion ollama is started; http://127.0.0.1:1/ answers status 200"
-    assert companions.start(engine, one("ollama")) == said and engine.did == ["devices for all", "start OWN"]
+    message = companions.start(engine, companion("ollama", gpus=True))
+    assert engine.did == ["devices for all", "start OWN"] and message == "companion ollama is started; http://127.0.0.1:1/ answers status 200"
+    assert companions.start(engine, companion("ollama")) == message and engine.did == ["devices for all", "start OWN"]
 
 
 def test_no_container_is_created_at_boot_and_no_port_is_shared(monkeypatch):
     engine = Engine(monkeypatch, status="")
     with pytest.raises(ClusterError, match="no container of the companion ollama"):
-        companions.start(engine, one("ollama"))
+        companions.start(engine, companion("ollama"))
     engine = Engine(monkeypatch)
     held = {"port": 1, "address": "0.0.0.0", "pid": 7, "process": "python3", "cmdline": "", "since": "then", "container": "", "container_name": ""}
     monkeypatch.setattr(obstacles, "foreign_on", lambda api, ports, current: [held])
     with pytest.raises(ClusterError, match=r"ports that the companion ollama needs are taken on .*python3 \(pid 7\)"):
-        companions.start(engine, one("ollama"))
+        companions.start(engine, companion("ollama"))
     assert "start OWN" not in engine.did
 
 
@@ -208,19 +208,19 @@ def test_a_companion_that_ends_or_does_not_answer_fails(monkeypatch):
     monkeypatch.setattr(engine, "docker", lambda *words: None)
     monkeypatch.setattr(companions, "docker", engine.docker)
     with pytest.raises(ClusterError, match="ended with exit code 3; its log ends:\naddress in use"):
-        companions.start(engine, one("ollama"))
+        companions.start(engine, companion("ollama"))
     engine = Engine(monkeypatch)
     monkeypatch.setattr(running, "health", lambda port, path, timeout: (False, "status 503"))
     with pytest.raises(WaitTimeout, match="not healthy after 0 s: GET http://127.0.0.1:1/: status 503"):
-        companions.start(engine, one("ollama", health_timeout=0))
+        companions.start(engine, companion("ollama", health_timeout=0))
 
 
 def test_a_companion_gets_its_own_stop_signal_and_is_never_killed(monkeypatch):
     engine = Engine(monkeypatch, status="running")
-    assert companions.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
-    assert companions.stop(engine, one("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
+    assert companions.stop(engine, companion("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
+    assert companions.stop(engine, companion("ollama")) == "companion ollama is stopped" and engine.did == ["kill --signal SIGINT OWN"]
     engine = Engine(monkeypatch, status="running", deaf=True)
     with pytest.raises(ClusterError, match="got its stop signal and still runs after 0 s; it was not killed"):
-        companions.stop(engine, one("ollama", stop_timeout=0))
+        companions.stop(engine, companion("ollama", stop_timeout=0))
     assert engine.did == ["kill --signal SIGINT OWN"]
-    assert companions.stop(Engine(monkeypatch, status=""), one("ollama")) == "companion ollama was removed"
+    assert companions.stop(Engine(monkeypatch, status=""), companion("ollama")) == "companion ollama was removed"

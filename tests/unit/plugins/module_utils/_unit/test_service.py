@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The life of a unit's main process: what it records and tells, without any secret, and what a full disk does not end."""
+"""The life of a unit's main process: its record and its messages, without any secret, and that a full disk does not end it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY = "theKeyOfThisCluster0123456789"
 
 
 class Own(service.Service):
-    """A unit that does what a test says; ``does`` has what is called when it serves and when it stops."""
+    """A unit controlled by a test; ``does`` has the functions that are called when it serves and when it stops."""
 
     leaves = "it runs on"
     writer = "the play"
@@ -42,7 +42,7 @@ class Own(service.Service):
 
 
 class Node:
-    """A node with such a unit. ``told`` is what systemd heard, ``said`` what the journal has."""
+    """A node with such a unit. ``told`` has the notifications to systemd, ``said`` the lines of the journal."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
@@ -233,15 +233,15 @@ def test_no_secret_reaches_systemd_the_record_the_glance_or_the_journal(secret, 
         systemd.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         assert unit.fail(secret, f"curl -H 'Authorization: Bearer {KEY}'", record.FAILED) == 1
-        told = systemd.recv(65536).decode()
+        datagram = systemd.recv(65536).decode()
     glance.write(str(tmp_path), {**{name: kind() for name, kind in glance.KEYS.items()}, "cluster": "gb10", "reason": secret})
     noted = record.read(str(tmp_path / "unit"))["reason"]
     shown = glance.on_node(str(tmp_path))[0]["reason"]
-    said = capsys.readouterr().out
-    for text in (told, noted, shown, said):
+    printed = capsys.readouterr().out
+    for text in (datagram, noted, shown, printed):
         assert "the engine ended: Bearer <secret> and hf_<secret> and <secret" in text, text
         assert KEY not in text and "abcdefghijkl" not in text and "a" * 24 not in text
-    assert "STATUS=failed" in told and (tmp_path / "unit" / record.FILE).stat().st_mode & 0o777 == 0o644
+    assert "STATUS=failed" in datagram and (tmp_path / "unit" / record.FILE).stat().st_mode & 0o777 == 0o644
 
 
 def test_an_uncaught_error_is_logged_without_secrets(tmp_path):
@@ -265,12 +265,12 @@ def test_a_key_added_later_is_redacted_too(tmp_path, monkeypatch):
 
 @pytest.fixture
 def commands(monkeypatch):
-    """What a command line of a unit does: the lines that it says, and which signals ask it to stop."""
-    said, handlers = [], {}
-    monkeypatch.setattr(service, "say", said.append)
+    """What a command line of a unit does: the lines that it prints, and which signals stop it."""
+    messages, handlers = [], {}
+    monkeypatch.setattr(service, "say", messages.append)
     monkeypatch.setattr(service, "log_uncaught_errors", lambda: None)
     monkeypatch.setattr(service.signal, "signal", handlers.__setitem__)
-    return said, handlers
+    return messages, handlers
 
 
 @pytest.mark.parametrize("argv", [[], ["one", "two"]])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An engine's unit: when it refuses a boot, whose a unit file is, what a specification may hold, and how the program starts, watches and stops."""
+"""An engine's unit: when it refuses a boot, who owns a unit file, what a specification may contain, and how the program starts, watches and stops."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def test_a_unit_file_shows_its_owner_and_edits(tmp_path):
 
 
 def test_the_unit_restarts_nothing_and_waits_longer_than_the_program():
-    asked = given(start_seconds=3600)
-    lines = text.engine("/state/unit", "/usr/bin/python3", asked).splitlines()
+    requested = given(start_seconds=3600)
+    lines = text.engine("/state/unit", "/usr/bin/python3", requested).splitlines()
     assert "Restart=no" in lines and "Type=notify" in lines
     assert "ExecStart=/usr/bin/python3 -I /state/unit/unit.pyz engine /state/unit/specification.json" in lines
     assert int(next(line for line in lines if line.startswith("TimeoutStartSec=")).partition("=")[2]) > 2 * 3600
-    assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > sum(one["timeout"] for one in asked["stop"])
+    assert int(next(line for line in lines if line.startswith("TimeoutStopSec=")).partition("=")[2]) > sum(step["timeout"] for step in requested["stop"])
 
 
 # --- the specification --------------------------------------------------------------------------------------------------
@@ -175,11 +175,11 @@ def start(**more):
 
 def test_the_memory_of_recorded_starts_must_be_available():
     known = [start(), start(profile_digest="other", lowest_mb=0), start(image_id="sha256:2", lowest_mb=0), start(context=4096, lowest_mb=0)]
-    found = admission.taken(known, "sha256:1", "9f", 1024)
-    assert found == (80.0, 90.0)
-    assert "100.0 GiB are available" in admission.judge(found, 100)
+    levels = admission.taken(known, "sha256:1", "9f", 1024)
+    assert levels == (80.0, 90.0)
+    assert "100.0 GiB are available" in admission.judge(levels, 100)
     with pytest.raises(ClusterError, match="90.0 GiB at its peak.*85.0 GiB are available") as caught:
-        admission.judge(found, 85)
+        admission.judge(levels, 85)
     assert (caught.value.details["measured"], caught.value.details["needed"]) == (85, 90)
     assert admission.taken(known, "sha256:3", "9f", 1024) is None and "is recorded" in admission.judge(None, 1)
 
@@ -198,7 +198,7 @@ def test_a_module_that_prints_no_result_is_unknown():
 
 
 class Node:
-    """A node whose modules answer from a table; ``asked`` is what was run, ``!`` marks what only predicted."""
+    """A node whose modules answer from a table; ``asked`` lists the modules that ran, with ``!`` after those in check mode."""
 
     def __init__(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str = "head", executor: str = "native", boot: str = "now", pair: bool = False
@@ -215,7 +215,7 @@ class Node:
         self.lives = False
         self.nodes = [{"address": address, "alive": True, "gpus": 1, "node_id": f"{name}-1"} for name, address in NODES.items()]
         self.answers: dict[str, t.Any] = {}
-        #: What was asked of the lock, and how many times a run keeps it from the unit from now on.
+        #: The calls to the lock, and how many times a run keeps it from the unit from now on.
         self.locks: list[str] = []
         self.busy = 0
         self.engine = {"live": True, "run_id": "r1", "ordered": "r1", "unreadable": "", "stopped_by": "", "start_error": "", "log_path": "/l"}
@@ -276,44 +276,44 @@ def node(tmp_path, monkeypatch):
 
 
 def test_an_engine_that_runs_as_requested_is_not_touched(node):
-    one = node()
-    one.lives = True
-    one.supervisor.begin()
-    assert one.asked == ["node_container!", "vllm_serve!", "vllm_serve_info"]
-    assert (one.state["state"], one.state["run_id"], one.state["tries"]) == ("running", "r1", 0)
+    host = node()
+    host.lives = True
+    host.supervisor.begin()
+    assert host.asked == ["node_container!", "vllm_serve!", "vllm_serve_info"]
+    assert (host.state["state"], host.state["run_id"], host.state["tries"]) == ("running", "r1", 0)
 
 
 def test_a_start_takes_all_steps_under_the_lock(node):
-    one = node()
-    one.supervisor.begin()
-    assert one.asked == [
+    host = node()
+    host.supervisor.begin()
+    assert host.asked == [
         "node_container!", "cluster_lock", "page_cache_drop", "cuda_zombie_check", "node_samples_info", "node_container", "vllm_serve", "vllm_serve_info",
         "node_service", "cluster_lock",
     ]  # fmt: skip
-    assert (one.state["state"], one.state["tries"]) == ("running", 1)
+    assert (host.state["state"], host.state["tries"]) == ("running", 1)
 
 
 def test_a_step_that_blocks_ends_the_start_and_says_why(node):
-    one = node()
-    one.answers["cuda_zombie_check", False] = {"failed": True, "msg": "a leak", "verdict": "block", "remedy": "Reboot.", "reason": "leak"}
-    assert one.supervisor.main() == 1
-    assert one.asked[-2:] == ["cuda_zombie_check", "cluster_lock"] and "vllm_serve" not in one.asked
-    assert one.state["state"] == "failed" and "a leak" in one.state["reason"]
-    assert "Reboot." in one.said[-1]
+    host = node()
+    host.answers["cuda_zombie_check", False] = {"failed": True, "msg": "a leak", "verdict": "block", "remedy": "Reboot.", "reason": "leak"}
+    assert host.supervisor.main() == 1
+    assert host.asked[-2:] == ["cuda_zombie_check", "cluster_lock"] and "vllm_serve" not in host.asked
+    assert host.state["state"] == "failed" and "a leak" in host.state["reason"]
+    assert "Reboot." in host.said[-1]
 
 
 def test_a_play_that_holds_the_lock_comes_first(node):
-    one = node()
+    host = node()
     lock = {"id": "x", "holder": {"service": ""}}
-    one.answers["cluster_lock", False] = {"failed": True, "msg": "another run works on this cluster", "verdict": "block", "lock": lock}
-    assert one.supervisor.main() == 1 and "another run works" in one.state["reason"] and "vllm_serve" not in one.asked
+    host.answers["cluster_lock", False] = {"failed": True, "msg": "another run works on this cluster", "verdict": "block", "lock": lock}
+    assert host.supervisor.main() == 1 and "another run works" in host.state["reason"] and "vllm_serve" not in host.asked
 
 
 def test_after_a_crash_only_a_person_starts_it(node):
     record.write(str(node(boot="before").folder), "before", record.RUNNING)
-    one = node(boot="now")
-    assert one.supervisor.main() == 1
-    assert (one.asked, one.state["state"]) == ([], "refused") and "did not shut down cleanly" in one.said[-1]
+    host = node(boot="now")
+    assert host.supervisor.main() == 1
+    assert (host.asked, host.state["state"]) == ([], "refused") and "did not shut down cleanly" in host.said[-1]
     later = node(boot="later")
     assert later.supervisor.main() == 1 and later.state["state"] == "refused"
     again = node(boot="later")
@@ -325,9 +325,9 @@ def test_after_a_crash_only_a_person_starts_it(node):
 def test_a_power_cycle_of_our_own_lets_it_start_once(node, tmp_path):
     record.write(str(node().folder), "before", record.RUNNING)
     (tmp_path / record.POWER_CYCLED).touch()
-    one = node(boot="now")
-    one.supervisor.begin()
-    assert one.state["state"] == "running" and not (tmp_path / record.POWER_CYCLED).exists()
+    host = node(boot="now")
+    host.supervisor.begin()
+    assert host.state["state"] == "running" and not (tmp_path / record.POWER_CYCLED).exists()
 
 
 @pytest.mark.parametrize(
@@ -345,44 +345,44 @@ def test_a_power_cycle_of_our_own_lets_it_start_once(node, tmp_path):
     ],
 )
 def test_an_end_on_request_is_clean_and_any_other_is_not(node, engine, code, state):
-    one = node()
-    one.lives = True
-    one.supervisor.begin()
-    one.engine.update(engine)
-    assert one.supervisor.main() == code and one.state["state"] == state
+    host = node()
+    host.lives = True
+    host.supervisor.begin()
+    host.engine.update(engine)
+    assert host.supervisor.main() == code and host.state["state"] == state
 
 
 @pytest.mark.parametrize("drained", [True, False])
 def test_a_stop_drains_then_stops_engine_and_container(node, drained, monkeypatch):
-    one = node()
-    one.lives = True
-    one.supervisor.begin()
-    one.asked.clear()
+    host = node()
+    host.lives = True
+    host.supervisor.begin()
+    host.asked.clear()
     busy = {"failed": True, "msg": "it has 2 request(s)", "verdict": "block", "reason": "requests running", "requests_running": 2}
     times = iter([0.0, 1.0, 31.0, 61.0])
     monkeypatch.setattr(bring_up.interruption, "time", types.SimpleNamespace(monotonic=times.__next__))
     answers = iter([*([{"msg": "stopped"}] if drained else [busy] * 3), {"msg": "stopped"}])
-    one.answers["vllm_serve", False] = lambda: next(answers)
-    one.supervisor.ask_to_stop(15, None)
+    host.answers["vllm_serve", False] = lambda: next(answers)
+    host.supervisor.ask_to_stop(15, None)
     with pytest.raises(service.StopAsked):
-        one.supervisor.serve()
-    assert one.supervisor.end() == 0
-    assert one.asked == ["cluster_lock", *["vllm_serve"] * (2 if drained else 4), "node_container", "cluster_lock"] and one.state["state"] == "stopped"
-    assert any("2 request(s); the engine is stopped anyway" in line for line in one.said) is not drained
-    counted = [line for line in one.said if "still has" in line]
+        host.supervisor.serve()
+    assert host.supervisor.end() == 0
+    assert host.asked == ["cluster_lock", *["vllm_serve"] * (2 if drained else 4), "node_container", "cluster_lock"] and host.state["state"] == "stopped"
+    assert any("2 request(s); the engine is stopped anyway" in line for line in host.said) is not drained
+    counted = [line for line in host.said if "still has" in line]
     lines = [f"drain: the engine of gb10 still has 2 request(s), running or waiting; they get {left} s more" for left in (59, 29)]
     assert counted == ([] if drained else lines)
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_full_disk_loses_no_engine(node, there, monkeypatch):
-    """It lives, or was started just now, and is watched on; what happened is on record once there is room."""
-    one = node()
-    one.lives = full = there
+    """It runs, or has just started, and the watch goes on; the events are recorded once there is room."""
+    host = node()
+    host.lives = full = there
     written, looks = record.write, []
 
     def write(*given):
-        if full or one.lives and len(looks) < 3:
+        if full or host.lives and len(looks) < 3:
             raise OSError(28, "No space left on device")
         written(*given)
 
@@ -394,96 +394,96 @@ def test_a_full_disk_loses_no_engine(node, there, monkeypatch):
 
     monkeypatch.setattr(record, "write", write)
     monkeypatch.setattr(program.Supervisor, "seen_engine", look)
-    assert one.supervisor.main() == 0 and looks == ["r1"] * 5
-    assert (one.state["state"], one.state["reason"]) == ("stopped", "it gave way")
-    assert len([line for line in one.said if line.startswith("not recorded")]) == 1 and "the state is recorded again" in one.said
-    assert not {"cuda_zombie_check", "vllm_serve"} & set(one.asked) if there else one.asked.count("vllm_serve") == 1
+    assert host.supervisor.main() == 0 and looks == ["r1"] * 5
+    assert (host.state["state"], host.state["reason"]) == ("stopped", "it gave way")
+    assert len([line for line in host.said if line.startswith("not recorded")]) == 1 and "the state is recorded again" in host.said
+    assert not {"cuda_zombie_check", "vllm_serve"} & set(host.asked) if there else host.asked.count("vllm_serve") == 1
 
 
 def test_a_start_that_cannot_be_recorded_starts_nothing(node, monkeypatch):
-    one = node()
+    host = node()
 
     def full(*_given):
         raise OSError(28, "No space left on device", "/x/state.json")
 
     monkeypatch.setattr(record, "write", full)
-    assert one.supervisor.main() == 1 and one.asked == ["node_container!"]
-    assert "failed: /x/state.json: No space left on device Remedy: Free some space and run again: df -h /x" in one.said
+    assert host.supervisor.main() == 1 and host.asked == ["node_container!"]
+    assert "failed: /x/state.json: No space left on device Remedy: Free some space and run again: df -h /x" in host.said
 
 
 def test_a_start_closes_what_an_older_version_left_open(node):
-    one = node()
-    above = one.folder.parent
+    host = node()
+    above = host.folder.parent
     above.chmod(0o755)
-    one.lives = True
-    one.supervisor.begin()
-    assert above.stat().st_mode & 0o777 == 0o700 and f"closed {above} to other accounts" in one.said
+    host.lives = True
+    host.supervisor.begin()
+    assert above.stat().st_mode & 0o777 == 0o700 and f"closed {above} to other accounts" in host.said
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="another account takes root")
 def test_a_directory_that_cannot_be_closed_is_logged_and_a_running_engine_keeps_serving(node):
-    one = node()
-    os.chown(one.folder.parent, 65534, -1)
-    one.lives = True
-    one.supervisor.begin()
-    assert one.state["state"] == "running" and any("belongs to user 65534" in line for line in one.said)
+    host = node()
+    os.chown(host.folder.parent, 65534, -1)
+    host.lives = True
+    host.supervisor.begin()
+    assert host.state["state"] == "running" and any("belongs to user 65534" in line for line in host.said)
 
 
 def test_a_unit_that_is_released_leaves_all_running(node):
-    one = node()
-    one.lives = True
-    one.supervisor.begin()
-    one.asked.clear()
-    (one.folder / unit_files.RELEASE).touch()
-    assert one.supervisor.end() == 0 and one.asked == [] and one.state["state"] == "stopped" and not (one.folder / unit_files.RELEASE).exists()
+    host = node()
+    host.lives = True
+    host.supervisor.begin()
+    host.asked.clear()
+    (host.folder / unit_files.RELEASE).touch()
+    assert host.supervisor.end() == 0 and host.asked == [] and host.state["state"] == "stopped" and not (host.folder / unit_files.RELEASE).exists()
 
 
 def test_a_head_restarts_its_engine_once_when_a_worker_rejoins(node):
-    one = node(executor="ray")
-    one.supervisor.begin()
-    assert one.supervisor.tries == 1
-    one.asked.clear()
-    one.nodes[1] = {**one.nodes[1], "node_id": "spark-2-2"}
-    one.supervisor.come_back(program.Seen(how="run r1 ended"))
-    assert one.asked.count("vllm_serve") == 1 and "page_cache_drop" not in one.asked and one.state["state"] == "running" and one.supervisor.tries == 2
+    host = node(executor="ray")
+    host.supervisor.begin()
+    assert host.supervisor.tries == 1
+    host.asked.clear()
+    host.nodes[1] = {**host.nodes[1], "node_id": "spark-2-2"}
+    host.supervisor.come_back(program.Seen(how="run r1 ended"))
+    assert host.asked.count("vllm_serve") == 1 and "page_cache_drop" not in host.asked and host.state["state"] == "running" and host.supervisor.tries == 2
     with pytest.raises(ClusterError, match="try 2 of 2"):
-        one.supervisor.come_back(program.Seen(how="run r1 ended"))
+        host.supervisor.come_back(program.Seen(how="run r1 ended"))
 
 
 def test_an_engine_that_ended_with_all_nodes_present_is_not_restarted(node):
-    one = node(executor="ray")
-    one.supervisor.begin()
-    one.asked.clear()
+    host = node(executor="ray")
+    host.supervisor.begin()
+    host.asked.clear()
     with pytest.raises(ClusterError, match="run r1 ended"):
-        one.supervisor.come_back(program.Seen(how="run r1 ended"))
-    assert "vllm_serve" not in one.asked
+        host.supervisor.come_back(program.Seen(how="run r1 ended"))
+    assert "vllm_serve" not in host.asked
 
 
 def test_a_worker_that_stays_away_is_named(node):
-    one = node(executor="ray")
-    one.supervisor.begin()
-    del one.nodes[1]
+    host = node(executor="ray")
+    host.supervisor.begin()
+    del host.nodes[1]
     with pytest.raises(ClusterError, match="spark-2 did not join Ray within 1 s"):
-        one.supervisor.come_back(program.Seen(how="run r1 ended"))
+        host.supervisor.come_back(program.Seen(how="run r1 ended"))
 
 
 def test_a_worker_waits_for_its_head(node):
-    one = node(role="worker", executor="ray")
+    host = node(role="worker", executor="ray")
     failed = {"failed": True, "msg": "no Ray head answers", "verdict": "block", "reason": "no head"}
     tries = iter([failed, failed, {"msg": "started", "actions": ["start"], "changed": True}])
-    one.answers["ray_cluster", False] = lambda: next(tries)
-    one.supervisor.begin()
-    assert one.state["state"] == "running" and one.asked.count("ray_cluster") == 3 and "vllm_serve" not in one.asked
+    host.answers["ray_cluster", False] = lambda: next(tries)
+    host.supervisor.begin()
+    assert host.state["state"] == "running" and host.asked.count("ray_cluster") == 3 and "vllm_serve" not in host.asked
 
 
 # --- waiting for another node --------------------------------------------------------------------------------------------
 
 
 class Waiting:
-    """What a node waits for comes at the look ``comes``; ``locks`` is what the lock's module answers, and ``during`` is called while it waits."""
+    """The awaited condition is true at check number ``comes``; ``during`` is called while the node waits."""
 
-    def __init__(self, one: Node, comes: int = 3) -> None:
-        self.one, self.comes, self.looks = one, comes, 0
+    def __init__(self, host: Node, comes: int = 3) -> None:
+        self.one, self.comes, self.looks = host, comes, 0
         self.during: t.Callable[[], None] = lambda: None
 
     def look(self) -> bool:
@@ -497,17 +497,17 @@ class Waiting:
 
 def waiting(node: t.Callable[..., Node], role: str, executor: str, monkeypatch: pytest.MonkeyPatch, comes: int = 3) -> tuple[Node, Waiting]:
     """A node whose start waits for the other one, at each of the places where it can."""
-    one = node(role=role, executor=executor, pair=True)
-    awaited = Waiting(one, comes)
+    host = node(role=role, executor=executor, pair=True)
+    awaited = Waiting(host, comes)
     if executor == "ray" and role == "worker":
         monkeypatch.setattr(bring_up.listeners, "answers", lambda *_given: "" if awaited.look() else "refused")
     elif executor == "ray":
-        monkeypatch.setattr(one.supervisor, "ray_nodes", lambda: one.nodes if awaited.look() else one.nodes[:1])
+        monkeypatch.setattr(host.supervisor, "ray_nodes", lambda: host.nodes if awaited.look() else host.nodes[:1])
     elif role == "worker":
-        monkeypatch.setattr(one.supervisor.ranks, "head_listens", awaited.look)
+        monkeypatch.setattr(host.supervisor.ranks, "head_listens", awaited.look)
     else:
-        monkeypatch.setattr(one.supervisor.ranks, "missing", lambda: [] if one.lives and awaited.look() else ["spark-2"] if one.lives else [])
-    return one, awaited
+        monkeypatch.setattr(host.supervisor.ranks, "missing", lambda: [] if host.lives and awaited.look() else ["spark-2"] if host.lives else [])
+    return host, awaited
 
 
 PLACES = [("worker", "ray"), ("head", "ray"), ("worker", "native"), ("head", "native")]
@@ -515,95 +515,95 @@ PLACES = [("worker", "ray"), ("head", "ray"), ("worker", "native"), ("head", "na
 
 @pytest.mark.parametrize(("role", "executor"), PLACES)
 def test_others_may_work_on_the_cluster_while_a_unit_only_waits(node, role, executor, monkeypatch):
-    one, awaited = waiting(node, role, executor, monkeypatch)
-    one.supervisor.begin()
-    assert awaited.looks >= 3 and (one.state["state"], one.state["reason"]) == ("running", "")
+    host, awaited = waiting(node, role, executor, monkeypatch)
+    host.supervisor.begin()
+    assert awaited.looks >= 3 and (host.state["state"], host.state["reason"]) == ("running", "")
     # Taken, given back for the wait, taken again, and given back at the end.
-    assert one.locks == ["acquired", "released", "acquired", "released"]
+    assert host.locks == ["acquired", "released", "acquired", "released"]
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES)
 def test_a_present_node_needs_no_lock_release(node, role, executor, monkeypatch):
-    one, _awaited = waiting(node, role, executor, monkeypatch, comes=1)
-    one.supervisor.begin()
-    assert one.locks == ["acquired", "released"]
+    host, _awaited = waiting(node, role, executor, monkeypatch, comes=1)
+    host.supervisor.begin()
+    assert host.locks == ["acquired", "released"]
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES)
 def test_a_run_that_took_the_lock_meanwhile_is_waited_for_as_well(node, role, executor, monkeypatch):
-    one, awaited = waiting(node, role, executor, monkeypatch)
-    awaited.during = lambda: setattr(one, "busy", 2)
-    one.supervisor.begin()
-    assert one.locks == ["acquired", "released", "acquired", "acquired", "acquired", "released"] and one.state["state"] == "running"
-    assert any("waits for lock: another run works on this cluster" in line for line in one.said)
+    host, awaited = waiting(node, role, executor, monkeypatch)
+    awaited.during = lambda: setattr(host, "busy", 2)
+    host.supervisor.begin()
+    assert host.locks == ["acquired", "released", "acquired", "acquired", "acquired", "released"] and host.state["state"] == "running"
+    assert any("waits for lock: another run works on this cluster" in line for line in host.said)
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES)
 def test_a_run_that_keeps_the_lock_ends_the_wait_and_nothing_is_changed(node, role, executor, monkeypatch):
-    one, awaited = waiting(node, role, executor, monkeypatch)
-    awaited.during = lambda: (setattr(one, "busy", 10**9), one.asked.clear())
-    assert one.supervisor.main() == 1 and "another run works on this cluster" in one.state["reason"]
-    assert not {"vllm_serve", "ray_cluster", "node_container"} & set(one.asked)
+    host, awaited = waiting(node, role, executor, monkeypatch)
+    awaited.during = lambda: (setattr(host, "busy", 10**9), host.asked.clear())
+    assert host.supervisor.main() == 1 and "another run works on this cluster" in host.state["reason"]
+    assert not {"vllm_serve", "ray_cluster", "node_container"} & set(host.asked)
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES)
 def test_a_waiting_unit_stops_on_request_and_holds_no_lock(node, role, executor, monkeypatch):
-    one, awaited = waiting(node, role, executor, monkeypatch, comes=10**9)
-    awaited.during = lambda: one.supervisor.ask_to_stop(15, None)
-    monkeypatch.setattr(one.supervisor, "stop", lambda: "")
-    assert one.supervisor.main() == 0 and one.locks == ["acquired", "released"] and one.state["state"] == "stopped"
+    host, awaited = waiting(node, role, executor, monkeypatch, comes=10**9)
+    awaited.during = lambda: host.supervisor.ask_to_stop(15, None)
+    monkeypatch.setattr(host.supervisor, "stop", lambda: "")
+    assert host.supervisor.main() == 0 and host.locks == ["acquired", "released"] and host.state["state"] == "stopped"
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES[:3])
 def test_an_engine_started_meanwhile_by_another_run_is_taken_over(node, role, executor, monkeypatch):
-    one, awaited = waiting(node, role, executor, monkeypatch)
+    host, awaited = waiting(node, role, executor, monkeypatch)
     monkeypatch.setattr(bring_up.admission, "taken", lambda *_given: (80.0, 90.0))
     held = "MemTotal: 127600748 kB\nMemAvailable: 20000000 kB\nCached: 1 kB\nBuffers: 1 kB\n"
 
     def brought_up():
-        one.lives = True
-        one.meets()
-        (one.path / "proc/meminfo").write_text(held)
+        host.lives = True
+        host.meets()
+        (host.path / "proc/meminfo").write_text(held)
 
     awaited.during = brought_up
-    one.supervisor.begin()
-    assert one.state["state"] == "running" and "vllm_serve" not in one.asked and one.locks == ["acquired", "released", "acquired", "released"]
+    host.supervisor.begin()
+    assert host.state["state"] == "running" and "vllm_serve" not in host.asked and host.locks == ["acquired", "released", "acquired", "released"]
 
 
 def test_a_lock_that_cannot_be_read_ends_the_wait_at_once(node, monkeypatch):
-    one, _awaited = waiting(node, "worker", "ray", monkeypatch)
+    host, _awaited = waiting(node, "worker", "ray", monkeypatch)
     answers = iter([{"lock": {"id": "l"}, "msg": ""}, {"msg": ""}, {"failed": True, "msg": "lock.json is not JSON", "reason": "not understood"}])
-    one.answers["cluster_lock", False] = lambda: next(answers)
-    assert one.supervisor.main() == 1 and "lock.json is not JSON" in one.state["reason"]
+    host.answers["cluster_lock", False] = lambda: next(answers)
+    assert host.supervisor.main() == 1 and "lock.json is not JSON" in host.state["reason"]
 
 
 def test_a_lock_that_could_not_be_released_is_released_later(node, monkeypatch):
-    one, awaited = waiting(node, "worker", "ray", monkeypatch, comes=5)
+    host, awaited = waiting(node, "worker", "ray", monkeypatch, comes=5)
     monkeypatch.setattr(Waiting, "look", lambda self: (setattr(self, "looks", self.looks + 1), self.looks >= self.comes)[1])
     answers = iter([{"lock": {"id": "l"}, "msg": ""}, {"failed": True, "msg": "another run takes the lock at this moment", "verdict": "block"}, {"msg": ""}])
     again = iter([{"lock": {"id": "l"}, "msg": ""}, {"msg": ""}])
-    one.answers["cluster_lock", False] = lambda: next(answers, None) or next(again)
-    one.supervisor.begin()
-    assert awaited.looks == 5 and one.state["state"] == "running" and any("takes the lock at this moment" in line for line in one.said)
+    host.answers["cluster_lock", False] = lambda: next(answers, None) or next(again)
+    host.supervisor.begin()
+    assert awaited.looks == 5 and host.state["state"] == "running" and any("takes the lock at this moment" in line for line in host.said)
 
 
 def test_a_lock_that_cannot_be_released_hides_no_stop(node, monkeypatch):
-    one, awaited = waiting(node, "worker", "ray", monkeypatch, comes=10**9)
-    monkeypatch.setattr(Waiting, "look", lambda self: (one.supervisor.ask_to_stop(15, None), False)[1])
+    host, awaited = waiting(node, "worker", "ray", monkeypatch, comes=10**9)
+    monkeypatch.setattr(Waiting, "look", lambda self: (host.supervisor.ask_to_stop(15, None), False)[1])
     hangs = UnknownState("cluster_lock did not end within 30 s")
 
     def answer():
-        if one.locks:
+        if host.locks:
             raise hangs
-        one.locks.append("acquired")
+        host.locks.append("acquired")
         return {"lock": {"id": "l"}, "msg": ""}
 
-    one.answers["cluster_lock", False] = answer
-    assert one.supervisor.main() == 0 and one.asked.count("ray_cluster") == 1 and one.state["state"] == "stopped"
+    host.answers["cluster_lock", False] = answer
+    assert host.supervisor.main() == 0 and host.asked.count("ray_cluster") == 1 and host.state["state"] == "stopped"
 
 
 def test_a_full_disk_ends_no_wait(node, monkeypatch):
-    one, awaited = waiting(node, "head", "native", monkeypatch)
+    host, awaited = waiting(node, "head", "native", monkeypatch)
     written = record.write
 
     def write(folder, boot, state, reason="", *more):
@@ -613,35 +613,35 @@ def test_a_full_disk_ends_no_wait(node, monkeypatch):
 
     monkeypatch.setattr(record, "write", write)
     monkeypatch.setattr(Waiting, "look", lambda self: (setattr(self, "looks", self.looks + 1), self.looks >= self.comes)[1])
-    one.supervisor.begin()
-    assert awaited.looks == 3 and one.state["state"] == "running"
+    host.supervisor.begin()
+    assert awaited.looks == 3 and host.state["state"] == "running"
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_a_rank_that_is_stopped_while_it_waits_fails_the_unit_unless_a_run_works_on_the_cluster(node, works, monkeypatch):
-    one, awaited = waiting(node, "head", "native", monkeypatch, comes=4)
-    monkeypatch.setattr(one.supervisor, "other_holder", lambda: "ada@bench" if works and awaited.looks < 3 else "")
+    host, awaited = waiting(node, "head", "native", monkeypatch, comes=4)
+    monkeypatch.setattr(host.supervisor, "other_holder", lambda: "ada@bench" if works and awaited.looks < 3 else "")
 
     def stopped():
-        one.engine["live"] = awaited.looks >= 3
+        host.engine["live"] = awaited.looks >= 3
 
     awaited.during = stopped
     if works:
-        one.supervisor.begin()
-        assert one.state["state"] == "running"
+        host.supervisor.begin()
+        assert host.state["state"] == "running"
     else:
-        assert one.supervisor.main() == 1
-    assert any("waits for ada@bench, who stopped it" in line for line in one.said) is works
-    assert ("it waited for the rank of spark-2" in one.state["reason"]) is not works
+        assert host.supervisor.main() == 1
+    assert any("waits for ada@bench, who stopped it" in line for line in host.said) is works
+    assert ("it waited for the rank of spark-2" in host.state["reason"]) is not works
 
 
 @pytest.mark.parametrize(("role", "executor"), PLACES[:3])
 def test_memory_is_judged_again_after_a_wait(node, role, executor, monkeypatch):
-    one, awaited = waiting(node, role, executor, monkeypatch)
+    host, awaited = waiting(node, role, executor, monkeypatch)
     monkeypatch.setattr(bring_up.admission, "taken", lambda *_given: (80.0, 90.0))
     taken = "MemTotal: 127600748 kB\nMemAvailable: 20000000 kB\nCached: 1 kB\nBuffers: 1 kB\n"
-    awaited.during = lambda: (one.path / "proc/meminfo").write_text(taken) and None
-    assert one.supervisor.main() == 1 and "are available" in one.state["reason"] and "vllm_serve" not in one.asked
+    awaited.during = lambda: (host.path / "proc/meminfo").write_text(taken) and None
+    assert host.supervisor.main() == 1 and "are available" in host.state["reason"] and "vllm_serve" not in host.asked
 
 
 # --- a pair whose engine spreads the ranks by itself ----------------------------------------------------------------------
@@ -649,100 +649,100 @@ def test_memory_is_judged_again_after_a_wait(node, role, executor, monkeypatch):
 
 def joined(node: t.Callable[..., Node], role: str) -> Node:
     """A node whose unit took over its part of an engine that serves."""
-    one = node(role=role, pair=True)
-    one.lives = True
-    one.meets()
-    one.supervisor.begin()
-    one.asked.clear()
-    return one
+    host = node(role=role, pair=True)
+    host.lives = True
+    host.meets()
+    host.supervisor.begin()
+    host.asked.clear()
+    return host
 
 
-def awaited(one: Node) -> program.Seen:
-    """What the watch acts on, once it has looked often enough."""
+def awaited(host: Node) -> program.Seen:
+    """What the watch acts on after enough checks."""
     for _look in range(meeting.MISSED_LOOKS):
-        assert one.state["state"] == "running"
-        if left := one.supervisor.ranks.left():
+        assert host.state["state"] == "running"
+        if left := host.supervisor.ranks.left():
             return program.Seen(how="gone", left=left)
     return program.Seen()
 
 
 @pytest.mark.parametrize(("role", "other", "rest"), [("head", "spark-2", ["vllm_serve_info", "node_service"]), ("worker", "spark-1", ["node_service"])])
 def test_each_rank_is_started_by_its_own_node_and_joins(node, role, other, rest):
-    one = node(role=role, pair=True)
-    one.supervisor.begin()
+    host = node(role=role, pair=True)
+    host.supervisor.begin()
     begin = ["page_cache_drop", "cuda_zombie_check", "node_samples_info", "node_container", "vllm_serve"]
-    assert one.asked == ["node_container!", "cluster_lock", *begin, *rest, "cluster_lock"]
-    assert (one.state["state"], one.state["tries"]) == ("running", 1) and f"join: {other}" in one.said
+    assert host.asked == ["node_container!", "cluster_lock", *begin, *rest, "cluster_lock"]
+    assert (host.state["state"], host.state["tries"]) == ("running", 1) and f"join: {other}" in host.said
 
 
-@pytest.mark.parametrize(("role", "asked"), [("head", ["node_container!", "vllm_serve!", "vllm_serve_info"]), ("worker", ["node_container!", "vllm_serve!"])])
-def test_ranks_that_have_met_are_taken_over_as_they_are(node, role, asked):
-    one = node(role=role, pair=True)
-    one.lives = True
-    one.meets()
-    one.supervisor.begin()
-    assert one.asked == asked and one.state["state"] == "running"
+@pytest.mark.parametrize(("role", "calls"), [("head", ["node_container!", "vllm_serve!", "vllm_serve_info"]), ("worker", ["node_container!", "vllm_serve!"])])
+def test_ranks_that_have_met_are_taken_over_as_they_are(node, role, calls):
+    host = node(role=role, pair=True)
+    host.lives = True
+    host.meets()
+    host.supervisor.begin()
+    assert host.asked == calls and host.state["state"] == "running"
 
 
 def test_a_workers_rank_waits_for_that_of_the_head(node):
-    one = node(role="worker", pair=True)
-    one.listens = False
+    host = node(role="worker", pair=True)
+    host.listens = False
     with pytest.raises(bring_up.WaitTimeout, match="the rank of spark-1 did not join within 1 s"):
-        one.supervisor.begin()
-    assert "vllm_serve" not in one.asked and any("waits for the rank of spark-1" in line for line in one.said)
+        host.supervisor.begin()
+    assert "vllm_serve" not in host.asked and any("waits for the rank of spark-1" in line for line in host.said)
 
 
 def test_a_heads_rank_that_waits_in_vain_is_stopped_and_the_worker_named(node, monkeypatch):
-    one = node(pair=True)
-    monkeypatch.setattr(one, "meets", lambda: None)
+    host = node(pair=True)
+    monkeypatch.setattr(host, "meets", lambda: None)
     with pytest.raises(bring_up.WaitTimeout, match="the rank of spark-2 did not join within 1 s"):
-        one.supervisor.begin()
-    assert one.asked.count("vllm_serve") == 2 and "vllm_serve_info" not in one.asked
+        host.supervisor.begin()
+    assert host.asked.count("vllm_serve") == 2 and "vllm_serve_info" not in host.asked
 
 
 @pytest.mark.parametrize("role", ["head", "worker"])
 def test_when_the_other_rank_is_gone_the_own_rank_restarts_once(node, role):
-    one = joined(node, role)
-    one.connections = []
-    seen = awaited(one)
-    one.supervisor.come_back(seen)
-    # Stopped under the lock, then started when the other side is back, and what the first start held is back.
-    assert one.asked[:3] == ["cluster_lock", "vllm_serve", "cluster_lock"] and one.asked[3:].count("vllm_serve") == 1
-    assert "page_cache_drop" not in one.asked and (one.state["state"], one.supervisor.tries) == ("running", 2)
-    one.asked.clear()
-    one.connections = []
+    host = joined(node, role)
+    host.connections = []
+    seen = awaited(host)
+    host.supervisor.come_back(seen)
+    # Stopped under the lock, then started when the other side and the memory of the first start are back.
+    assert host.asked[:3] == ["cluster_lock", "vllm_serve", "cluster_lock"] and host.asked[3:].count("vllm_serve") == 1
+    assert "page_cache_drop" not in host.asked and (host.state["state"], host.supervisor.tries) == ("running", 2)
+    host.asked.clear()
+    host.connections = []
     with pytest.raises(ClusterError, match="try 2 of 2"):
-        one.supervisor.come_back(awaited(one))
-    assert one.asked == ["cluster_lock", "vllm_serve", "cluster_lock"]
+        host.supervisor.come_back(awaited(host))
+    assert host.asked == ["cluster_lock", "vllm_serve", "cluster_lock"]
 
 
 def test_a_connection_missed_by_one_check_does_not_count_as_gone(node):
-    one = joined(node, "head")
-    there, one.connections = one.connections, []
-    assert not one.supervisor.ranks.left() and not one.supervisor.ranks.left()
-    one.connections = there
-    assert not one.supervisor.ranks.left()
-    one.connections = []
-    assert not one.supervisor.ranks.left()
+    host = joined(node, "head")
+    there, host.connections = host.connections, []
+    assert not host.supervisor.ranks.left() and not host.supervisor.ranks.left()
+    host.connections = there
+    assert not host.supervisor.ranks.left()
+    host.connections = []
+    assert not host.supervisor.ranks.left()
 
 
 @pytest.mark.parametrize(("role", "silent", "left"), [("worker", False, ["spark-1"]), ("worker", True, []), ("head", False, [])])
 def test_a_heads_power_loss_is_detected_when_its_kernel_refuses(node, role, silent, left):
     """Its connection stays in the list: this node was not notified of its end."""
-    one = joined(node, role)
-    one.listens, one.silent = False, silent
-    found = [one.supervisor.ranks.left() for _look in range(meeting.ASK_LOOKS)]
-    assert found == [[]] * (meeting.ASK_LOOKS - 1) + [left]
+    host = joined(node, role)
+    host.listens, host.silent = False, silent
+    results = [host.supervisor.ranks.left() for _look in range(meeting.ASK_LOOKS)]
+    assert results == [[]] * (meeting.ASK_LOOKS - 1) + [left]
 
 
 def test_unreadable_connections_do_not_count_as_gone(node, monkeypatch):
-    one = joined(node, "head")
+    host = joined(node, "head")
 
     def unread():
         raise UnknownState("the kernel lists a TCP socket in a shape that cannot be read")
 
     monkeypatch.setattr(meeting.listeners, "connections", unread)
-    assert [one.supervisor.ranks.left() for _look in range(2 * meeting.MISSED_LOOKS)] == [[]] * 2 * meeting.MISSED_LOOKS
+    assert [host.supervisor.ranks.left() for _look in range(2 * meeting.MISSED_LOOKS)] == [[]] * 2 * meeting.MISSED_LOOKS
 
 
 @pytest.mark.parametrize(
@@ -750,76 +750,76 @@ def test_unreadable_connections_do_not_count_as_gone(node, monkeypatch):
     [("head", True, False, False), ("head", True, True, True), ("worker", True, False, False), ("worker", False, False, True)],
 )
 def test_a_rank_that_ended_by_itself_starts_again_only_when_another_node_left(node, role, listens, silent, again):
-    one = joined(node, role)
-    one.listens, one.silent = listens, silent
+    host = joined(node, role)
+    host.listens, host.silent = listens, silent
     seen = program.Seen(how="run r1 ended")
     if not again:
         with pytest.raises(ClusterError, match="run r1 ended"):
-            one.supervisor.come_back(seen)
-        assert "vllm_serve" not in one.asked
+            host.supervisor.come_back(seen)
+        assert "vllm_serve" not in host.asked
         return
     if role == "worker":
         # The head is back by the time that it is waited for.
         gone = iter([False])
-        one.supervisor.ranks.head_listens = lambda: next(gone, True)
-    one.supervisor.come_back(seen)
-    assert one.asked.count("vllm_serve") == 1 and one.supervisor.tries == 2
+        host.supervisor.ranks.head_listens = lambda: next(gone, True)
+    host.supervisor.come_back(seen)
+    assert host.asked.count("vllm_serve") == 1 and host.supervisor.tries == 2
 
 
 def test_an_incomplete_engine_is_stopped_before_a_start(node):
-    one = node(role="worker", pair=True)
-    one.lives = True
+    host = node(role="worker", pair=True)
+    host.lives = True
     gone = iter([False])
-    one.supervisor.ranks.head_listens = lambda: next(gone, True)
-    one.supervisor.begin()
-    assert one.asked.count("vllm_serve") == 2 and one.state["state"] == "running"
+    host.supervisor.ranks.head_listens = lambda: next(gone, True)
+    host.supervisor.begin()
+    assert host.asked.count("vllm_serve") == 2 and host.state["state"] == "running"
 
 
 def test_a_rank_not_connected_to_a_running_head_keeps_running(node):
-    one = node(role="worker", pair=True)
-    one.lives = True
-    assert one.supervisor.main() == 1 and "is unknown" in one.state["reason"] and "vllm_serve" not in one.asked
+    host = node(role="worker", pair=True)
+    host.lives = True
+    assert host.supervisor.main() == 1 and "is unknown" in host.state["reason"] and "vllm_serve" not in host.asked
 
 
 def test_an_engine_that_returns_tokens_is_complete(node):
-    one = node(pair=True)
-    one.lives = True
-    one.supervisor.begin()
-    assert "vllm_serve" not in one.asked and one.state["state"] == "running" and any("will be noticed when the engine ends" in line for line in one.said)
+    host = node(pair=True)
+    host.lives = True
+    host.supervisor.begin()
+    assert "vllm_serve" not in host.asked and host.state["state"] == "running" and any("will be noticed when the engine ends" in line for line in host.said)
 
 
 def test_a_worker_that_ends_while_the_engine_loads_ends_the_start(node):
-    one = node(pair=True)
+    host = node(pair=True)
 
     def loads():
-        one.connections = []
+        host.connections = []
         return {"completion": None, "engine": {"live": True, "log_path": ""}, "msg": ""}
 
-    one.answers["vllm_serve_info", False] = loads
-    assert one.supervisor.main() == 1 and "the rank of spark-2 ended before the engine started" in one.state["reason"]
-    assert one.asked.count("vllm_serve") == 2
+    host.answers["vllm_serve_info", False] = loads
+    assert host.supervisor.main() == 1 and "the rank of spark-2 ended before the engine started" in host.state["reason"]
+    assert host.asked.count("vllm_serve") == 2
 
 
 @pytest.mark.parametrize("jump", [-86400.0 * 365, 86400.0 * 365])
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_clock_that_jumps_neither_ends_nor_prolongs_a_wait(node, monkeypatch, jump, comes):
     """Waits count on the clock that no correction moves."""
-    one = node(executor="ray")
+    host = node(executor="ray")
     clocks = {"wall": 0.0, "steady": 0.0}
 
     def sleep(seconds):
         clocks["steady"] += seconds
         clocks["wall"] += jump
-        one.nodes[1]["alive"] = comes and clocks["steady"] >= 0.5
+        host.nodes[1]["alive"] = comes and clocks["steady"] >= 0.5
 
     monkeypatch.setattr(_wait.time, "time", lambda: 1795500000.0 + clocks["wall"])
     monkeypatch.setattr(_wait.time, "monotonic", lambda: clocks["steady"])
     monkeypatch.setattr(_wait.time, "sleep", sleep)
-    one.nodes[1]["alive"] = False
+    host.nodes[1]["alive"] = False
     if comes:
-        one.supervisor.begin()
-        assert one.state["state"] == "running" and 0.5 <= clocks["steady"] < 0.6
+        host.supervisor.begin()
+        assert host.state["state"] == "running" and 0.5 <= clocks["steady"] < 0.6
         return
     with pytest.raises(WaitTimeout, match="spark-2 did not join Ray within 1 s"):
-        one.supervisor.begin()
+        host.supervisor.begin()
     assert 1 <= clocks["steady"] < 1.1

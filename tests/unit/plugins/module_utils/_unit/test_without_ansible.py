@@ -74,8 +74,8 @@ def test_what_cannot_be_used_fails_as_a_module_does(given, says, monkeypatch, ca
 
 
 def test_a_result_is_printed_with_its_warnings(monkeypatch, capsys):
-    asked = {"ANSIBLE_MODULE_ARGS": {"_ansible_check_mode": True, "name": 7}}
-    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(json.dumps(asked).encode())))
+    arguments = {"ANSIBLE_MODULE_ARGS": {"_ansible_check_mode": True, "name": 7}}
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(json.dumps(arguments).encode())))
     module = without_ansible.AnsibleModule({"name": {}}, supports_check_mode=True, required_if=[])
     assert module.check_mode and module.params == {"name": "7"} and module.no_log_values == set()
     module.warn("look")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Cases, rows, what counts as slower, and what is kept of them."""
+"""Benchmark cases and rows: which rows count as slower, and which rows are stored."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def row(speed: float = 100.0, first: float = 500.0, **changes: t.Any) -> rows.Ro
 
 
 def test_the_short_suite_is_small_and_the_sweep_is_whole() -> None:
-    assert [(one["concurrency"], one["prompts"]) for one in rows.cases(WANTED)] == [(1, 8), (4, 16), (8, 32)]
+    assert [(case["concurrency"], case["prompts"]) for case in rows.cases(WANTED)] == [(1, 8), (4, 16), (8, 32)]
     sweep = rows.cases({**WANTED, "suite": "sweep"})
-    assert [one["concurrency"] for one in sweep] == [1, 2, 4, 8, 16, 32, 1, 4] and {one["input_len"] for one in sweep[6:]} == {32768}
+    assert [case["concurrency"] for case in sweep] == [1, 2, 4, 8, 16, 32, 1, 4] and {case["input_len"] for case in sweep[6:]} == {32768}
     assert rows.cases({**WANTED, "suite": "sweep", "context": 16384})[-1]["input_len"] == 16384 * 3 // 4 - 256
     assert len(rows.cases({**WANTED, "suite": "sweep", "context": 1536})) == 6
     assert rows.cases({**WANTED, "suite": "all"}) == sweep + rows.cases({**WANTED, "suite": "workloads"})
 
 
 def test_the_workloads_are_those_of_the_table() -> None:
-    found = rows.cases({**WANTED, "suite": "workloads"})
-    assert [(one["workload"], one["output_len"], one["concurrency"]) for one in found] == [
+    cases = rows.cases({**WANTED, "suite": "workloads"})
+    assert [(case["workload"], case["output_len"], case["concurrency"]) for case in cases] == [
         ("medium", 300, 3), ("long", 600, 3), ("code", 300, 3), ("reasoning", 300, 3),
     ]  # fmt: skip
-    assert all(len(set(one["texts"])) == 3 for one in found)
+    assert all(len(set(case["texts"])) == 3 for case in cases)
 
 
 # --- power and temperature ----------------------------------------------------------------------------------------------------
@@ -62,12 +62,12 @@ def samples(*figures: tuple[float, float | None, int | None]) -> dict[str, t.Any
 
 
 def test_power_is_of_all_nodes_and_what_one_does_not_say_is_unknown() -> None:
-    one, other = samples((9, 99.0, 99), (10, 30.0, 50), (12, 50.0, 60), (21, 99.0, 99)), samples((11, 20.0, 70))
-    found = rows.around({"spark-1": one, "spark-2": other}, 10, 20)
-    assert (found["power_w"], found["temperature_c"]) == (60.0, 70) and found["nodes"]["spark-1"] == {"power_w": 40.0, "temperature_c": 60}
-    found = rows.around({"spark-1": one, "spark-2": samples((11, None, 70))}, 10, 20)
-    assert (found["power_w"], found["temperature_c"]) == (None, 70)
-    assert rows.around({"spark-1": one, "spark-2": None}, 10, 20)["temperature_c"] is None
+    first, second = samples((9, 99.0, 99), (10, 30.0, 50), (12, 50.0, 60), (21, 99.0, 99)), samples((11, 20.0, 70))
+    figures = rows.around({"spark-1": first, "spark-2": second}, 10, 20)
+    assert (figures["power_w"], figures["temperature_c"]) == (60.0, 70) and figures["nodes"]["spark-1"] == {"power_w": 40.0, "temperature_c": 60}
+    figures = rows.around({"spark-1": first, "spark-2": samples((11, None, 70))}, 10, 20)
+    assert (figures["power_w"], figures["temperature_c"]) == (None, 70)
+    assert rows.around({"spark-1": first, "spark-2": None}, 10, 20)["temperature_c"] is None
     assert rows.around({}, 10, 20)["power_w"] is None
 
 
@@ -77,8 +77,8 @@ def test_power_is_of_all_nodes_and_what_one_does_not_say_is_unknown() -> None:
 def test_five_equal_runs_are_no_regression() -> None:
     kept: list[rows.Row] = []
     for _run in range(5):
-        new, found = rows.judged([row()], kept)
-        assert found == []
+        new, findings = rows.judged([row()], kept)
+        assert findings == []
         kept += new
 
 
@@ -88,16 +88,16 @@ def test_noise_is_not_a_regression_and_twice_the_threshold_is(noise: float) -> N
     kept = [row(100 * (1 + chance.uniform(-noise, noise)), 500 * (1 + chance.uniform(-noise, noise))) for _run in range(5)]
     assert rows.compare(row(100 * (1 - noise), 500 * (1 + noise)), kept) == []
     for name, slowed in (("output_tok_s", lambda by: row(speed=100 / (1 + by))), ("ttft_p50_ms", lambda by: row(first=500 * (1 + by)))):
-        limit = rows.limit_of([one[name] for one in kept])
+        limit = rows.limit_of([entry[name] for entry in kept])
         assert limit == pytest.approx(0.1) if noise == 0 else limit >= 0.1
-        (found,) = rows.compare(slowed(2 * limit), kept)
-        assert found["id"] == "bench.regression" and found["verdict"] == "block" and found["node"] == "spark-1"
-        assert "random at 4" in found["message"] and "slower than" in found["message"] and found["needed"] and found["remedy"]
+        (finding,) = rows.compare(slowed(2 * limit), kept)
+        assert finding["id"] == "bench.regression" and finding["verdict"] == "block" and finding["node"] == "spark-1"
+        assert "random at 4" in finding["message"] and "slower than" in finding["message"] and finding["needed"] and finding["remedy"]
 
 
 def test_of_few_runs_the_noise_is_not_known_so_it_warns() -> None:
-    assert [one["verdict"] for one in rows.compare(row(50), [row(), row()])] == ["warn"]
-    assert [one["verdict"] for one in rows.compare(row(50), [row()])] == ["warn"]
+    assert [finding["verdict"] for finding in rows.compare(row(50), [row(), row()])] == ["warn"]
+    assert [finding["verdict"] for finding in rows.compare(row(50), [row()])] == ["warn"]
 
 
 def test_rows_of_another_client_image_or_case_are_never_compared() -> None:
@@ -108,22 +108,22 @@ def test_rows_of_another_client_image_or_case_are_never_compared() -> None:
 
 def test_a_slower_row_and_a_disturbed_one_count_for_nothing_later() -> None:
     kept = [row() for _run in range(3)]
-    marked, found = rows.judged([row(50)], kept)
-    assert marked[0]["regressed"] and found[0]["verdict"] == "block"
-    disturbed, said = rows.judged([row(50, foreign_requests=2)], kept)
-    assert [one["id"] for one in said] == ["bench.foreign"] and not disturbed[0]["regressed"]
+    marked, findings = rows.judged([row(50)], kept)
+    assert marked[0]["regressed"] and findings[0]["verdict"] == "block"
+    disturbed, foreign = rows.judged([row(50, foreign_requests=2)], kept)
+    assert [finding["id"] for finding in foreign] == ["bench.foreign"] and not disturbed[0]["regressed"]
     assert rows.comparable([*kept, *marked, *disturbed], rows.key_of(row())) == kept
 
 
 def test_what_changed_since_is_named() -> None:
-    (found,) = rows.compare(row(50, engine_digest="1:b"), [row() for _run in range(3)])
-    assert "arguments or variables changed" in found["remedy"]
+    (finding,) = rows.compare(row(50, engine_digest="1:b"), [row() for _run in range(3)])
+    assert "arguments or variables changed" in finding["remedy"]
 
 
 def test_the_first_row_on_a_slower_image_warns() -> None:
     kept = [row() for _run in range(3)]
-    _marked, found = rows.judged([row(70, image="sha256:bb")], kept)
-    assert [(one["id"], one["verdict"]) for one in found] == [("bench.image", "warn")]
+    _marked, findings = rows.judged([row(70, image="sha256:bb")], kept)
+    assert [(finding["id"], finding["verdict"]) for finding in findings] == [("bench.image", "warn")]
     assert rows.judged([row(95, image="sha256:bb")], kept)[1] == []
     assert rows.compare_images(row(70, image="sha256:bb"), [*kept, row(70, image="sha256:bb")]) == []
 
@@ -154,10 +154,10 @@ def test_a_file_that_was_changed_is_left_as_it_is(tmp_path: Path, spoil: str) ->
     history.record(str(tmp_path), [row()])
     path = tmp_path / ("bench.csv" if spoil in ("csv", "alone") else "bench.json")
     path.unlink() if spoil == "alone" else path.write_text({"csv": "mine", "json": "[", "row": '{"rows": [{}]}'}[spoil], encoding="utf-8")
-    before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ClusterError) as raised:
         history.record(str(tmp_path), [row(run="20261123T160000Z")])
-    assert "gb10_to" in raised.value.remedy and {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
+    assert "gb10_to" in raised.value.remedy and {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_two_benches_do_not_write_at_once(tmp_path: Path) -> None:
@@ -174,23 +174,23 @@ def test_the_table_says_what_is_unknown() -> None:
 
 
 def kept_of(tmp_path: Path, results: list[dict[str, t.Any]], check_mode: bool = False) -> Outcome:
-    one = row()
-    about = {name: one[name] for name in ("run", "time", "cluster", "profile", "image", "engine_version", "engine_digest", "place", "client")}
+    entry = row()
+    about = {name: entry[name] for name in ("run", "time", "cluster", "profile", "image", "engine_version", "engine_digest", "place", "client")}
     run = Run({"results": results, "about": about}, [], str(tmp_path / "benches"), [], [], datetime.datetime.now(datetime.timezone.utc), check_mode)
     return bench_rows.judge({"spark-1": {"samples": {"unreachable": True}}, "spark-2": {"samples": samples((11, 20.0, 70))}}, run)
 
 
 def measured(speed: float = 100.0) -> dict[str, t.Any]:
-    one = row(speed)
-    figures = {name: one[name] for name in bench.FIGURES}
-    case = {name: one[name] for name in ("workload", "concurrency", "prompts", "input_len", "output_len")}
+    entry = row(speed)
+    figures = {name: entry[name] for name in bench.FIGURES}
+    case = {name: entry[name] for name in ("workload", "concurrency", "prompts", "input_len", "output_len")}
     return {"case": case, "figures": figures, "began": 10, "ended": 20, "acceptance_length": None, "foreign_requests": 0}
 
 
 def test_the_stage_keeps_rows_and_names_what_was_not_measured(tmp_path: Path) -> None:
     failed = {"failed": True, "item": {"workload": "code", "concurrency": 3}, "msg": "time over.", "verdict": "block", "remedy": "more minutes"}
     outcome = kept_of(tmp_path, [measured(), failed, {"skipped": True, "item": {}}])
-    assert [one["id"] for one in outcome.findings or []] == ["bench.case", "bench.case"] and not outcome.failure
+    assert [finding["id"] for finding in outcome.findings or []] == ["bench.case", "bench.case"] and not outcome.failure
     assert outcome.findings[0]["message"] == "code at 3: time over." and outcome.findings[0]["remedy"] == "more minutes"
     passed_on = outcome.stats["gb10_bench"]
     assert outcome.stats["gb10_verdict"] == "block" and passed_on["rows"] == history.load(str(tmp_path / "benches")) and len(passed_on["files"]) == 2

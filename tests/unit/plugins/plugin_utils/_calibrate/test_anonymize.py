@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nothing that names anybody is left in any spelling, and what rules and parsers judge by stays."""
+"""Anonymizing removes every spelling of a name or secret, and keeps what rules and parsers read."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NAMES = Names(
 )
 
 
-def one(text: str, name: str = "node/some.log") -> str:
-    """Return what becomes of one text."""
+def anonymize_text(text: str, name: str = "node/some.log") -> str:
+    """Return a text after anonymizing."""
     return next(iter(anonymized({name: text}, NAMES).values()))
 
 
@@ -59,17 +59,17 @@ def one(text: str, name: str = "node/some.log") -> str:
     ],
 )
 def test_each_kind(text, expected):
-    found = one(text)
+    result = anonymize_text(text)
     if expected is None:
         zero = "00000000-0000-0000-0000-000000000001"
         expected = f"GPU-{zero} root=UUID={zero}"
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.parametrize("spelling", [SECRET, SECRET.lower(), SECRET.upper(), json.dumps(SECRET), json.dumps(json.dumps(SECRET)), repr(SECRET)])
 def test_no_spelling_of_a_secret_is_left(spelling):
-    found = one(f"key is {spelling} there").lower()
-    assert "planted" not in found and "kp" not in found
+    result = anonymize_text(f"key is {spelling} there").lower()
+    assert "planted" not in result and "kp" not in result
 
 
 def test_names_of_files_are_texts_too():
@@ -78,24 +78,24 @@ def test_names_of_files_are_texts_too():
 
 def test_the_same_value_gets_the_same_pseudonym_everywhere_and_two_never_share_one():
     texts = {"a": "10.1.1.1 fe80::1 4c:bb:47:2c:11:22", "b": "10.1.2.1 10.1.1.1 fe80::2 4c:bb:47:2c:11:23 4c:bb:47:2c:11:22 fe80::1"}
-    found = anonymized(texts, NAMES)
-    values = {text: value for name in texts for text, value in zip(texts[name].split(), found[name].split())}
+    result = anonymized(texts, NAMES)
+    values = {text: value for name in texts for text, value in zip(texts[name].split(), result[name].split())}
     assert len(set(values.values())) == len(values) == 6
-    assert all(found[name].split() == [values[text] for text in texts[name].split()] for name in texts)
+    assert all(result[name].split() == [values[text] for text in texts[name].split()] for name in texts)
 
 
 def test_the_evidence_of_rules_is_kept():
     gid = "0000:0000:0000:0000:0000:ffff:c0a8:640b"
-    found = one(f"192.168.100.11 192.168.100.12 192.168.100.0/24 {gid} fe80:0000:0000:0000:4ebb:47ff:fe2c:0001").split()
-    network = ipaddress.ip_network(found[2])
-    assert ipaddress.ip_address(found[0]) in network and ipaddress.ip_address(found[1]) in network and found[0] != found[1]
-    assert str(ipaddress.ip_address(found[3]).ipv4_mapped) == found[0] and len(found[3]) == len(gid)
-    assert ipaddress.ip_address(found[4]).is_link_local and "4ebb" not in found[4]
+    words = anonymize_text(f"192.168.100.11 192.168.100.12 192.168.100.0/24 {gid} fe80:0000:0000:0000:4ebb:47ff:fe2c:0001").split()
+    network = ipaddress.ip_network(words[2])
+    assert ipaddress.ip_address(words[0]) in network and ipaddress.ip_address(words[1]) in network and words[0] != words[1]
+    assert str(ipaddress.ip_address(words[3]).ipv4_mapped) == words[0] and len(words[3]) == len(gid)
+    assert ipaddress.ip_address(words[4]).is_link_local and "4ebb" not in words[4]
 
 
 def test_more_networks_than_there_are_for_documentation():
-    found = one(" ".join(f"10.{number // 256}.{number % 256}.7" for number in range(300))).split()
-    assert len(set(found)) == 300 and all(ipaddress.ip_address(text) for text in found) and not any(text.startswith("10.") for text in found)
+    words = anonymize_text(" ".join(f"10.{number // 256}.{number % 256}.7" for number in range(300))).split()
+    assert len(set(words)) == 300 and all(ipaddress.ip_address(text) for text in words) and not any(text.startswith("10.") for text in words)
 
 
 def test_the_chip_of_twins_remains_one_chip():
@@ -107,10 +107,10 @@ def test_the_chip_of_twins_remains_one_chip():
 
 def test_json_remains_json():
     content = {"spark-1": {"path": "/home/jenny/a", "address": "192.168.100.11", "text": f"say {SECRET}\nspark-1"}}
-    assert json.loads(one(json.dumps(content)))["node-1"]["address"] == "192.0.2.11"
+    assert json.loads(anonymize_text(json.dumps(content)))["node-1"]["address"] == "192.0.2.11"
 
 
 @pytest.mark.parametrize("part", ["a", "a.", "1.", ":", "f:", "aa:", "a-", "serial ", "ssid ", "x@", "/home/", "<serial>", "\\n", "0f"])
 def test_an_odd_text_takes_no_longer_than_another(part):
-    """With time that grows with the square of the length, this would not end."""
-    assert one(part * (1_000_000 // len(part)))
+    """If the time grew with the square of the length, this test would not end."""
+    assert anonymize_text(part * (1_000_000 // len(part)))

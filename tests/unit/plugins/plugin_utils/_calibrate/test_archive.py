@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a stranger, or a node, can put into an archive: nothing of it is written, or read, outside of the directory that it is spread to."""
+"""Archives from a stranger or a node: no member is written or read outside the directory that the archive is extracted to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ import field_check  # noqa: E402
 
 @pytest.fixture
 def top(tmp_path):
-    """Where an archive is spread to; the file next to it is foreign."""
+    """Return the directory that an archive is extracted to; the file next to it does not belong to the archive."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/keys").write_text("mine")
     (tmp_path / "here").mkdir()
@@ -60,14 +60,14 @@ def test_a_link_that_leads_out_or_may_do_so_is_left_out(top, target):
 
 
 @pytest.mark.parametrize(
-    "texts, links, said",
+    "texts, links, words",
     [
-        # The first link leads inside by its text, and the second one behind it is not where its text is judged.
+        # The text of the first link leads inside. The second link is below it, so it is not at the place for which its text is checked.
         ({"n/sys/d/x/keys": "evil"}, {"n/sys/d/l": "../a/b/c", "n/sys/d/l/out": "../../../../mine", "n/sys/d/x": "l/out"}, "is below"),
         ({"n/sys/l/keys": "evil"}, {"n/sys/l": "a"}, "is below 'l'"),
         ({"n/sys/l/a/b/keys": "evil"}, {"n/sys/l": "a"}, "is below 'l'"),
         ({}, {"n/sys/l": "a", "n/sys/l/m": "b"}, "is below 'l'"),
-        # A directory that would be made for what a link leads to.
+        # The directory would be created for the target of a link.
         ({}, {"n/sys/l": "a", "n/sys/m": "l/new"}, "is below 'l'"),
         ({"n/sys/f": "x", "n/sys/f/g": "y"}, {}, "is below 'f'"),
         ({"n/sys/f": "x"}, {"n/sys/f": "a"}, "both a file and a link"),
@@ -79,16 +79,16 @@ def test_a_link_that_leads_out_or_may_do_so_is_left_out(top, target):
         ({f"n/sys/{'a/' * 64}b": "evil"}, {}, "is not a name"),
         ({f"n/sys/{'a' * 255}{'/b' * 400}": "evil"}, {}, "is not a name"),
         ({}, {"n/sys/../out": "a"}, "is not a name"),
-        # What no tree can hold is said as well.
+        # A name that the file system does not take is reported as well.
         ({f"n/sys/{'x' * 300}": "y"}, {}, "cannot be put up as a tree"),
     ],
 )
-def test_members_that_make_no_tree_are_refused_and_nothing_lies_outside(top, texts, links, said):
+def test_members_that_make_no_tree_are_refused_and_nothing_lies_outside(top, texts, links, words):
     with pytest.raises(UnknownState) as caught:
         archive.spread(Content(texts, links), "n/sys", str(top))
-    assert said in str(caught.value) and caught.value.remedy
+    assert words in str(caught.value) and caught.value.remedy
     assert (top.parent / "mine/keys").read_text() == "mine" and os.listdir(top.parent / "mine") == ["keys"]
-    assert said.startswith("cannot") or everything(top) == [], "it is judged before anything is written"
+    assert words.startswith("cannot") or everything(top) == [], "it is judged before anything is written"
 
 
 def test_a_link_that_lies_there_already_is_not_followed(top):
@@ -112,8 +112,8 @@ def member(name, **fields):
 
 def packed(path, members):
     with tarfile.open(path, "w:gz") as made:
-        for one, content in members:
-            made.addfile(one, io.BytesIO(content))
+        for info, content in members:
+            made.addfile(info, io.BytesIO(content))
     return str(path)
 
 
@@ -161,7 +161,7 @@ def test_more_than_a_calibration_holds_is_not_read(tmp_path, monkeypatch):
 def test_a_header_of_tar_itself_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MOST_BYTES", 1000)
     monkeypatch.setattr(field_check, "MOST_MEMBERS", 10)
-    # A long name as GNU's tar has it: read whole before there is a member.
+    # A long name in the format of GNU tar is read whole before the first member.
     header = member("././@LongLink", type=tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header + b"x" * 5_000_000))
     with pytest.raises(UnknownState) as caught:

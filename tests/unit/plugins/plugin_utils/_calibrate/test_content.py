@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From answers to members: names change nothing of what is judged, and a node sends its own files alone."""
+"""From answers to archive members: pseudonyms change no verdict, and a node can only send its own files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NAMES = Names(nodes=(("quiet-left",), ("quiet-right",)), users=("jenny",), addre
 TO_REAL = {"node-1": "quiet-left", "node-2": "quiet-right"}
 
 
-def members(one=None, other=None, **texts):
-    """Return what is written of a pair that the preflight judged, and what was judged on the nodes' own answers."""
+def members(first=None, other=None, **texts):
+    """Return the archive content of a pair that the preflight judged, and the verdicts on the original answers."""
     evidence = {
         "nodes": ["quiet-left", "quiet-right"],
         "profile": PROFILE,
         "run": RUN,
-        "preflight": {"quiet-left": one or asked(), "quiet-right": other or second()},
+        "preflight": {"quiet-left": first or asked(), "quiet-right": other or second()},
     }
     live = field_check.verdicts_of(replay.records(evidence)["preflight"])
     return content.content({replay.ASKED: evidence, replay.RECORDS: replay.records(evidence), **texts}, {}, NAMES), live
@@ -60,8 +60,8 @@ def test_pseudonyms_change_no_verdict(changes):
 def test_an_engine_s_log_has_its_signatures_and_stages():
     log = "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:1] torch.OutOfMemoryError: CUDA out of memory on quiet-right\n"
     made, _live = members(**{"quiet-left/logs/now/engine.log": log})
-    found = json.loads(made.texts[replay.VERDICTS])["signatures"]["node-1/logs/now/engine.log"]
-    assert found["fatal"] == "memory-out" and found["first_error"].endswith("on node-2")
+    summary = json.loads(made.texts[replay.VERDICTS])["signatures"]["node-1/logs/now/engine.log"]
+    assert summary["fatal"] == "memory-out" and summary["first_error"].endswith("on node-2")
 
 
 def test_figures_after_the_name_of_a_secret_stay_and_secrets_go():
@@ -78,7 +78,7 @@ def test_the_plan_names_what_its_tags_take(tags, parts):
 
 
 def sent(*files):
-    """Return the answers of one node, a recorder's with these files."""
+    """Return the answers of one node; its recorder sends these files."""
     return {"quiet-left": {**dict.fromkeys(content.READS), "recorded": {"msg": "", "texts": {"files": list(files), "errors": [], "hostname": ""}}}}
 
 

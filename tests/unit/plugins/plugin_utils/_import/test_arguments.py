@@ -59,16 +59,16 @@ def parse(text, doubled_first=True, ledger=None):
 )  # fmt: skip
 @pytest.mark.parametrize("doubled_first", [True, False])
 def test_values_have_types(text, expected, doubled_first):
-    found = parse(f"org/m {text}", doubled_first)
-    assert found.arguments == expected and found.model == "org/m" and found.missing == {}
+    parsed = parse(f"org/m {text}", doubled_first)
+    assert parsed.arguments == expected and parsed.model == "org/m" and parsed.missing == {}
 
 
 @pytest.mark.parametrize(
     "text", ["--trust-remote-code org/m", "org/m --trust-remote-code", "--model org/m --trust-remote-code", "--kind org/m --trust-remote-code"]
 )
 def test_the_model_is_found_at_any_position(text):
-    found = parse(text)
-    assert found.model == "org/m" and found.arguments["trust_remote_code"] is True
+    parsed = parse(text)
+    assert parsed.model == "org/m" and parsed.arguments["trust_remote_code"] is True
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def test_the_last_one_wins_and_that_is_said():
 
 
 def test_only_names_are_looked_up():
-    """A format string can reach into a value; here it cannot."""
+    """A Python format string can read attributes of a value; a placeholder of a recipe cannot."""
     assert template.fill("{n.__class__} {n[0]} {0} {}", VALUES).text == "{n.__class__} {n[0]} {0} {}"
     assert template.fill("{words} ${n} {n}", VALUES).text == "a b ${n} 3" and template.fill("{words}", VALUES).used == {"words"}

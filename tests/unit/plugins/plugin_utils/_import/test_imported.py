@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Recipes of three kinds as profiles: what each becomes, and why others do not."""
+"""Recipes of three kinds: the profile that each becomes, and the reason why others are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROFILES = yaml.safe_load((RECIPES / "profiles.yml").read_text(encoding="utf-8")
 CONTRACT = "0.33.0"
 DIGEST = "sha256:" + "0" * 64
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-#: Arguments and variables that only an image with a fork of the engine knows, by the recipe that is for it.
+#: Arguments and variables that only an image with a fork of the engine accepts, by recipe.
 FORKS = {
     "eugr/dspark-pinned": {"VLLM_B12X_W4A16_FORCE_TILE_CONFIG"},
     "sparkrun/gpt-oss-120b": {"mxfp4_layers", "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8"},
@@ -49,14 +49,14 @@ def of_text(text, tmp_path, name="recipe", **choices):
 
 
 def eugr(tmp_path, command, more="", **choices):
-    """Import a recipe that is nothing but a command."""
+    """Import a recipe that consists of a command."""
     indented = "".join(f"  {line}\n" for line in command.splitlines())
     text = f'recipe_version: "1"\nname: n\nmodel: org/m\ncontainer: org/image:1\ndefaults: {{tensor_parallel: 2, port: 8000}}\n{more}\ncommand: |\n{indented}'
     return of_text(text, tmp_path, **choices)
 
 
-def refusals(found):
-    return {row.field: row.why for row in found.ledger.rows if row.outcome == "refused"}
+def refusals(result):
+    return {row.field: row.why for row in result.ledger.rows if row.outcome == "refused"}
 
 
 # --- the recipes --------------------------------------------------------------------------------------------------------------
@@ -69,23 +69,23 @@ def test_every_recipe_has_a_case_and_most_import():
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
 def test_a_recipe_becomes_its_profile(name):
-    found = convert(name)
-    assert refusals(found) == {}
-    profile = {key: value for key, value in found.profile.items() if key not in ("schema", "evidence", "notes")}
+    result = convert(name)
+    assert refusals(result) == {}
+    profile = {key: value for key, value in result.profile.items() if key not in ("schema", "evidence", "notes")}
     assert profile == PROFILES[name]
-    assert found.profile["evidence"] == "untested" and found.profile["notes"].startswith("Imported, untested: from ")
-    differs = {row.field for row in found.ledger.rows if row.differs}
+    assert result.profile["evidence"] == "untested" and result.profile["notes"].startswith("Imported, untested: from ")
+    differs = {row.field for row in result.ledger.rows if row.differs}
     assert differs - {"container", "docker_image"} == set(CASES[name].get("differs", [])) - {"docker_image"}
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - set(PROFILES)))
 def test_a_refusal_says_why_and_what_to_do(name):
-    found = convert(name)
-    assert found.profile is None
-    rows = [(row.field, row.why) for row in found.ledger.rows if row.outcome == "refused"]
+    result = convert(name)
+    assert result.profile is None
+    rows = [(row.field, row.why) for row in result.ledger.rows if row.outcome == "refused"]
     assert set(CASES[name]["refused"].items()) <= set(rows)
-    assert all(row.remedy for row in found.ledger.rows if row.outcome == "refused")
-    assert any(finding["id"] == "import.refused" and finding["verdict"] == "block" for finding in found.ledger.findings())
+    assert all(row.remedy for row in result.ledger.rows if row.outcome == "refused")
+    assert any(finding["id"] == "import.refused" and finding["verdict"] == "block" for finding in result.ledger.findings())
 
 
 def test_each_mod_is_refused_for_its_own_reason():
@@ -99,20 +99,20 @@ def test_each_mod_is_refused_for_its_own_reason():
 @pytest.mark.parametrize("name", sorted(PROFILES))
 def test_the_file_is_a_valid_profile_that_says_where_it_came_from(name, tmp_path):
     recipe = reading.read(str(RECIPES / f"{name}.yaml"))
-    found = convert(name)
-    path = tmp_path / f"{found.profile['id']}.yml"
-    path.write_text(imported.text(found.profile, recipe), encoding="utf-8")
-    for file, content in found.files.items():
+    result = convert(name)
+    path = tmp_path / f"{result.profile['id']}.yml"
+    path.write_text(imported.text(result.profile, recipe), encoding="utf-8")
+    for file, content in result.files.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(content)
     profile, problems = profiles.read(path)
-    assert problems == [] and profile["serve"] == found.profile.get("serve", {})
+    assert problems == [] and profile["serve"] == result.profile.get("serve", {})
     assert recipe.sha256 in path.read_text() and recipe.kind in path.read_text()
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
 def test_the_newest_engine_takes_what_a_profile_has(name):
-    """As far as its contract says, which is what the collection asks an image for."""
+    """The contract of the engine decides, which the collection reads from the image."""
     contract = json.loads((FIXTURES / "vllm" / "contracts" / f"{CONTRACT}.json").read_text(encoding="utf-8"))
     profile, _problems = validation.validate(convert(name).profile)
     arguments = derived.serve_arguments(profile, executor="native")
@@ -144,8 +144,8 @@ def test_a_mod_that_is_more_than_patches_and_packages_is_refused(tmp_path, files
     for name, content in files.items():
         (tmp_path / "mods" / "m" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "mods" / "m" / name).write_text(content)
-    found = eugr(tmp_path, "vllm serve org/m", "mods: [mods/m]")
-    assert found.profile is None and refusals(found)["mods"].startswith(why) and found.files == {}
+    result = eugr(tmp_path, "vllm serve org/m", "mods: [mods/m]")
+    assert result.profile is None and refusals(result)["mods"].startswith(why) and result.files == {}
 
 
 @pytest.mark.parametrize("mod", ["../outside.patch", "mods/../../outside.patch", "mods/link.patch", "linked", "mods/m"])
@@ -158,8 +158,8 @@ def test_a_mod_that_leads_out_of_the_recipes_folder_is_refused(tmp_path, mod):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a.patch").write_text(PATCH)
     (folder / "linked").symlink_to("../elsewhere")
-    found = eugr(folder, "vllm serve org/m", f"mods: [{mod}]")
-    assert found.files == {} and ("is not next to the recipe" in refusals(found)["mods"] or "leads out of the recipe's folder" in refusals(found)["mods"])
+    result = eugr(folder, "vllm serve org/m", f"mods: [{mod}]")
+    assert result.files == {} and ("is not next to the recipe" in refusals(result)["mods"] or "leads out of the recipe's folder" in refusals(result)["mods"])
 
 
 TEMPLATE = "{%- set think_end_token = '</think>' %}\n{{ messages }}\n"
@@ -176,10 +176,10 @@ def mod(tmp_path, **files):
 @pytest.mark.parametrize("named", ["fixed.jinja", "./fixed.jinja"])
 def test_a_mod_that_only_copies_a_chat_template_gives_the_template_itself(named, tmp_path):
     mod(tmp_path, run__sh=COPIES.replace("$WORKSPACE_DIR/fixed", '"${WORKSPACE_DIR}"/fixed'), t__jinja=TEMPLATE, README__md="why")
-    found = eugr(tmp_path, f"vllm serve org/m --chat-template {named} -tp 1", "mods: [mods/m]")
-    assert refusals(found) == {} and found.profile["serve"]["chat_template"] == TEMPLATE and "mods" not in found.profile["image"]
-    assert [(row.became, row.differs) for row in found.ledger.rows if row.field == "mods"] == [("fixed.jinja", False)]
-    assert next(row for row in found.ledger.rows if row.field == "--chat-template").became == "serve.chat_template, the template itself"
+    result = eugr(tmp_path, f"vllm serve org/m --chat-template {named} -tp 1", "mods: [mods/m]")
+    assert refusals(result) == {} and result.profile["serve"]["chat_template"] == TEMPLATE and "mods" not in result.profile["image"]
+    assert [(row.became, row.differs) for row in result.ledger.rows if row.field == "mods"] == [("fixed.jinja", False)]
+    assert next(row for row in result.ledger.rows if row.field == "--chat-template").became == "serve.chat_template, the template itself"
     other = eugr(tmp_path, "vllm serve org/m --chat-template other.jinja -tp 1", "mods: [mods/m]")
     assert other.profile["serve"]["chat_template"] == "other.jinja" and any(row.differs for row in other.ledger.rows if row.field == "--chat-template")
 
@@ -187,10 +187,10 @@ def test_a_mod_that_only_copies_a_chat_template_gives_the_template_itself(named,
 def test_a_mod_that_only_downloads_a_file_of_the_model_is_its_side_file(tmp_path):
     mod(tmp_path, run__sh=FETCHES)
     command = "vllm serve org/m --reasoning-parser-plugin parser.py -tp 1"
-    found = eugr(tmp_path, command, "mods: [mods/m]")
-    assert set(refusals(found)) == {"model"}, "it is code, so it is pinned as any other"
-    found = eugr(tmp_path, command, "mods: [mods/m]", revisions={"org/m": COMMIT})
-    assert refusals(found) == {} and found.profile["model"]["side_files"] == ["parser.py"]
+    result = eugr(tmp_path, command, "mods: [mods/m]")
+    assert set(refusals(result)) == {"model"}, "it is code, so it is pinned as any other"
+    result = eugr(tmp_path, command, "mods: [mods/m]", revisions={"org/m": COMMIT})
+    assert refusals(result) == {} and result.profile["model"]["side_files"] == ["parser.py"]
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ def test_a_mod_is_left_out_by_the_line_that_the_refusal_prints(tmp_path):
     assert """-e '{"gb10_import_choices": {"without_mods": ["mods/m", "mods/n"]}}'""" in rows[0].remedy and rows[0].remedy == rows[1].remedy
     get = f"git clone --depth 1 https://github.com/eugr/spark-vllm-docker && cp -r spark-vllm-docker/mods {tmp_path}"
     assert rows[2].remedy.endswith(get) and "gb10_import_choices" not in rows[2].remedy
-    found = eugr(tmp_path, recipe, more.replace(", mods/absent", ""), without_mods=["mods/m", "mods/n"])
-    assert refusals(found) == {} and [(row.found, row.differs) for row in found.ledger.rows if row.field == "mods"] == [("mods/m", True), ("mods/n", True)]
+    result = eugr(tmp_path, recipe, more.replace(", mods/absent", ""), without_mods=["mods/m", "mods/n"])
+    assert refusals(result) == {} and [(row.found, row.differs) for row in result.ledger.rows if row.field == "mods"] == [("mods/m", True), ("mods/n", True)]
     assert refusals(eugr(tmp_path, recipe, "", without_mods=["mods/m"])) == {"gb10_import_choices.without_mods": "the recipe does not name this mod"}
     guide = imported.convert(reading.read(str(RECIPES / "vllm-project" / "gpt-oss-120b.yaml")), Choices(without_mods=["mods/m"]), unknown)
     assert refusals(guide) == {"gb10_import_choices.without_mods": "the recipe does not name this mod"}
@@ -253,8 +253,8 @@ def test_a_mod_is_left_out_by_the_line_that_the_refusal_prints(tmp_path):
 
 def test_an_argument_that_a_mod_may_have_brought_is_not_taken_without_it(tmp_path):
     recipe = "vllm serve org/m -tp 1 --gpu-memory-utilization-gb 50"
-    found = eugr(tmp_path, recipe, "mods: [mods/m]", without_mods=["mods/m"])
-    assert refusals(found) == {"--gpu-memory-utilization-gb": "no release of vLLM has it, so a mod that is left out may have brought it"}
+    result = eugr(tmp_path, recipe, "mods: [mods/m]", without_mods=["mods/m"])
+    assert refusals(result) == {"--gpu-memory-utilization-gb": "no release of vLLM has it, so a mod that is left out may have brought it"}
     assert refusals(eugr(tmp_path, recipe, "mods: [mods/m]", without_mods=["mods/m"], image="org/own:1")) == {}
 
 
@@ -269,27 +269,27 @@ def test_mods_of_one_name_are_not_mixed_up(tmp_path):
 
 
 def test_a_tag_becomes_the_digest_that_its_registry_names():
-    found = convert("eugr/shell-variables", lambda image: (DIGEST, "") if image == "vllm/vllm-openai:v0.28.0" else ("", "another image"))
-    assert found.profile["image"]["base"] == f"vllm/vllm-openai@{DIGEST}"
+    result = convert("eugr/shell-variables", lambda image: (DIGEST, "") if image == "vllm/vllm-openai:v0.28.0" else ("", "another image"))
+    assert result.profile["image"]["base"] == f"vllm/vllm-openai@{DIGEST}"
 
 
 def test_a_tag_is_kept_and_reported_where_no_registry_answers():
-    found = convert("eugr/glm-4.7-flash-awq")
-    row = next(row for row in found.ledger.rows if row.became == "image.base, by its tag")
+    result = convert("eugr/glm-4.7-flash-awq")
+    row = next(row for row in result.ledger.rows if row.became == "image.base, by its tag")
     assert row.differs and row.why.startswith("its digest is unknown: no registry was asked.") and "can be given to another image" in row.why
-    assert found.profile["image"]["base"] == "eugr/spark-vllm:latest"
+    assert result.profile["image"]["base"] == "eugr/spark-vllm:latest"
 
 
 def test_no_registry_is_asked_about_a_digest_or_a_refused_recipe():
-    asked = []
-    convert("eugr/dspark-pinned", lambda image: asked.append(image) or (DIGEST, ""))
-    convert("sparkrun/hooks", lambda image: asked.append(image) or (DIGEST, ""))
-    assert asked == []
+    images = []
+    convert("eugr/dspark-pinned", lambda image: images.append(image) or (DIGEST, ""))
+    convert("sparkrun/hooks", lambda image: images.append(image) or (DIGEST, ""))
+    assert images == []
 
 
 def test_an_image_that_is_given_wins(tmp_path):
-    found = imported.convert(reading.read(str(RECIPES / "eugr/built-image.yaml")), Choices(image="registry.example/mine:1"), unknown)
-    assert found.profile["image"]["base"] == "registry.example/mine:1"
+    result = imported.convert(reading.read(str(RECIPES / "eugr/built-image.yaml")), Choices(image="registry.example/mine:1"), unknown)
+    assert result.profile["image"]["base"] == "registry.example/mine:1"
     assert refusals(eugr(tmp_path, "vllm serve org/m", image="--privileged; x"))["container"] == "it is not the reference of an image"
 
 
@@ -298,12 +298,12 @@ def test_an_image_that_is_given_wins(tmp_path):
 
 @pytest.mark.parametrize("command", ["vllm serve org/m --trust-remote-code", "vllm serve org/m --trust-remote-code --revision main"])
 def test_code_of_a_repository_needs_its_commit(tmp_path, command):
-    found = eugr(tmp_path, command)
+    result = eugr(tmp_path, command)
     why = {"--trust-remote-code": "it runs code of org/m, whose commit the recipe does not name"}
-    assert refusals(found) == why and found.profile is None
-    assert [row.outcome for row in found.ledger.rows if row.field == "--trust-remote-code"] == ["refused"]
+    assert refusals(result) == why and result.profile is None
+    assert [row.outcome for row in result.ledger.rows if row.field == "--trust-remote-code"] == ["refused"]
     line = r'''-e "{\"gb10_import_revisions\": {\"org/m\": \"$(git ls-remote https://huggingface.co/org/m HEAD | cut -f1)\"}}"'''
-    assert next(row.remedy for row in found.ledger.rows if row.outcome == "refused").endswith(line)
+    assert next(row.remedy for row in result.ledger.rows if row.outcome == "refused").endswith(line)
     assert eugr(tmp_path, command, revisions={"org/m": COMMIT}).profile["model"]["revision"] == COMMIT
 
 
@@ -312,7 +312,7 @@ def test_code_of_a_repository_needs_its_commit(tmp_path, command):
     [
         ("Qwen/Qwen3.6-35B-A3B-FP8", "vllm/vllm-openai:v0.24.0", "dropped", False),
         ("cyankiwi/MiniMax-M2.7-AWQ-4bit", "vllm/vllm-openai:v0.11.0", "dropped", False),
-        # Nothing says which release this is: the engine says at once when it lacks the code.
+        # The release is unknown. An engine without the code fails right at its start.
         ("nvidia/Gemma-4-26B-A4B-NVFP4", "eugr/spark-vllm:latest", "dropped", True),
         ("nvidia/Gemma-4-26B-A4B-NVFP4", "vllm/vllm-openai:v0.18.0", "refused", True),
         ("moonshotai/Kimi-K2.5", "vllm/vllm-openai:v0.32.0", "refused", True),
@@ -321,11 +321,11 @@ def test_code_of_a_repository_needs_its_commit(tmp_path, command):
 )
 def test_code_of_a_repository_is_left_out_where_the_release_has_its_own(tmp_path, model, image, outcome, differs):
     text = f"recipe_version: '1'\nname: n\nmodel: {model}\ncontainer: {image}\ncommand: vllm serve {model} --trust-remote-code\n"
-    found = of_text(text, tmp_path)
-    [row] = [row for row in found.ledger.rows if row.field == "--trust-remote-code"]
+    result = of_text(text, tmp_path)
+    [row] = [row for row in result.ledger.rows if row.field == "--trust-remote-code"]
     assert (row.outcome, row.differs) == (outcome, differs), row
     assert (f"git ls-remote https://huggingface.co/{model} HEAD" in row.remedy) is differs
-    assert outcome == "refused" or "trust_remote_code" not in found.profile.get("serve", {}) and "vLLM has this model's code itself since" in row.why
+    assert outcome == "refused" or "trust_remote_code" not in result.profile.get("serve", {}) and "vLLM has this model's code itself since" in row.why
     pinned = of_text(text, tmp_path, revisions={model: COMMIT})
     assert pinned.profile["serve"]["trust_remote_code"] is True
 
@@ -372,11 +372,11 @@ def test_a_plugin_is_a_file_of_the_pinned_repository(tmp_path):
 def test_no_secret_is_kept_or_shown(tmp_path):
     token = "hf_" + "a" * 30
     more = f"env: {{HF_TOKEN: {token}, MY_PASSWORD: geheim123, VLLM_X: 'https://me:geheim123@example.com'}}\ndescription: uses {token}"
-    found = eugr(tmp_path, f"export VLLM_API_KEY=geheim123\nvllm serve org/m --api-key geheim123 --hf-token {token}", more)
-    text = json.dumps(found.profile) + str(found.ledger.rows)
-    assert found.profile and "geheim123" not in text.replace("export VLLM_API_KEY=geheim123", "") and "env" not in found.profile
-    assert token not in json.dumps(found.profile)
-    assert {row.field for row in found.ledger.rows if "it is a secret" in row.why} >= {"--api-key", "--hf-token", "env.HF_TOKEN", "env.VLLM_API_KEY"}
+    result = eugr(tmp_path, f"export VLLM_API_KEY=geheim123\nvllm serve org/m --api-key geheim123 --hf-token {token}", more)
+    text = json.dumps(result.profile) + str(result.ledger.rows)
+    assert result.profile and "geheim123" not in text.replace("export VLLM_API_KEY=geheim123", "") and "env" not in result.profile
+    assert token not in json.dumps(result.profile)
+    assert {row.field for row in result.ledger.rows if "it is a secret" in row.why} >= {"--api-key", "--hf-token", "env.HF_TOKEN", "env.VLLM_API_KEY"}
 
 
 @pytest.mark.parametrize(
@@ -391,21 +391,21 @@ def test_no_secret_is_kept_or_shown(tmp_path):
     ],
 )
 def test_variables_that_are_none(tmp_path, env, why):
-    found = eugr(tmp_path, "vllm serve org/m", f"env: {env}")
-    assert found.profile is None and any(why in row.why or why in row.found for row in found.ledger.rows if row.outcome == "refused"), found.ledger.rows
+    result = eugr(tmp_path, "vllm serve org/m", f"env: {env}")
+    assert result.profile is None and any(why in row.why or why in row.found for row in result.ledger.rows if row.outcome == "refused"), result.ledger.rows
 
 
 def test_a_variable_with_a_default_has_that(tmp_path):
-    found = eugr(tmp_path, "vllm serve org/m", "env: {A: '${B:-x}/y', C: '${D-}'}")
-    assert found.profile["env"]["shared"] == {"A": "x/y", "C": ""}
-    assert [row.field for row in found.ledger.rows if "its default is taken" in row.why] == ["env.A", "env.C"]
+    result = eugr(tmp_path, "vllm serve org/m", "env: {A: '${B:-x}/y', C: '${D-}'}")
+    assert result.profile["env"]["shared"] == {"A": "x/y", "C": ""}
+    assert [row.field for row in result.ledger.rows if "its default is taken" in row.why] == ["env.A", "env.C"]
 
 
 def test_facts_of_one_machine_are_left_out(tmp_path):
     names = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_IB_HCA": "$IB_IF", "VLLM_HOST_IP": "10.0.0.1", "MASTER_ADDR": "10.0.0.1", "NCCL_IB_GID_INDEX": 3}
     command = "vllm serve org/m -tp {tensor_parallel} --nnodes 2 --node-rank {node_rank} --master-addr {head_ip} --headless"
-    found = eugr(tmp_path, command, f"env: {json.dumps(names)}")
-    assert found.profile and "env" not in found.profile and "serve" not in found.profile
+    result = eugr(tmp_path, command, f"env: {json.dumps(names)}")
+    assert result.profile and "env" not in result.profile and "serve" not in result.profile
     off = eugr(tmp_path, "vllm serve org/m -tp 2", "env: {NCCL_IB_DISABLE: 1, NCCL_NET: Socket}")
     assert {row.field for row in off.ledger.rows if row.differs and "InfiniBand" in row.why} == {"env.NCCL_IB_DISABLE", "env.NCCL_NET"}
 
@@ -415,10 +415,10 @@ def test_facts_of_one_machine_are_left_out(tmp_path):
 
 def test_a_drafter_without_a_commit_is_an_unpinned_repository(tmp_path):
     command = """vllm serve org/m --speculative-config '{{"method":"eagle3","model":"org/draft","num_speculative_tokens":3}}'"""
-    found = eugr(tmp_path, command)
-    assert found.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter"}}
-    assert found.profile["serve"]["speculative_config"] == {"method": "eagle3", "model": "repository:drafter", "num_speculative_tokens": 3}
-    assert [row.why for row in found.ledger.rows if row.differs and "drafter" in row.became] == ["its commit is unknown: the main branch in the cache is used"]
+    result = eugr(tmp_path, command)
+    assert result.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter"}}
+    assert result.profile["serve"]["speculative_config"] == {"method": "eagle3", "model": "repository:drafter", "num_speculative_tokens": 3}
+    assert [row.why for row in result.ledger.rows if row.differs and "drafter" in row.became] == ["its commit is unknown: the main branch in the cache is used"]
     code = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT})
     assert refusals(code)["--trust-remote-code"] == "it runs code of org/draft, whose commit the recipe does not name"
     both = eugr(tmp_path, f"{command} --trust-remote-code", revisions={"org/m": COMMIT, "org/draft": COMMIT})
@@ -440,8 +440,8 @@ def test_adapters_are_repositories_too(tmp_path):
 
 
 def test_a_drafter_in_a_folder_has_to_be_in_the_image(tmp_path):
-    found = eugr(tmp_path, """vllm serve org/m --speculative-config '{{"method":"dflash","model":"/workspace/dflash"}}'""")
-    assert "repositories" not in found.profile and any(row.found == "/workspace/dflash" and row.differs for row in found.ledger.rows)
+    result = eugr(tmp_path, """vllm serve org/m --speculative-config '{{"method":"dflash","model":"/workspace/dflash"}}'""")
+    assert "repositories" not in result.profile and any(row.found == "/workspace/dflash" and row.differs for row in result.ledger.rows)
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------------------
@@ -478,8 +478,8 @@ def test_sizes_become_parallel(tmp_path, more, command, parallel):
     ],
 )
 def test_what_cannot_be_in_a_profile_is_named(tmp_path, more, command, field):
-    found = eugr(tmp_path, command, more)
-    assert found.profile is None and field in refusals(found), found.ledger.rows
+    result = eugr(tmp_path, command, more)
+    assert result.profile is None and field in refusals(result), result.ledger.rows
 
 
 @pytest.mark.parametrize(
@@ -497,12 +497,12 @@ def test_a_choice_that_changes_nothing_is_a_mistake(tmp_path, choices, field, wh
 
 def test_a_choice_that_a_recipe_of_variants_does_not_have(tmp_path):
     text = (RECIPES / "vllm-project/gemma-4-26b.yaml").read_text()
-    found = of_text(text, tmp_path, variant="fp", features=["speed"], values={"max_model_len": 1})
-    assert refusals(found) == {"variants": "it is not a variant of the recipe (did you mean 'fp8'?)"}
+    result = of_text(text, tmp_path, variant="fp", features=["speed"], values={"max_model_len": 1})
+    assert refusals(result) == {"variants": "it is not a variant of the recipe (did you mean 'fp8'?)"}
     with pytest.raises(reading.RecipeError, match="is .2."):
         of_text(text, tmp_path, values={"tensor_parallel": "2"})
-    found = of_text(text, tmp_path, features=["speed"], values={"max_model_len": 1})
-    assert refusals(found) == {"features": "it is not a feature of the recipe", "gb10_import_choices.values": "recipes of this kind have no placeholders"}
+    result = of_text(text, tmp_path, features=["speed"], values={"max_model_len": 1})
+    assert refusals(result) == {"features": "it is not a feature of the recipe", "gb10_import_choices.values": "recipes of this kind have no placeholders"}
 
 
 # --- what the launchers do by themselves ----------------------------------------------------------------------------------------
@@ -515,22 +515,22 @@ def sparkrun(tmp_path, defaults):
 
 def test_a_command_made_of_defaults_has_all_that_sparkrun_knows(tmp_path):
     config = {"method": "dspark", "model": "it's/here"}
-    found = sparkrun(tmp_path, {
+    result = sparkrun(tmp_path, {
         "tool_call_parser": "hermes", "reasoning_parser": "qwen3", "moe_backend": "marlin", "load_format": "fastsafetensors", "seed": 7,
         "compilation_config": {"pass_config": {"fuse_act_quant": True}}, "hf_overrides": json.dumps(config), "enable_chunked_prefill": False,
         "enforce_eager": False, "enable_auto_tool_choice": True, "rope_scaling": "x",
     })  # fmt: skip
-    assert refusals(found) == {}
-    assert found.profile["serve"] == {
+    assert refusals(result) == {}
+    assert result.profile["serve"] == {
         "tool_call_parser": "hermes", "reasoning_parser": "qwen3", "moe_backend": "marlin", "load_format": "fastsafetensors", "seed": 7,
         "compilation_config": {"pass_config": {"fuse_act_quant": True}}, "hf_overrides": config, "enable_chunked_prefill": False,
         "enable_auto_tool_choice": True,
     }  # fmt: skip
-    assert [row.field for row in found.ledger.rows if row.outcome == "dropped" and row.differs] == ["defaults.rope_scaling"]
+    assert [row.field for row in result.ledger.rows if row.outcome == "dropped" and row.differs] == ["defaults.rope_scaling"]
 
 
 def variants(tmp_path, model="", variant="", more=""):
-    """Import a recipe of vllm-project/recipes that is nothing but its model."""
+    """Import a recipe of vllm-project/recipes that consists of its model."""
     text = f"meta: {{slug: m, hardware: {{dgx_spark_gb10: verified}}}}\nmodel: {{model_id: org/m{model}}}\nvariants: {{default: {{{variant}}}}}\n{more}"
     return of_text(text, tmp_path)
 
@@ -546,9 +546,9 @@ def variants(tmp_path, model="", variant="", more=""):
     ],
 )
 def test_the_image_is_the_one_that_the_site_of_the_recipes_takes(tmp_path, model, image):
-    found = variants(tmp_path, model)
-    assert refusals(found) == {} and found.profile["image"]["base"] == image
-    assert found.profile.get("requires", {}) == ({"vllm": ">=0.17.0"} if "min_" in model else {})
+    result = variants(tmp_path, model)
+    assert refusals(result) == {} and result.profile["image"]["base"] == image
+    assert result.profile.get("requires", {}) == ({"vllm": ">=0.17.0"} if "min_" in model else {})
 
 
 @pytest.mark.parametrize(("variant", "nodes"), [("tp: 4", 1), ("tp: 4, vram_minimum_gb: 80", 1), ("tp: 8, vram_minimum_gb: 200", 2)])
@@ -563,8 +563,8 @@ def test_a_recipe_may_use_the_words_of_a_strategy(tmp_path):
 
 
 def test_all_reasons_are_named_at_once(tmp_path):
-    found = eugr(tmp_path, "vllm serve org/m --trust-remote-code -tp x", "mods: [a, b]\npre_exec: pip install x\nruntime: atlas")
-    assert set(refusals(found)) == {"runtime", "pre_exec", "mods", "--trust-remote-code", "--tensor-parallel-size"}
+    result = eugr(tmp_path, "vllm serve org/m --trust-remote-code -tp x", "mods: [a, b]\npre_exec: pip install x\nruntime: atlas")
+    assert set(refusals(result)) == {"runtime", "pre_exec", "mods", "--trust-remote-code", "--tensor-parallel-size"}
 
 
 def test_an_id_of_a_shipped_profile_is_not_taken(tmp_path):
@@ -586,10 +586,10 @@ def test_an_id_of_a_shipped_profile_is_not_taken(tmp_path):
 )
 def test_what_only_fills_a_cache_is_left_out(tmp_path, hook):
     value = hook if hook.startswith("{") else json.dumps(hook)
-    found = eugr(tmp_path, "vllm serve org/m", f"pre_exec: [{value}]")
-    assert refusals(found) == {} and found.profile
-    assert any("is about a cache" in row.why and not row.differs for row in found.ledger.rows)
-    before = eugr(tmp_path, f"{hook}\nvllm serve org/m") if not hook.startswith("{") else found
+    result = eugr(tmp_path, "vllm serve org/m", f"pre_exec: [{value}]")
+    assert refusals(result) == {} and result.profile
+    assert any("is about a cache" in row.why and not row.differs for row in result.ledger.rows)
+    before = eugr(tmp_path, f"{hook}\nvllm serve org/m") if not hook.startswith("{") else result
     assert refusals(before) == {} and before.profile
 
 
@@ -607,20 +607,20 @@ def test_what_only_fills_a_cache_is_left_out(tmp_path, hook):
     ],
 )
 def test_a_hook_that_does_more_is_refused(tmp_path, hook):
-    found = eugr(tmp_path, "vllm serve org/m", f"pre_exec: [{json.dumps(hook)}]")
-    assert found.profile is None and set(refusals(found)) <= {"pre_exec", "command"}
+    result = eugr(tmp_path, "vllm serve org/m", f"pre_exec: [{json.dumps(hook)}]")
+    assert result.profile is None and set(refusals(result)) <= {"pre_exec", "command"}
 
 
 def test_a_directory_of_the_nodes_becomes_a_path(tmp_path):
     text = "sparkrun_version: '0.3'\ncontainer: org/image:1\nvolumes: ['/data/models:/models:ro']\ncommand: |\n  {command}\n{more}"
     draft = json.dumps({"method": "dflash", "model": "/models/drafter", "num_speculative_tokens": 4})
     command = f"vllm serve /models/Qwen3.6-27B --trust-remote-code --speculative-config '{draft}'"
-    found = of_text(text.replace("{command}", command).replace("{more}", ""), tmp_path)
-    assert found.profile["model"] == {"path": "/data/models/Qwen3.6-27B"}
-    assert found.profile["repositories"] == {"drafter": {"path": "/data/models/drafter", "purpose": "drafter"}}
-    assert found.profile["serve"]["speculative_config"]["model"] == "repository:drafter"
-    assert [row.outcome for row in found.ledger.rows if row.field == "volumes"] == ["dropped"]
-    assert validation.validate(found.profile)[1] == []
+    result = of_text(text.replace("{command}", command).replace("{more}", ""), tmp_path)
+    assert result.profile["model"] == {"path": "/data/models/Qwen3.6-27B"}
+    assert result.profile["repositories"] == {"drafter": {"path": "/data/models/drafter", "purpose": "drafter"}}
+    assert result.profile["serve"]["speculative_config"]["model"] == "repository:drafter"
+    assert [row.outcome for row in result.ledger.rows if row.field == "volumes"] == ["dropped"]
+    assert validation.validate(result.profile)[1] == []
     unmounted = text.replace("{command}", "vllm serve {model}").replace("{more}", "model: /srv/models/x").replace("'/data/models:/models:ro'", "")
     absolute = of_text(unmounted, tmp_path)
     assert absolute.profile["model"] == {"path": "/srv/models/x"}
@@ -632,11 +632,11 @@ def test_a_directory_of_the_nodes_becomes_a_path(tmp_path):
 def test_a_link_and_a_snapshot_say_which_commit_it_is(tmp_path):
     snapshot = f"/root/.cache/huggingface/hub/models--org--m/snapshots/{COMMIT}"
     for command in (f"ln -sfn {snapshot} /model && vllm serve /model", f"vllm serve {snapshot}"):
-        found = eugr(tmp_path, command)
-        assert found.profile["model"] == {"repo": "org/m", "revision": COMMIT}, found.ledger.rows
+        result = eugr(tmp_path, command)
+        assert result.profile["model"] == {"repo": "org/m", "revision": COMMIT}, result.ledger.rows
     drafter = f"/root/.cache/huggingface/hub/models--org--draft/snapshots/{COMMIT}/"
-    found = eugr(tmp_path, f"""vllm serve org/m --speculative-config.model {drafter} --speculative-config.method eagle3""")
-    assert found.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter", "revision": COMMIT}}
+    result = eugr(tmp_path, f"""vllm serve org/m --speculative-config.model {drafter} --speculative-config.method eagle3""")
+    assert result.profile["repositories"] == {"drafter": {"repo": "org/draft", "purpose": "drafter", "revision": COMMIT}}
 
 
 def test_what_a_guide_says_of_a_spark_is_shown_and_its_image_is_named(tmp_path):
@@ -653,9 +653,9 @@ vllm serve org/m --gpu-memory-utilization 0.8 \\
 vllm serve org/m --gpu-memory-utilization 0.95
 """
     text = yaml.safe_dump({"meta": {"slug": "m", "hardware": {"dgx_spark_gb10": "verified"}}, "model": {"model_id": "org/m"}, "guide": guide})
-    found = of_text(text, tmp_path)
-    rows = [row for row in found.ledger.rows if row.field == "guide"]
+    result = of_text(text, tmp_path)
+    rows = [row for row in result.ledger.rows if row.field == "guide"]
     assert [row.found for row in rows] == ["- **DGX Spark:** vLLM 0.24 or newer", "DGX Spark (GB10)"] and all(row.differs for row in rows)
     assert "vllm serve org/m --gpu-memory-utilization 0.8 --max-num-seqs 8" in rows[1].why and "0.95" not in rows[1].why
-    [image] = [row for row in found.ledger.rows if row.field == "docker_image" and row.became.endswith(":latest")]
+    [image] = [row for row in result.ledger.rows if row.field == "docker_image" and row.became.endswith(":latest")]
     assert image.differs and image.remedy.endswith("-e gb10_import_image=vllm/vllm-openai:v0.24.0-ubuntu2404")

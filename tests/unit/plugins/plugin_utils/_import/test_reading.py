@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files of unknown origin: which kind of recipe each is, and what is none."""
+"""Files of unknown origin: the kind of each recipe, and files that are not recipes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Inventories from what nodes answered. The answers are composed from healthy.json; the ways to cable Sparks are those of the vendor's and owners' guides."""
+"""Inventories from the answers of nodes. The answers are derived from healthy.json; the cablings are those of guides by the vendor and by owners."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Node = dict[str, t.Any]
 
 
 def network(address: str) -> dict[str, t.Any]:
-    """An address as node_info tells it, from ``10.0.0.1/24``."""
-    found = ipaddress.ip_interface(address)
-    scope = "link" if found.ip.is_link_local else "global"
-    return {"family": f"ipv{found.version}", "address": str(found.ip), "prefix": found.network.prefixlen, "network": str(found.network), "scope": scope}
+    """Return an address as node_info reports it, from ``10.0.0.1/24``."""
+    parsed = ipaddress.ip_interface(address)
+    scope = "link" if parsed.ip.is_link_local else "global"
+    return {"family": f"ipv{parsed.version}", "address": str(parsed.ip), "prefix": parsed.network.prefixlen, "network": str(parsed.network), "scope": scope}
 
 
 def spark(number: int, links: dict[str, str | list[str]] | None = None, total_mb: int = 124610, mgmt: str = "10.0.0.{}/24") -> Node:
-    """What a Spark answers: ``links`` are the interfaces with carrier and their addresses, by default both halves of one cage."""
+    """Return the answers of a Spark: ``links`` are the interfaces with carrier and their addresses, by default both halves of one cage."""
     chosen = {FIRST: f"192.168.100.1{number}/24", SECOND: f"192.168.101.1{number}/24"} if links is None else links
     info = {section: copy.deepcopy(HEALTHY[section]) for section in SECTIONS}
     info["environment"] = []
@@ -50,10 +50,10 @@ def spark(number: int, links: dict[str, str | list[str]] | None = None, total_mb
     for interface in info["interfaces"]:
         if interface["name"] in DEVICES:
             addresses = chosen.get(interface["name"], [])
-            networks = [network(one) for one in ([addresses] if isinstance(addresses, str) else addresses) if one]
+            networks = [network(address) for address in ([addresses] if isinstance(addresses, str) else addresses) if address]
             live = interface["name"] in chosen
             state = {"carrier": live, "operstate": "up" if live else "down", "speed": 200000 if live else None}
-            interface.update(state, networks=networks, addresses=[one["address"] for one in networks])
+            interface.update(state, networks=networks, addresses=[entry["address"] for entry in networks])
         elif interface["name"] == "enP7s7":
             interface["networks"] = [network(mgmt.format(10 + number))]
     by_name = {interface["name"]: interface for interface in info["interfaces"]}
@@ -64,7 +64,7 @@ def spark(number: int, links: dict[str, str | list[str]] | None = None, total_mb
 
 
 def bonded(node: Node, address: str) -> Node:
-    """The same with a bond over both halves of the first cage."""
+    """Return the node with a bond over both halves of the first cage."""
     info = node["info"]
     for link in info["fabric"]:
         if link["netdev"] in (FIRST, SECOND):
@@ -78,7 +78,7 @@ def bonded(node: Node, address: str) -> Node:
 
 
 def without_rdma(node: Node, interfaces: bool = True) -> Node:
-    """The same without RDMA devices, or without the card altogether."""
+    """Return the node without RDMA devices, or without the card."""
     info = node["info"]
     if interfaces:
         for link in info["fabric"]:
@@ -97,16 +97,16 @@ def planned(*nodes: Node, names: t.Sequence[str] = (), **run: t.Any) -> dict[str
 
 
 def problems(plan: dict[str, t.Any]) -> list[tuple[str, str, str]]:
-    """What is not well: id, node, verdict."""
-    return [(found["id"], found["node"], found["verdict"]) for found in plan["findings"] if found["verdict"] != "pass"]
+    """Return id, node and verdict of each finding that is not a pass."""
+    return [(finding["id"], finding["node"], finding["verdict"]) for finding in plan["findings"] if finding["verdict"] != "pass"]
 
 
-def said(plan: dict[str, t.Any], id: str) -> str:
-    return "\n".join(f"{found['message']} {found['remedy']}" for found in plan["findings"] if found["id"] == f"init.{id}")
+def messages(plan: dict[str, t.Any], id: str) -> str:
+    return "\n".join(f"{finding['message']} {finding['remedy']}" for finding in plan["findings"] if finding["id"] == f"init.{id}")
 
 
 def loaded(plan: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
-    """The variables of each host, as Ansible would put them together from the files."""
+    """Return the variables of each host, as Ansible would merge them from the files."""
     texts = {file["path"]: yaml.safe_load(file["content"]) for file in plan["files"] if file["path"].endswith(".yml")}
     group = texts["hosts.yml"]["gb10_cluster"]
     shared = {**texts["group_vars/gb10_cluster/settings.yml"], **group["vars"]}
@@ -117,7 +117,7 @@ def loaded(plan: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 
 def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
-    """What the collection's own validation says of the files, without a play: id and verdict of what is not a pass."""
+    """Validate the files as the collection does, without a play, and return id and verdict of each finding that is not a pass."""
     hosts = loaded(plan)
     defaults = {name: option["default"] for name, option in _settings.settings().items() if "default" in option}
     answers = {}
@@ -130,12 +130,12 @@ def judged(plan: dict[str, t.Any]) -> list[tuple[str, str]]:
             "gb10_hf_token_file": "",
         }
         values = {key: value for key, value in {**defaults, **derived, **variables}.items() if key in _settings.settings()}
-        told = inputs.judge_host(name, values, {}, {}, list(variables))
-        answers[name] = {"login": {"connection": "ssh", "host": name, "port": 22}, **told}
+        answer = inputs.judge_host(name, values, {}, {}, list(variables))
+        answers[name] = {"login": {"connection": "ssh", "host": name, "port": 22}, **answer}
     names = list(hosts)
     groups = {"all": names, "gb10_cluster": names, "gb10_head": names[:1], "gb10_workers": names[1:]}
-    found = cluster.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20, "consent": ""})
-    return [(one["id"], one["verdict"]) for one in found if one["verdict"] != "pass"]
+    findings = cluster.judge_cluster(answers, {"groups": groups, "hosts": names, "batch": names, "limit": "", "forks": 20, "consent": ""})
+    return [(finding["id"], finding["verdict"]) for finding in findings if finding["verdict"] != "pass"]
 
 
 # --- two Sparks ---------------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_other_hosts_can_be_the_head():
 
 
 def test_cages_may_differ_between_nodes():
-    """The cable goes from one's first cage to the other's second: names belong to the nodes."""
+    """The cable goes from the first cage of one node to the second cage of the other, so interface names differ between nodes."""
     plan = planned(spark(1), spark(2, {THIRD: "192.168.100.12/24", FOURTH: "192.168.101.12/24"}))
     assert problems(plan) == []
     assert [file["path"] for file in plan["files"] if file["path"].startswith("host_vars")] == ["host_vars/spark1.yml", "host_vars/spark2.yml"]
@@ -183,7 +183,7 @@ def test_cages_may_differ_between_nodes():
 
 
 def test_interfaces_are_ordered_by_subnet_not_by_name():
-    """NCCL pairs devices by their order: those of one subnet have to be at one place."""
+    """NCCL pairs devices by their order, so devices of one subnet need the same position on all nodes."""
     crossed = spark(2, {FIRST: "192.168.101.12/24", SECOND: "192.168.100.12/24"})
     hosts = loaded(planned(spark(1), crossed))
     assert hosts["spark1"]["gb10_fabric_interfaces"] == [FIRST, SECOND]
@@ -194,7 +194,7 @@ def test_interfaces_are_ordered_by_subnet_not_by_name():
 def test_a_half_without_address_is_reported_and_gets_advice():
     plan = planned(spark(1, {FIRST: "192.168.100.11/24", SECOND: ""}), spark(2, {FIRST: "192.168.100.12/24", SECOND: "169.254.3.4/16"}))
     assert problems(plan) == [("init.twin", "spark1", "warn"), ("init.twin", "spark2", "warn")]
-    assert f"{SECOND}, the twin of {FIRST}," in said(plan, "twin")
+    assert f"{SECOND}, the twin of {FIRST}," in messages(plan, "twin")
     assert loaded(plan)["spark1"]["gb10_fabric_interfaces"] == [FIRST]
     assert loaded(plan)["spark1"]["gb10_rdma_devices"] == ["rocep1s0f0"]
     (advice,) = plan["advice"]
@@ -208,7 +208,7 @@ def test_halves_in_one_subnet_are_reported_and_get_advice():
     plan = planned(spark(1, crowded[1]), spark(2, crowded[2]))
     assert problems(plan) == [("init.twins_apart", "spark1", "warn"), ("init.twins_apart", "spark2", "warn")]
     assert loaded(plan)["spark2"]["gb10_fabric_interfaces"] == [FIRST]
-    assert f"give {SECOND} an address" in said(plan, "twins_apart")
+    assert f"give {SECOND} an address" in messages(plan, "twins_apart")
     trees = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", plan["advice"][0]["content"], re.S)]
     assert [tree["network"]["ethernets"][SECOND]["addresses"] for tree in trees] == [["192.168.101.11/24"], ["192.168.101.12/24"]]
     assert [list(tree["network"]["ethernets"]) for tree in trees] == [[SECOND], [SECOND]]
@@ -234,24 +234,24 @@ def test_link_local_addresses_stop_with_what_to_type():
     changing = [spark(number, {FIRST: f"169.254.9.{number}/16", SECOND: f"169.254.8.{number}/16"}) for number in (1, 2)]
     plan = planned(*changing)
     assert problems(plan) == [("init.address", "cluster", "block")]
-    assert "change at every boot" in said(plan, "address") and "169.254.9.2/16" in said(plan, "address")
+    assert "change at every boot" in messages(plan, "address") and "169.254.9.2/16" in messages(plan, "address")
     assert plan["files"] == [] and plan["found"] == {}
     for address in ("192.168.100.11/24", "192.168.101.11/24", "192.168.100.12/24", "192.168.101.12/24"):
         assert address in plan["note"] and address in plan["advice"][0]["content"]
-    assert "ansible-playbook gb10.cluster.init -i spark1,spark2," in said(plan, "address")
+    assert "ansible-playbook gb10.cluster.init -i spark1,spark2," in messages(plan, "address")
 
 
 def test_no_common_subnet_keeps_what_one_node_has():
     plan = planned(spark(1, {FIRST: "10.7.7.5/24", SECOND: ""}), spark(2, {FIRST: "", SECOND: ""}))
     assert problems(plan) == [("init.address", "cluster", "block")]
-    assert "no subnet is common to all nodes: spark1 enp1s0f0np0 10.7.7.5/24" in said(plan, "address")
+    assert "no subnet is common to all nodes: spark1 enp1s0f0np0 10.7.7.5/24" in messages(plan, "address")
     trees = dict(re.findall(r"# (spark\d)\n(network:.*?)(?=\n# |\Z)", plan["note"], re.S))
     assert list(yaml.safe_load(trees["spark1"])["network"]["ethernets"]) == [SECOND]
     assert yaml.safe_load(trees["spark2"])["network"]["ethernets"][FIRST]["addresses"] == ["10.7.7.12/24"]
 
 
 def test_following_the_advice_leads_to_an_inventory():
-    """The addresses that are proposed, put on the nodes, are found by the next run, whatever was wrong before."""
+    """After the proposed addresses are set on the nodes, the next run finds them, whatever was wrong before."""
     starts = [
         ({FIRST: "", SECOND: ""}, {FIRST: "", SECOND: ""}),
         ({FIRST: "169.254.1.1/16", SECOND: ""}, {THIRD: "", FOURTH: "169.254.1.2/16"}),
@@ -260,16 +260,16 @@ def test_following_the_advice_leads_to_an_inventory():
         ({FIRST: "192.168.5.1/30", SECOND: ""}, {FIRST: "192.168.5.2/30", SECOND: ""}),
         (dict.fromkeys(DEVICES, ""), dict.fromkeys(DEVICES, "")),
     ]
-    for one, other in starts:
-        plan = planned(spark(1, one), spark(2, other))
-        after = [dict(one), dict(other)]
+    for first, second in starts:
+        plan = planned(spark(1, first), spark(2, second))
+        after = [dict(first), dict(second)]
         trees = re.findall(r"## spark(\d)\n\n```yaml\n(.*?)```", plan["advice"][0]["content"], re.S)
         for number, text in trees:
             for name, entry in yaml.safe_load(text)["network"]["ethernets"].items():
                 after[int(number) - 1][name] = entry["addresses"]
         again = planned(spark(1, after[0]), spark(2, after[1]))
-        assert problems(again) == [] and again["advice"] == [], (one, other, again["findings"])
-        assert len(loaded(again)["spark1"]["gb10_fabric_interfaces"]) == len(one)
+        assert problems(again) == [] and again["advice"] == [], (first, second, again["findings"])
+        assert len(loaded(again)["spark1"]["gb10_fabric_interfaces"]) == len(first)
         assert judged(again) == []
 
 
@@ -283,16 +283,16 @@ def test_advice_avoids_used_subnets():
     assert advised("192.168.3.{}/16") == ["172.16.0.11/24", "172.16.1.11/24", "172.16.0.12/24", "172.16.1.12/24"]
     full = [spark(number, bare) for number in (1, 2)]
     for node in full:
-        node["info"]["interfaces"][1]["networks"] += [network(one) for one in ("192.168.9.9/16", "172.16.9.9/12", "10.9.9.9/8")]
+        node["info"]["interfaces"][1]["networks"] += [network(address) for address in ("192.168.9.9/16", "172.16.9.9/12", "10.9.9.9/8")]
     plan = planned(*full)
-    assert plan["advice"] == [] and "correct the addresses, then" in said(plan, "address")
+    assert plan["advice"] == [] and "correct the addresses, then" in messages(plan, "address")
 
 
 def test_an_address_of_another_network_is_kept():
     storage = [spark(n, {FIRST: f"192.168.100.1{n}/24", SECOND: f"192.168.101.1{n}/24", THIRD: f"10.{n}.0.5/24"}) for n in (1, 2)]
     plan = planned(*storage)
     assert problems(plan) == [] and plan["advice"] == []
-    assert "Left alone: enp1s0f1np1 (10.1.0.5/24)" in said(plan, "link")
+    assert "Left alone: enp1s0f1np1 (10.1.0.5/24)" in messages(plan, "link")
 
 
 def test_one_machine_under_two_names():
@@ -304,14 +304,14 @@ def test_one_machine_under_two_names():
 def test_no_carrier():
     plan = planned(spark(1), spark(2, {}))
     assert problems(plan) == [("init.link", "spark2", "block")]
-    assert all(words in said(plan, "link") for words in ("no interface of the fabric has carrier", "sudo ip link set enp1s0f0np0 up", rdma.CABLE_IN))
+    assert all(words in messages(plan, "link") for words in ("no interface of the fabric has carrier", "sudo ip link set enp1s0f0np0 up", rdma.CABLE_IN))
 
 
 SYNCED = {"netplan": ["01-network-manager-all.yaml", "99-nvidia-sync-cluster.yaml"]}
 
 
 def synced(node: Node) -> Node:
-    """The same node, with the file of NVIDIA Sync's Cluster Assistant."""
+    """Return the node with the file of NVIDIA Sync's Cluster Assistant."""
     node = copy.deepcopy(node)
     node["info"].update(SYNCED)
     return node
@@ -320,14 +320,14 @@ def synced(node: Node) -> Node:
 def test_what_nvidia_sync_manages_is_taken_as_it_is():
     plan = planned(synced(spark(1)), synced(spark(2)))
     assert problems(plan) == [] and plan["files"]
-    assert "NVIDIA Sync gave the link its addresses on spark1, spark2" in said(plan, "sync")
+    assert "NVIDIA Sync gave the link its addresses on spark1, spark2" in messages(plan, "sync")
 
 
 def test_where_nvidia_sync_manages_no_file_of_ones_own_is_advised():
     bare = [spark(number, {"enp1s0f0np0": []}) for number in (1, 2)]
-    assert "netplan.md" in said(planned(*bare), "address")
+    assert "netplan.md" in messages(planned(*bare), "address")
     plan = planned(*map(synced, bare))
-    assert "Cluster Assistant" in said(plan, "address") and "netplan.md" not in said(plan, "address") and plan["files"] == []
+    assert "Cluster Assistant" in messages(plan, "address") and "netplan.md" not in messages(plan, "address") and plan["files"] == []
 
 
 # --- more, fewer, and other nodes -----------------------------------------------------------------------------------------------
@@ -362,14 +362,14 @@ def test_a_ring_of_three_is_recognized():
     ]
     plan = planned(*(spark(number, links[number - 1]) for number in (1, 2, 3)))
     assert problems(plan) == [("init.address", "cluster", "block")]
-    assert "10.1.0.0/24 spark1 and spark2" in said(plan, "address") and "rings are beyond" in said(plan, "address")
+    assert "10.1.0.0/24 spark1 and spark2" in messages(plan, "address") and "rings are beyond" in messages(plan, "address")
     assert plan["advice"] == []
 
 
 def test_one_node_without_rdma_devices():
     plan = planned(spark(1), without_rdma(spark(2)))
     assert list(problems(plan)) == [("init.rdma", "spark2", "warn")] * 2
-    assert rdma.CABLE_IN in said(plan, "rdma")
+    assert rdma.CABLE_IN in messages(plan, "rdma")
     assert loaded(plan)["spark2"]["gb10_rdma_devices"] == [] and loaded(plan)["spark1"]["gb10_rdma_devices"] == ["rocep1s0f0", "roceP2p1s0f0"]
     assert judged(plan) == []
 
@@ -377,7 +377,7 @@ def test_one_node_without_rdma_devices():
 def test_one_node_without_the_card():
     plan = planned(spark(1), without_rdma(spark(2), interfaces=False))
     assert problems(plan) == [("init.link", "spark2", "block")]
-    assert "no RDMA device and no ConnectX interface" in said(plan, "link") and "gb10_fabric_fallback=tcp" in said(plan, "link")
+    assert "no RDMA device and no ConnectX interface" in messages(plan, "link") and "gb10_fabric_fallback=tcp" in messages(plan, "link")
 
 
 def test_tcp_takes_another_network_than_the_one_ansible_came_over_only_when_asked():
@@ -386,7 +386,7 @@ def test_tcp_takes_another_network_than_the_one_ansible_came_over_only_when_aske
         eth1 = {"name": "eth1", "carrier": True, "operstate": "up", "mtu": 1500, "speed": 10000, "driver": None, "addresses": []}
         docker = {**eth1, "name": "docker0", "networks": [network("172.17.0.1/16")]}
         node["info"]["interfaces"] += [docker, {**eth1, "networks": [network(f"10.77.1.1{number}/24")]}]
-    assert [one[2] for one in problems(planned(*nodes))] == ["block", "block"]
+    assert [problem[2] for problem in problems(planned(*nodes))] == ["block", "block"]
     plan = planned(*nodes, fallback="tcp")
     assert problems(plan) == []
     hosts = loaded(plan)
@@ -403,7 +403,7 @@ def test_one_node_alone(tmp_path):
 
 
 def test_one_node_alone_needs_no_link():
-    """What it has of another network will do: no other node has to reach it there."""
+    """An address of another network is enough, since no other node has to reach it."""
     plan = planned(spark(1, {}))
     assert problems(plan) == []
     (host,) = loaded(plan).values()
@@ -415,14 +415,14 @@ def test_small_sparks_get_a_profile_that_fits():
     plan = planned(spark(1, total_mb=61440), spark(2, total_mb=61440))
     assert problems(plan) == []
     assert loaded(plan)["spark1"]["gb10_profile"] == "qwen3_30b_a3b_thinking_fp8_tp2"
-    assert "a Spark of 64 GB" in said(plan, "machine")
+    assert "a Spark of 64 GB" in messages(plan, "machine")
     assert judged(plan) == []
 
 
 def test_one_small_spark_stops():
     plan = planned(spark(1), spark(2, total_mb=61440))
     assert problems(plan) == [("init.memory", "cluster", "block")]
-    assert "spark1 121.7 GiB; spark2 60.0 GiB" in said(plan, "memory")
+    assert "spark1 121.7 GiB; spark2 60.0 GiB" in messages(plan, "memory")
     assert plan["files"] == []
 
 
@@ -467,21 +467,21 @@ def test_a_model_that_is_there_chooses_the_profile():
     plan = planned(with_models(spark(1), repo), with_models(spark(2), repo, cache="/data/hf"))
     assert loaded(plan)["spark1"]["gb10_profile"] == "minimax_m2_7_nvfp4_tp2"
     assert [variables["gb10_hf_home"] for variables in loaded(plan).values()] == ["/home/ann/.cache/huggingface", "/data/hf"]
-    assert "minimax_m2_7_nvfp4_tp2 (whole, in /data/hf)" in said(plan, "model")
+    assert "minimax_m2_7_nvfp4_tp2 (whole, in /data/hf)" in messages(plan, "model")
     assert judged(plan) == []
 
 
 def test_other_models_point_to_their_cache_and_nothing_points_nowhere():
     plan = planned(with_models(spark(1), "org/other"), with_models(spark(2), "org/other", complete=False))
     assert loaded(plan)["spark2"]["gb10_hf_home"] == "/home/ann/.cache/huggingface"
-    assert "none of them whole" in said(plan, "model")
+    assert "none of them whole" in messages(plan, "model")
     empty = planned(with_models(spark(1)), with_models(spark(2)))
     assert "gb10_hf_home" not in loaded(empty)["spark1"]
     assert judged(empty) == []
 
 
 def test_another_revision_is_not_the_profiles_model():
-    entry = next(one for one in CATALOGUE if one["profile"]["model"]["revision"])
+    entry = next(row for row in CATALOGUE if row["profile"]["model"]["revision"])
     node = with_models(spark(1), entry["profile"]["model"]["repo"], revision="b" * 40)
     assert node_facts.on_disk(entry["profile"], node["info"]) is None
 
@@ -500,7 +500,7 @@ def test_a_profile_that_was_asked_for_must_fit(tmp_path):
     assert loaded(planned(spark(1), spark(2), chosen=chosen))["spark1"]["gb10_profile"] == "qwen3_5_122b_fp8_tp2"
     small = planned(spark(1, total_mb=61440), spark(2, total_mb=61440), chosen=chosen)
     assert problems(small) == [("init.profile", "cluster", "block")]
-    assert "for nodes of 128 GB, and the smallest shows 60.0 GiB" in said(small, "profile")
+    assert "for nodes of 128 GB, and the smallest shows 60.0 GiB" in messages(small, "profile")
     wrong = own_profile(tmp_path, tensr=1)
     assert problems(planned(spark(1), spark(2), chosen=wrong)) == [("init.profile", "cluster", "block")]
 
@@ -526,7 +526,7 @@ def test_what_it_can_do_without_is_a_warning(section, value):
     node = blind(spark(2), section, spark(2)["info"]["fabric"] if section == "fabric" else value)
     plan = planned(spark(1), node)
     assert problems(plan) == [("init.seen", "spark2", "warn")]
-    assert f"could not see {section}: it may not be read" in said(plan, "seen")
+    assert f"could not see {section}: it may not be read" in messages(plan, "seen")
     assert judged(plan) == []
 
 
@@ -535,7 +535,7 @@ def test_a_refused_sudo_is_reported():
     node["refused"] = "Task failed:\nsudo: a password is required\n"
     plan = planned(spark(1), node)
     assert problems(plan) == [("init.sudo", "spark2", "warn")]
-    assert "(sudo: a password is required)." in said(plan, "sudo")
+    assert "(sudo: a password is required)." in messages(plan, "sudo")
     assert plan["note"].endswith("gb10.cluster.doctor --ask-become-pass")
 
 
@@ -664,11 +664,11 @@ LINKS = st.dictionaries(st.sampled_from(list(DEVICES)), st.one_of(ADDRESS, st.li
 
 
 @given(st.lists(st.tuples(LINKS, st.booleans()), min_size=1, max_size=4), st.sampled_from(["none", "tcp"]))
-# One node has both addresses of a subnet, so that none is left in it for the other.
+# One node has both addresses of a subnet, so the other node cannot get one.
 @example([({"enp1s0f0np0": ""}, False), ({"enp1s0f0np0": ["10.0.0.5/30", "10.0.0.6/30"]}, False)], "none")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_cabling_is_reported_or_adopted(cablings, fallback):
-    """Never an exception; an inventory only where nothing stops, with one address each, of the node's own, all in one subnet."""
+    """No cabling raises an exception. There is an inventory only without a blocking finding; each node then has one of its own addresses."""
     nodes = []
     for number, (links, bare) in enumerate(cablings, 1):
         node = spark(number, links)
@@ -679,7 +679,7 @@ def test_any_cabling_is_reported_or_adopted(cablings, fallback):
         hosts = loaded(plan)
         assert len({variables["gb10_fabric_address"] for variables in hosts.values()}) == len(nodes)
         for name, variables in hosts.items():
-            held = {one["address"] for interface in plan_interfaces(nodes, name) for one in interface["networks"]}
+            held = {entry["address"] for interface in plan_interfaces(nodes, name) for entry in interface["networks"]}
             assert variables["gb10_fabric_address"] in held
         assert {id for id, verdict in judged(plan) if verdict == "block"} <= {"input.parallel"}
     for advice in plan["advice"]:

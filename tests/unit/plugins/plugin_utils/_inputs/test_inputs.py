@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is said about the inputs of a play. The plays themselves are in tests/integration/test_inputs.py."""
+"""Findings about the inputs of a play. The plays themselves are in tests/integration/test_inputs.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._profile import profi
 ROOT = Path(__file__).resolve().parents[5]
 DEFAULTS = yaml.safe_load((ROOT / "roles" / "gb10" / "defaults" / "main.yml").read_text(encoding="utf-8"))
 
-#: The settings as they are evaluated for a host of a good inventory.
+#: The evaluated settings of a host in a good inventory.
 GOOD = {
     **DEFAULTS,
     "gb10_head_host": "spark-1",
@@ -37,7 +37,7 @@ GOOD = {
 
 
 def judged(change=None, failures=None, login=None, names=()):
-    """The findings about one host whose settings are good but for ``change``."""
+    """Return the findings about one host whose settings are good except for ``change``."""
     return inputs.judge_host("spark-1", {**GOOD, **(change or {})}, failures or {}, login or {}, names)["findings"]
 
 
@@ -261,9 +261,9 @@ def test_bad_settings_block_with_variable_value_and_remedy(change, id, part):
     ],
 )
 def test_a_text_in_place_of_a_list_gets_the_list_to_type(given, entries, flow):
-    (found,) = [one for one in judged({"gb10_fabric_interfaces": given}) if one["id"] == "input.type"]
-    assert f"gb10_fabric_interfaces: {flow}" in found["remedy"]
-    assert f"""-e '{{"gb10_fabric_interfaces": {entries}}}'""" in found["remedy"]
+    (finding,) = [finding for finding in judged({"gb10_fabric_interfaces": given}) if finding["id"] == "input.type"]
+    assert f"gb10_fabric_interfaces: {flow}" in finding["remedy"]
+    assert f"""-e '{{"gb10_fabric_interfaces": {entries}}}'""" in finding["remedy"]
 
 
 @pytest.mark.parametrize("name", ["RAY_X_TOKEN_FILE", "SSL_SECRET_PATH", "TOKENIZERS_PARALLELISM", "GOOGLE_APPLICATION_CREDENTIALS"])
@@ -277,8 +277,8 @@ def test_a_credential_is_shown_by_no_finding():
 
 def test_code_of_an_unlisted_repository_runs_nowhere():
     given = {"gb10_serve_arguments": {"tokenizer": "org/words", "trust_remote_code": True}}
-    (found,) = [one for one in judged(given) if one["id"] == "input.offline"]
-    assert found["verdict"] == "block" and "runs code from there, which no commit pins" in found["message"] and "with its revision" in found["remedy"]
+    (finding,) = [finding for finding in judged(given) if finding["id"] == "input.offline"]
+    assert finding["verdict"] == "block" and "runs code from there, which no commit pins" in finding["message"] and "with its revision" in finding["remedy"]
 
 
 WARNED = [
@@ -317,7 +317,7 @@ def test_every_problem_is_listed_at_once():
     assert stopping(findings) == {"input.port", "input.profile", "input.type", "input.env"}
 
 
-# Recorded from ansible-core 2.19 and 2.21, which say the same.
+# Recorded from ansible-core 2.19 and 2.21, whose messages are identical.
 NO_PASSWORD = "Error rendering template: Attempt to use undecryptable variable: Attempting to decrypt but no vault secrets found."
 WRONG_PASSWORD = (
     "Error rendering template: Attempt to use undecryptable variable: Decryption failed (no vault secrets were found that could decrypt)."
@@ -376,7 +376,7 @@ def test_a_misspelt_setting_is_reported():
 
 
 def test_a_name_of_the_users_own_is_reported_and_one_that_was_given_for_this_run_stops_it():
-    """What all settings begin with makes no two names close."""
+    """The common prefix of all settings does not make two names similar."""
     (finding,) = judged(names=["gb10_rack_and_room", *GOOD])
     assert (finding["id"], finding["verdict"], finding["message"]) == ("input.unknown_setting", "warn", "gb10_rack_and_room: no role reads this variable.")
     verdicts = {problem.where: problem.verdict for problem in settings.unknown_settings(["gb10_rack_and_room", "gb10_other_thing"], {"gb10_other_thing"})}
@@ -390,7 +390,7 @@ def test_an_old_name_is_refused_with_what_to_type_instead():
 
 
 def test_every_setting_that_a_playbook_reads_is_known():
-    """Else the command line could not give it."""
+    """Otherwise it could not be set on the command line."""
     places = [*(ROOT / "playbooks").glob("*.yml"), *(ROOT / "playbooks" / "tasks").glob("*.yml"), *(ROOT / "roles").glob("*/*/*.yml")]
     read = {name for path in places for name in re.findall(r"(?<![\w/.-])gb10_[a-z0-9_]+\b(?!['/])", path.read_text(encoding="utf-8"))}
     groups = {"gb10_cluster", "gb10_head", "gb10_workers"}
@@ -416,8 +416,8 @@ def test_every_setting_that_a_playbook_reads_is_known():
     ],
 )
 def test_values_that_no_engine_takes_block(change, where):
-    found = [finding for finding in judged({"gb10_serve_arguments": change}) if finding["id"] == "input.serve_arguments"]
-    assert [finding["verdict"] for finding in found] == ["block"] and found[0]["message"].startswith(f"gb10_serve_arguments.{where}"), found
+    findings = [finding for finding in judged({"gb10_serve_arguments": change}) if finding["id"] == "input.serve_arguments"]
+    assert [finding["verdict"] for finding in findings] == ["block"] and findings[0]["message"].startswith(f"gb10_serve_arguments.{where}"), findings
 
 
 @pytest.mark.parametrize(
@@ -450,8 +450,8 @@ def test_names_are_judged_by_the_releases_that_the_profile_allows(change, messag
 
 
 def test_a_text_in_place_of_a_mapping_gets_the_mapping_to_type():
-    (found,) = [one for one in judged({"gb10_serve_arguments": "gpu_memory_utilization=0.65"}) if one["id"] == "input.type"]
-    assert found["remedy"].endswith("""-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.65}}'""")
+    (finding,) = [finding for finding in judged({"gb10_serve_arguments": "gpu_memory_utilization=0.65"}) if finding["id"] == "input.type"]
+    assert finding["remedy"].endswith("""-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.65}}'""")
 
 
 def test_what_can_hardly_work_is_said():
@@ -461,14 +461,14 @@ def test_what_can_hardly_work_is_said():
     assert "input.fabric_address" not in stopping(judged({"gb10_fabric_address": "169.254.3.1"}))
 
 
-@pytest.mark.parametrize(("host", "told"), [("spark-1.example.lan", True), ("node.example.com", True), ("example-1.lan", False), ("10.0.0.1", False)])
-def test_names_of_the_example_are_reported(host, told):
-    found = judged({"gb10_fabric_address": "169.254.3.1", "gb10_api_address": "169.254.3.1"}, login={"ansible_host": host})
-    assert [finding["id"] for finding in found] == (["input.placeholder"] if told else [])
+@pytest.mark.parametrize(("host", "reported"), [("spark-1.example.lan", True), ("node.example.com", True), ("example-1.lan", False), ("10.0.0.1", False)])
+def test_names_of_the_example_are_reported(host, reported):
+    findings = judged({"gb10_fabric_address": "169.254.3.1", "gb10_api_address": "169.254.3.1"}, login={"ansible_host": host})
+    assert [finding["id"] for finding in findings] == (["input.placeholder"] if reported else [])
 
 
 @pytest.mark.parametrize(
-    ("host", "change", "told"),
+    ("host", "change", "names"),
     [
         ("spark-1.example.lan", {"gb10_fabric_address": "192.168.100.2"}, ["ansible_host", "gb10_fabric_address"]),
         ("spark-1.example.lan", {"gb10_fabric_address": "192.168.100.3"}, ["ansible_host"]),
@@ -479,10 +479,10 @@ def test_names_of_the_example_are_reported(host, told):
         ("spark-1.example.lan", {"gb10_api_address": "10.0.0.12"}, ["ansible_host", "gb10_fabric_address"]),
     ],
 )
-def test_addresses_of_the_example_are_reported_where_they_are_hardly_an_owners(host, change, told):
-    found = [finding for finding in judged(change, login={"ansible_host": host}) if finding["id"] == "input.placeholder"]
-    assert [finding["message"].split(":")[0] for finding in found] == told
-    assert all(finding["verdict"] == "warn" for finding in found)
+def test_addresses_of_the_example_are_reported_where_they_are_hardly_an_owners(host, change, names):
+    findings = [finding for finding in judged(change, login={"ansible_host": host}) if finding["id"] == "input.placeholder"]
+    assert [finding["message"].split(":")[0] for finding in findings] == names
+    assert all(finding["verdict"] == "warn" for finding in findings)
 
 
 def test_the_addresses_of_the_example_are_those_of_its_files():
@@ -496,8 +496,8 @@ def test_the_addresses_of_the_example_are_those_of_its_files():
 
 
 def planned(**given):
-    found = inputs.judge_role("plan", "controller", {"gb10_profile": "nemotron_3_super_tp2", **given}, {})
-    return [finding["message"] for finding in found]
+    findings = inputs.judge_role("plan", "controller", {"gb10_profile": "nemotron_3_super_tp2", **given}, {})
+    return [finding["message"] for finding in findings]
 
 
 @pytest.mark.parametrize(
@@ -518,8 +518,8 @@ def planned(**given):
 )
 def test_each_wrong_setting_of_a_plan_is_named(given, message, monkeypatch):
     monkeypatch.setenv("HF_HOME", "/nowhere")
-    found = planned(**given)
-    assert any(one.startswith(message) for one in found) and all(next(iter(given)) in one for one in found), found
+    messages = planned(**given)
+    assert any(text.startswith(message) for text in messages) and all(next(iter(given)) in text for text in messages), messages
 
 
 @pytest.mark.parametrize(
@@ -584,10 +584,10 @@ def test_a_good_cluster_passes():
 
 def test_a_head_alone_is_a_cluster():
     settings = {"gb10_worker_hosts": [], "gb10_fabric_address": "10.0.0.5", "gb10_container_devices": []}
-    found = answer("spark-1", **settings)
-    found = {**found, "profile": {**found["profile"], "parallel": {"tensor": 1, "pipeline": 1, "data": 1, "expert": False}}}
+    head = answer("spark-1", **settings)
+    head = {**head, "profile": {**head["profile"], "parallel": {"tensor": 1, "pipeline": 1, "data": 1, "expert": False}}}
     play = {**PLAY, "groups": {**PLAY["groups"], "gb10_workers": [], "gb10_cluster": ["spark-1"]}, "hosts": ["spark-1"], "batch": ["spark-1"]}
-    (finding,) = cluster.judge_cluster({"spark-1": found}, play)
+    (finding,) = cluster.judge_cluster({"spark-1": head}, play)
     assert (finding["verdict"], finding["message"]) == ("pass", "nemotron_3_super_tp2 on spark-1.")
 
 
@@ -595,11 +595,11 @@ def test_more_nodes_than_were_tried_are_warned_of():
     names = ["spark-1", "spark-2", "spark-3"]
     answers = {name: answer(name, gb10_worker_hosts=names[1:], gb10_fabric_address=f"10.0.0.{number}") for number, name in enumerate(names, 1)}
     sizes = {"tensor": 1, "pipeline": 3, "data": 1, "expert": False}
-    answers = {name: {**one, "profile": {**one["profile"], "parallel": sizes}} for name, one in answers.items()}
+    answers = {name: {**host, "profile": {**host["profile"], "parallel": sizes}} for name, host in answers.items()}
     play = {**PLAY, "hosts": names, "batch": names}
     play["groups"] = {"all": names, "gb10_cluster": names, "gb10_head": names[:1], "gb10_workers": names[1:]}
-    warned = [one for one in cluster.judge_cluster(answers, play) if one["id"] == "input.nodes"]
-    assert [(one["verdict"], one["measured"]) for one in warned] == [("warn", 3)]
+    warned = [finding for finding in cluster.judge_cluster(answers, play) if finding["id"] == "input.nodes"]
+    assert [(finding["verdict"], finding["measured"]) for finding in warned] == [("warn", 3)]
 
 
 def groups(**change):
@@ -739,7 +739,7 @@ def test_tensor_must_divide_the_heads():
 
 @pytest.mark.parametrize("name", sorted(settings.settings()))
 def test_every_setting_without_a_value_is_named(name):
-    """Whatever its type: `NAME:` with nothing behind it."""
+    """The value is `NAME:` without anything after it, for a setting of any type."""
     findings = judged({name: None})
     assert [finding["message"] for finding in findings if finding["id"] == "input.type"] == [findings[0]["message"]]
     assert findings[0]["message"].startswith(f"{name}: has no value; expected ")
@@ -761,7 +761,7 @@ def test_the_readme_explains_every_check():
 
 @pytest.mark.parametrize("name", secrets.SECRET_FILES)
 @pytest.mark.parametrize(
-    ("content", "mode", "said"),
+    ("content", "mode", "message"),
     [
         (b"hf_planted\n", 0o600, ""),
         (b"hf_planted", 0o400, ""),
@@ -773,23 +773,23 @@ def test_the_readme_explains_every_check():
         (b"hf_planted", 0o644, "can be read by others (mode 0644)"),
     ],
 )
-def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, mode, said):
+def test_secret_files_hold_one_word_that_is_never_said(tmp_path, name, content, mode, message):
     path = tmp_path / "secret"
     path.write_bytes(content)
     path.chmod(mode)
-    found = judged({name: str(path)})
-    assert [finding["id"] for finding in found] == (["input.secret_file"] if said else [])
-    assert said in str(found)
-    assert "plant" not in str(found)
+    findings = judged({name: str(path)})
+    assert [finding["id"] for finding in findings] == (["input.secret_file"] if message else [])
+    assert message in str(findings)
+    assert "plant" not in str(findings)
 
 
 def test_an_unknown_key_is_reported(tmp_path):
     path = tmp_path / "key"
     path.write_text("hf_planted")
     path.chmod(0o600)
-    (found,) = judged({"gb10_api_key": "none", "gb10_api_key_file": str(path)})
-    assert (found["id"], found["verdict"]) == ("input.secret_file", "warn")
-    assert "is not read, since gb10_api_key is none" in found["message"]
+    (finding,) = judged({"gb10_api_key": "none", "gb10_api_key_file": str(path)})
+    assert (finding["id"], finding["verdict"]) == ("input.secret_file", "warn")
+    assert "is not read, since gb10_api_key is none" in finding["message"]
 
 
 def test_what_one_job_passes_on_is_no_unknown_setting_to_the_next():
@@ -798,19 +798,19 @@ def test_what_one_job_passes_on_is_no_unknown_setting_to_the_next():
 
 
 def test_the_list_of_what_is_passed_on_is_complete_and_no_setting():
-    found = set()
+    names = set()
     for path in (ROOT / "roles").glob("*/tasks/*.yml"):
         for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
             for inner in (task, *task.get("block", []), *task.get("always", [])):
-                found |= set(inner.get("ansible.builtin.set_stats", {}).get("data", {}))
+                names |= set(inner.get("ansible.builtin.set_stats", {}).get("data", {}))
     stages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins").glob("*/**/*.py"))
-    assert found <= settings.passed_on() and all(f'"{name}"' in stages for name in settings.ARTIFACTS - found)
+    assert names <= settings.passed_on() and all(f'"{name}"' in stages for name in settings.ARTIFACTS - names)
     assert set(re.findall(r'"(gb10_\w+_report)"', stages)) <= settings.passed_on()
     assert settings.passed_on() & settings.known_settings() == set()
 
 
 def test_what_is_passed_on_is_never_added_up():
-    """Ansible's default puts two texts of one name together."""
+    """By default, Ansible concatenates two texts of the same name."""
     for path in (ROOT / "roles").glob("*/tasks/*.yml"):
         for task in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
             if "ansible.builtin.set_stats" in task:
@@ -819,6 +819,6 @@ def test_what_is_passed_on_is_never_added_up():
 
 def test_a_users_table_of_signatures_is_judged_before_any_node(tmp_path):
     (tmp_path / "mine.yml").write_text("- {id: x, patterns: ['(a+)+'], cause: c, consequence: c, remedy: r, source: s, examples: [a]}\n")
-    (found,) = (finding for finding in judged({"gb10_signature_dirs": [str(tmp_path)]}) if finding["id"] == "input.signatures")
-    assert found["message"].startswith(f"{tmp_path}/mine.yml[0].patterns[0]: may take forever") and found["verdict"] == "block"
-    assert found["remedy"] == f"correct {tmp_path}/mine.yml"
+    (finding,) = (finding for finding in judged({"gb10_signature_dirs": [str(tmp_path)]}) if finding["id"] == "input.signatures")
+    assert finding["message"].startswith(f"{tmp_path}/mine.yml[0].patterns[0]: may take forever") and finding["verdict"] == "block"
+    assert finding["remedy"] == f"correct {tmp_path}/mine.yml"

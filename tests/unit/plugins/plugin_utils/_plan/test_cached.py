@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A model in a hub cache of the controller, as a memory plan sees it."""
+"""The facts that a memory plan reads from a model in the controller's hub cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_index_says_how_large_the_weights_are(tmp_path, snapshot):
     (snapshot / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 20_000_000_000}}))
     (snapshot / "a.safetensors").write_bytes(b"x")
     assert facts()["checkpoint_gb"] == 20.0
-    # Of an index without a size the files may be a part.
+    # With an index that has no size, the files may be incomplete.
     (snapshot / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}}))
     assert "checkpoint_gb" not in facts()
 
@@ -48,8 +48,8 @@ def test_without_an_index_the_files_that_are_there_count(tmp_path, snapshot):
 def test_a_plan_comes_of_it(tmp_path, snapshot):
     (snapshot / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 20_000_000_000}}))
     profile = cached.profile_of(f"org/name@{COMMIT}", 2)
-    found = planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.7, "max_num_seqs": 8, "max_model_len": 8192})
-    assert found["verdict"] == "fits" and len(found["nodes"]) == 2 and COMMIT in found["facts"]["source"]
+    planned = planning.memory_plan(profile, serve={"gpu_memory_utilization": 0.7, "max_num_seqs": 8, "max_model_len": 8192})
+    assert planned["verdict"] == "fits" and len(planned["nodes"]) == 2 and COMMIT in planned["facts"]["source"]
 
 
 @pytest.mark.parametrize(

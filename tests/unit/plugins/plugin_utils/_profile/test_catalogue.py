@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The catalogue: every profile with its needs, and a broken file beside the good ones."""
+"""The catalogue: every profile with its requirements, and a broken file next to valid ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = {
 
 @pytest.fixture
 def directory(tmp_path):
-    """A user's directory with a good profile, and two files that are none."""
+    """Return a user's directory with a valid profile and two invalid files."""
     (tmp_path / "small.yml").write_text(yaml.safe_dump(SMALL), encoding="utf-8")
     (tmp_path / "broken.yml").write_text("a: [", encoding="utf-8")
     (tmp_path / "typo.yaml").write_text(yaml.safe_dump({**SMALL, "id": "typo", "modle": {}}), encoding="utf-8")

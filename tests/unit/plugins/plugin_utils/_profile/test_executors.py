@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which executor a profile and an image come to, and what is said when neither fits."""
+"""The executor that follows from a profile and an image, and the message when no executor fits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def image(vllm="0.32.0", ray=None, program=True):
         ("auto", ["ray"], None, "ray", "auto: the profile adds Ray to the image"),
         ("auto", [], image(ray="2.60.0"), "ray", "auto: base:1 holds Ray 2.60.0"),
         ("auto", [], image(), "native", "auto: base:1 holds no Ray, and vLLM 0.32.0 spreads its own ranks"),
-        # A library without its program starts no cluster.
+        # Without the program `ray`, the library alone cannot start a cluster.
         ("auto", [], image(ray="2.60.0", program=False), "native", "holds no Ray"),
         ("auto", [], image(vllm="0.11.2"), "native", "vLLM 0.11.2"),
         ("auto", [], image(vllm="0.20.1rc2.dev14+nv26.05"), "native", "vLLM 0.20.1rc2"),
@@ -37,9 +37,9 @@ def image(vllm="0.32.0", ray=None, program=True):
     ],
 )
 def test_choice(chosen, layers, answer, executor, reason):
-    found = executors.choose(profile(chosen, layers), answer)
-    assert found["executor"] == executor
-    assert reason in found["reason"]
+    choice = executors.choose(profile(chosen, layers), answer)
+    assert choice["executor"] == executor
+    assert reason in choice["reason"]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_data_ranks_need_ray():
 
 
 def test_check_mode_takes_an_image_to_come_for_one_without_ray():
-    found = executors.choose(profile(), {"exists": False, "contract": None}, predict=True)
-    assert found["executor"] == "native"
-    assert "not there yet" in found["reason"]
+    choice = executors.choose(profile(), {"exists": False, "contract": None}, predict=True)
+    assert choice["executor"] == "native"
+    assert "not there yet" in choice["reason"]
 
 
 def test_the_profiles_own_reason_is_said():
@@ -77,5 +77,5 @@ def test_the_profiles_own_reason_is_said():
 
 @pytest.mark.parametrize("executor", ["ray", "native", "auto"])
 def test_one_rank_is_spread_by_nothing(executor):
-    one = profile(executor, tensor=1)
-    assert executors.choose(one) == {"executor": "native", "reason": "one rank: there is nothing to spread"} and not executors.is_asked(one)
+    single = profile(executor, tensor=1)
+    assert executors.choose(single) == {"executor": "native", "reason": "one rank: there is nothing to spread"} and not executors.is_asked(single)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of serve arguments against the parsers that were recorded, and what is said of a profile's arguments by it."""
+"""The table of serve arguments compared with the recorded parsers, and the problems that it finds in the arguments of a profile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTRACTS = {
 
 
 def arguments(version):
-    """The arguments of a recorded parser; the negation of one is not one of its own."""
+    """Return the arguments of a recorded parser, without negations."""
     listed = CONTRACTS[version]["flags"]
     plain = {option for option in listed if not (option.startswith("--no-") and f"--{option[5:]}" in listed)}
     return {option[2:].replace("-", "_") for option in plain} - {"help"}
@@ -39,7 +39,7 @@ def test_every_recorded_default_and_choice_is_one_that_passes():
     for contract in CONTRACTS.values():
         for option, row in contract["flags"].items():
             name, default = option[2:].replace("-", "_"), row.get("default")
-            # What the engine fills in by itself is not always what it takes on its command line.
+            # Some defaults that the engine fills in are not accepted on its command line.
             if name.startswith("no_") or default is None or isinstance(default, str) and default[:1] in ("<", "="):
                 continue
             assert flags.fault(name, default) is None, (name, default)
@@ -58,42 +58,42 @@ def profile(requires=None, serve=None, fork_flags=None):
     return {"requires": {"vllm": requires} if requires else {}, "serve": serve or {}, "fork_flags": fork_flags or {}}
 
 
-def said(profile, **given):
+def problems(profile, **given):
     return [(problem.verdict, problem.where, problem.what) for problem in flags.problems(profile, given, "serve")]
 
 
 def test_a_release_between_two_that_were_recorded_may_have_what_the_later_one_has():
-    assert said(profile(">=0.24.0,<0.29.0"), jit_monitor_mode="warn") == []
-    [(verdict, where, what)] = said(profile(">=0.20.0,<=0.24.0"), jit_monitor_mode="warn")
+    assert problems(profile(">=0.24.0,<0.29.0"), jit_monitor_mode="warn") == []
+    [(verdict, where, what)] = problems(profile(">=0.20.0,<=0.24.0"), jit_monitor_mode="warn")
     assert (verdict, where) == ("block", "serve.jit_monitor_mode") and what.endswith("it came after 0.24.0")
-    [(verdict, where, what)] = said(profile(">=0.29.0"), max_num_partial_prefills=2)
+    [(verdict, where, what)] = problems(profile(">=0.29.0"), max_num_partial_prefills=2)
     assert what == "is an argument of no release that the profile allows (0.29.0 to 0.33.0): it was removed in 0.29.0"
-    assert said(profile(">=0.25.0"), max_num_partial_prefills=2) == []
+    assert problems(profile(">=0.25.0"), max_num_partial_prefills=2) == []
 
 
 def test_an_older_name_of_an_argument_is_not_refused():
-    assert said(profile("<0.24.0"), device_memory_utilization=0.8) == []
-    [(_verdict, _where, what)] = said(profile("<0.20.0"), kernel_config={}, moe_backend="flashinfer_b12x")
+    assert problems(profile("<0.24.0"), device_memory_utilization=0.8) == []
+    [(_verdict, _where, what)] = problems(profile("<0.20.0"), kernel_config={}, moe_backend="flashinfer_b12x")
     assert what.startswith("vLLM 0.19.1 does not take --moe-backend flashinfer_b12x; the first release with it is 0.22.0")
 
 
 def test_what_a_fork_alone_has_is_its_profiles_matter():
     fork = {"engram_config": {"why": "w", "source": "https://x", "image": "i"}}
-    assert said(profile(fork_flags=fork), engram_mode=1)[0][0] == "block"
-    assert said(profile(fork_flags=fork), engram_config={}) == [] == said(profile(fork_flags=fork), **{"engram_config.size": 1})
-    # A fork that counts by itself: no release is known to be meant, so only a slip stops.
+    assert problems(profile(fork_flags=fork), engram_mode=1)[0][0] == "block"
+    assert problems(profile(fork_flags=fork), engram_config={}) == [] == problems(profile(fork_flags=fork), **{"engram_config.size": 1})
+    # A fork with version numbers of its own corresponds to no release, so only a probable typo blocks.
     fork_range = ">=0.1.dev21553,<0.2"
     assert flags.releases(profile(fork_range)) == []
-    assert [row[0] for row in said(profile(fork_range), quantum_mode=1, max_model_length=4)] == ["warn", "block"]
-    assert said(profile(fork_range), swap_space=1) == []
+    assert [row[0] for row in problems(profile(fork_range), quantum_mode=1, max_model_length=4)] == ["warn", "block"]
+    assert problems(profile(fork_range), swap_space=1) == []
 
 
 def test_a_file_that_registers_more_parsers_makes_any_name_right():
-    assert said(profile(), reasoning_parser="qwen33")[0][0] == "warn"
-    assert said(profile(serve={"reasoning_parser_plugin": "side_file:x.py"}), reasoning_parser="qwen33") == []
+    assert problems(profile(), reasoning_parser="qwen33")[0][0] == "warn"
+    assert problems(profile(serve={"reasoning_parser_plugin": "side_file:x.py"}), reasoning_parser="qwen33") == []
 
 
 def test_a_policy_is_not_a_release():
-    """Silencing `engine.flags` leaves it to the engine."""
+    """A user who silences `engine.flags` leaves the decision to the engine."""
     assert resolver.lacks(resolver.Engine("0.33.0"), "enable_sleep_mode", True, {}) is None
-    assert said(profile(), enable_sleep_mode=True) == []
+    assert problems(profile(), enable_sleep_mode=True) == []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Profiles: what is found, what is refused, and what follows for a node."""
+"""Profiles: which are found, which are refused, and the resulting arguments and settings of a node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MINIMAL = {
 
 
 def changed(**paths):
-    """MINIMAL with values set by dotted path (double underscores stand for dots); None as value removes the key."""
+    """Return MINIMAL with values set by dotted path (a double underscore replaces a dot); the value None removes the key."""
     profile = copy.deepcopy(MINIMAL)
     for path, value in paths.items():
         *parents, last = path.split("__")
@@ -101,7 +101,7 @@ def test_shipped_profiles_are_safe(path: Path):
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_hybrid_serves_no_more_sequences_than_its_memory_has_states_for(path: Path):
-    """vLLM's default is 1024 on 70 GiB and more; with more sequences than blocks the start fails (vllm-project/vllm#49064)."""
+    """vLLM's default is 1024 sequences on 70 GiB and more; the start fails with more sequences than blocks (vllm-project/vllm#49064)."""
     profile = profiles.load(path.stem)
     memory, facts = profile["memory"], profile["memory"]["config"]
     if not facts.get("mamba_layers") and not facts.get("linear_layers"):
@@ -114,7 +114,7 @@ def test_a_shipped_hybrid_serves_no_more_sequences_than_its_memory_has_states_fo
 
 
 def test_the_state_of_nemotron_is_kept_as_its_checkpoint_was_made():
-    """NVIDIA's guide demands float32 for every precision of the checkpoint; the memory facts of the profile count with it."""
+    """NVIDIA's guide requires float32 for every precision of the checkpoint; the memory facts of the profile are computed with it."""
     profile = profiles.load("nemotron_3_super_tp2")
     assert profile["serve"]["mamba_ssm_cache_dtype"] == "float32"
     layers, heads, width, state, groups, kernel = 40, 128, 64, 128, 8, 4
@@ -124,7 +124,7 @@ def test_the_state_of_nemotron_is_kept_as_its_checkpoint_was_made():
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_each_image_that_a_profile_may_get_has_its_own_row(path: Path):
-    """A figure of one image says nothing of the next: 26.10 is named apart, with its versions, and so is the base where a figure is of it."""
+    """A figure is only valid for its own image: 26.10 has a row with its versions, and so has the base when it was measured."""
     profile = profiles.load(path.stem)
     if profile["evidence"] == form.UNTESTED:
         assert not profile["image"]["base"].startswith("nvcr.io/")
@@ -261,17 +261,17 @@ def test_serve_arguments_merge_and_resolve():
     }
 
 
-@pytest.mark.parametrize(("own", "asked", "backend"), [("ray", None, "ray"), ("native", None, "mp"), ("ray", "native", "mp"), ("auto", "ray", "ray")])
-def test_executor_becomes_the_engines_backend(own, asked, backend):
+@pytest.mark.parametrize(("own", "executor", "backend"), [("ray", None, "ray"), ("native", None, "mp"), ("ray", "native", "mp"), ("auto", "ray", "ray")])
+def test_executor_becomes_the_engines_backend(own, executor, backend):
     profile, dummy = validation.validate(changed(executor=own))
-    assert derived.serve_arguments(profile, executor=asked)["distributed_executor_backend"] == backend
+    assert derived.serve_arguments(profile, executor=executor)["distributed_executor_backend"] == backend
 
 
-@pytest.mark.parametrize("asked", [None, "auto"])
-def test_an_executor_that_is_not_resolved_makes_no_arguments(asked):
+@pytest.mark.parametrize("executor", [None, "auto"])
+def test_an_executor_that_is_not_resolved_makes_no_arguments(executor):
     profile, dummy = validation.validate(changed(executor="auto"))
     with pytest.raises(form.ProfileError, match="executor: 'auto' .* expected one of ray, native"):
-        derived.serve_arguments(profile, executor=asked)
+        derived.serve_arguments(profile, executor=executor)
 
 
 def test_image_without_layers_is_the_base():
@@ -288,7 +288,7 @@ SWITCHES = {
 
 
 def switched(*names):
-    """MINIMAL with variables and requirements, and with these of SWITCHES on."""
+    """Return MINIMAL with variables and requirements, and with these switches of SWITCHES turned on."""
     profile, problems = validation.validate(changed(switches=SWITCHES, env__shared={"A": "base", "B": "base"}, requires={"vllm": "<0.24.0"}))
     assert problems == []
     return profiles.switch(profile, names)
@@ -409,7 +409,7 @@ def test_every_repository_is_found_in_the_cache_of_an_engine_that_asks_no_hub():
     assert arguments["tokenizer"] == f"{hub}words/snapshots/{'2' * 40}"
     assert arguments["chat_template"] == f"{hub}small/snapshots/{'0' * 40}/chat.jinja"
     assert arguments["reasoning_parser_plugin"] == f"{hub}small/snapshots/{'0' * 40}/parser.py"
-    # Not pinned: the cache's main decides, which a download without a commit writes.
+    # Not pinned: the reference `main` in the cache decides, which a download without a commit writes.
     assert arguments["lora_modules"] == [{"name": "tuned", "path": "org/tuned"}]
 
 
@@ -418,16 +418,16 @@ def test_all_repositories_are_downloaded_and_a_tokenizer_without_its_models_weig
     rows = repositories.repositories(profile)
     assert [(row["name"], row["purpose"]) for row in rows] == [("model", "model"), ("drafter", "drafter"), ("words", "tokenizer"), ("tuned", "adapter")]
     assert rows[0]["side_files"] == ["parser.py"] and rows[1]["side_files"] == []
-    asked = {one["repo_id"]: one for one in repositories.downloads(rows)}
-    assert asked["org/small"] == {"repo_id": "org/small", "revision": "0" * 40, "allow_patterns": None, "ignore_patterns": None}
-    assert "*.json" in asked["org/words"]["allow_patterns"] and asked["org/words"]["ignore_patterns"] == ["*.safetensors.index.json"]
-    assert asked["org/tuned"]["revision"] is None
+    downloads = {entry["repo_id"]: entry for entry in repositories.downloads(rows)}
+    assert downloads["org/small"] == {"repo_id": "org/small", "revision": "0" * 40, "allow_patterns": None, "ignore_patterns": None}
+    assert "*.json" in downloads["org/words"]["allow_patterns"] and downloads["org/words"]["ignore_patterns"] == ["*.safetensors.index.json"]
+    assert downloads["org/tuned"]["revision"] is None
 
 
 def beside(serve=None, **fields):
-    """MINIMAL with one repository beside the model, and arguments that refer to it unless they are given."""
-    one = {"repo": "org/drafter", "purpose": "drafter", **fields}
-    return {**MINIMAL, "repositories": {"drafter": one}, "serve": serve or {"speculative_config": {"model": "repository:drafter"}}}
+    """Return MINIMAL with a second repository, and with arguments that refer to it unless ``serve`` is given."""
+    drafter = {"repo": "org/drafter", "purpose": "drafter", **fields}
+    return {**MINIMAL, "repositories": {"drafter": drafter}, "serve": serve or {"speculative_config": {"model": "repository:drafter"}}}
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def beside(serve=None, **fields):
 )
 def test_problems_of_repositories_name_the_field(profile, part):
     _profile, problems = validation.validate(profile)
-    assert any(part in str(one) for one in problems), problems
+    assert any(part in str(problem) for problem in problems), problems
 
 
 FOLDERS = {
@@ -489,7 +489,7 @@ def test_a_plain_directory_is_served_as_the_container_has_it():
         {"source": "/home/spark/models/small", "target": "/opt/gb10/models/model", "read_only": True},
         {"source": "/home/spark/models/drafter", "target": "/opt/gb10/models/drafter", "read_only": True},
     ]
-    assert [one["repo"] for one in repositories.repositories(profile)] == ["/home/spark/models/small", "/home/spark/models/drafter"]
+    assert [repository["repo"] for repository in repositories.repositories(profile)] == ["/home/spark/models/small", "/home/spark/models/drafter"]
     assert repositories.downloads(repositories.repositories(profile)) == []
     assert repositories.snapshot_path(profile, "/hf") == "/home/spark/models/small" and repositories.snapshot_path(profile) == "/opt/gb10/models/model"
 
@@ -498,8 +498,8 @@ def test_a_directory_next_to_a_repository_of_the_hub():
     profile, problems = validation.validate({**FOLDERS, "model": MINIMAL["model"]})
     assert problems == []
     assert repositories.model_argument(profile) == "org/small" and derived.serve_arguments(profile)["revision"] == "0" * 40
-    assert [one["repo_id"] for one in repositories.downloads(repositories.repositories(profile))] == ["org/small"]
-    assert [one["target"] for one in repositories.model_mounts(profile)] == ["/opt/gb10/models/drafter"]
+    assert [entry["repo_id"] for entry in repositories.downloads(repositories.repositories(profile))] == ["org/small"]
+    assert [mount["target"] for mount in repositories.model_mounts(profile)] == ["/opt/gb10/models/drafter"]
     assert repositories.model_mounts(validation.validate(MINIMAL)[0]) == []
 
 
@@ -528,7 +528,7 @@ def placed(**model):
 )
 def test_problems_of_directories_name_the_field(profile, part):
     _profile, problems = validation.validate(profile)
-    assert any(part in str(one) for one in problems), problems
+    assert any(part in str(problem) for problem in problems), problems
 
 
 def test_a_repository_that_a_switch_alone_uses_is_used():
@@ -603,13 +603,13 @@ def test_a_variant_of_a_variant_and_of_a_shipped_profile(tmp_path):
 def test_what_cannot_be_extended_is_named(tmp_path, extends, words):
     variant(tmp_path, "circle", extends="other")
     (tmp_path / "list.yml").write_text("[]", encoding="utf-8")
-    (found,) = profiles.read(variant(tmp_path, extends=extends))[1]
-    assert found.where == "extends" and words in str(found)
+    (problem,) = profiles.read(variant(tmp_path, extends=extends))[1]
+    assert problem.where == "extends" and words in str(problem)
 
 
 @pytest.mark.parametrize("nodes", range(1, 9))
 def test_ranks_of_one_to_eight_nodes_have_their_arguments(nodes):
-    """Three to eight nodes are known by their arguments alone: they were not run."""
+    """For three to eight nodes only the arguments are tested; no such cluster was run."""
     profile, problems = validation.validate({**MINIMAL, "executor": "native", "parallel": {"tensor": nodes, "expert": True}})
     assert problems == []
     arguments = derived.serve_arguments(profile)
@@ -623,12 +623,12 @@ DIFF = "--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1 +1 @@\n-a\n+b\n"
 
 
 def modded(tmp_path, patch=None, **mod):
-    """A file of a profile with one mod: a patch that lies next to it, unless the mod says otherwise."""
+    """Write a profile with one mod: a patch next to the file, unless ``patch`` or ``mod`` changes it."""
     folder = tmp_path / "patches"
     folder.mkdir(exist_ok=True)
     (folder / "fix.patch").write_text(DIFF, encoding="utf-8")
-    one = {"file": "patches/fix.patch", "sha256": hashlib.sha256(DIFF.encode()).hexdigest(), **(patch or {})}
-    image = {**MINIMAL["image"], "mods": {"fix": {"why": "vllm-project/vllm#1", "patches": [one], **mod}}}
+    entry = {"file": "patches/fix.patch", "sha256": hashlib.sha256(DIFF.encode()).hexdigest(), **(patch or {})}
+    image = {**MINIMAL["image"], "mods": {"fix": {"why": "vllm-project/vllm#1", "patches": [entry], **mod}}}
     return variant(tmp_path, "modded", **{**MINIMAL, "id": "modded", "image": image})
 
 
@@ -660,12 +660,12 @@ def test_a_mod_is_known_by_its_content_and_a_variant_elsewhere_has_it_too(tmp_pa
 )
 def test_a_mod_is_known_to_the_byte(tmp_path, patch, mod, words):
     _profile, problems = profiles.read(modded(tmp_path, patch, **mod))
-    assert any(words in str(one) for one in problems), problems
+    assert any(words in str(problem) for problem in problems), problems
 
 
 def test_a_mod_makes_another_image_that_has_a_name_of_its_own(tmp_path):
     mods = {"fix": {"why": "x", "packages": ["tilelang==0.1.9"]}}
-    assert any(one.where == "image.tag" for one in validation.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods}})[1])
+    assert any(problem.where == "image.tag" for problem in validation.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods}})[1])
     assert validation.validate({**MINIMAL, "image": {"base": "r/v:1", "layers": [], "mods": mods, "tag": "local/v:1"}})[1] == []
 
 
@@ -707,5 +707,5 @@ def test_flash_next_weakens_no_container_and_says_what_its_table_needs():
 
 
 def test_the_pair_of_flash_next_keeps_its_table_in_memory():
-    one, pair = (profiles.load(f"qwen3_8_flash_next_nvfp4_{size}") for size in ("one", "tp2"))
-    assert "VLLM_PLE_TABLE_MEMORY" in one["env"]["shared"] and "VLLM_PLE_TABLE_MEMORY" not in {*pair["env"]["shared"], *pair["fork_flags"]}
+    single, pair = (profiles.load(f"qwen3_8_flash_next_nvfp4_{size}") for size in ("one", "tp2"))
+    assert "VLLM_PLE_TABLE_MEMORY" in single["env"]["shared"] and "VLLM_PLE_TABLE_MEMORY" not in {*pair["env"]["shared"], *pair["fork_flags"]}

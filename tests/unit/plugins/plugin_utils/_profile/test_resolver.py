@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What engines of several releases are given of what a profile wants, by their recorded contracts and by the history."""
+"""The arguments and variables of a profile that engines of several releases get, by their recorded contracts and by the history."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TABLE = documented()
 
 
 def cell(name, arguments, env, result):
-    """Return what became of one name, in the words of the table."""
+    """Return the result for one name, in the wording of the table."""
     value, given = {**arguments, **env}[name], {**result.arguments, **result.env}
     steps = [step for step in result.steps if step.name == name]
     if not steps:
@@ -98,7 +98,7 @@ def test_a_real_contract_resolves_every_shipped_profile_or_its_requires_refuse(n
     profile = profiles.load(name)
     if Version(version) not in SpecifierSet(profile["requires"]["vllm"]):
         contract = {"python": "3.12.3", "versions": {"vllm": version}}
-        assert {"image.requires"} == {one["id"] for one in image._requirements("node", contract, profile) if one["verdict"] == "block"}
+        assert {"image.requires"} == {finding["id"] for finding in image._requirements("node", contract, profile) if finding["verdict"] == "block"}
         return
     for switches in [(), *((switch,) for switch in profile["switches"])]:
         if Version(version) in SpecifierSet(profiles.load(name, switches=switches)["requires"]["vllm"]):
@@ -109,7 +109,7 @@ def test_a_real_contract_resolves_every_shipped_profile_or_its_requires_refuse(n
 
 @pytest.mark.parametrize("version", RECORDED)
 def test_the_history_says_what_the_real_engines_say(version):
-    """Every name of the table, by the history and by the engine that was asked."""
+    """For every name of the table, the history and the recorded engine agree."""
     for name in history():
         assert Engine(version).has(name) == real(version).has(name), name
 
@@ -117,7 +117,7 @@ def test_the_history_says_what_the_real_engines_say(version):
 # -- one name ------------------------------------------------------------------------------------------------------------
 
 
-def one(version, arguments=None, env=None, executor="ray", known_env=()):
+def resolved(version, arguments=None, env=None, executor="ray", known_env=()):
     result = resolve(real(version, known_env), arguments or {}, env or {}, executor)
     return result.arguments, result.env, [(step.verdict, step.message) for step in result.steps]
 
@@ -141,8 +141,8 @@ def one(version, arguments=None, env=None, executor="ray", known_env=()):
     ],
 )
 def test_what_cannot_be_had_is_refused(version, arguments, message):
-    given, _env, ((verdict, said),) = one(version, arguments)
-    assert verdict == "block" and message in said and given == arguments, "who silences the finding leaves it to the engine"
+    given, _env, ((verdict, text),) = resolved(version, arguments)
+    assert verdict == "block" and message in text and given == arguments, "who silences the finding leaves it to the engine"
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_what_cannot_be_had_is_refused(version, arguments, message):
     ],
 )
 def test_what_the_engine_takes_is_passed_on(version, arguments, executor, env):
-    assert one(version, arguments, env, executor) == (arguments, env, [])
+    assert resolved(version, arguments, env, executor) == (arguments, env, [])
 
 
 def test_a_switch_without_an_opposite_is_left_out_when_it_is_off():
-    assert one("0.24.0", {"headless": False})[0] == {} and one("0.24.0", {"headless": True})[0] == {"headless": True}
+    assert resolved("0.24.0", {"headless": False})[0] == {} and resolved("0.24.0", {"headless": True})[0] == {"headless": True}
 
 
 @pytest.mark.parametrize(
@@ -195,22 +195,22 @@ def test_a_switch_without_an_opposite_is_left_out_when_it_is_off():
     ],
 )
 def test_variables(version, env, arguments, left, verdict, message):
-    given, variables, ((found, said),) = one(version, {}, env)
-    assert (given, variables, found) == (arguments, env if verdict == "block" else left, verdict) and message in said
+    given, variables, ((actual, text),) = resolved(version, {}, env)
+    assert (given, variables, actual) == (arguments, env if verdict == "block" else left, verdict) and message in text
 
 
 def test_a_variable_of_the_image_or_of_a_plugin_is_known():
-    assert one("0.24.0", env={"VLLM_MINE": "1"}, known_env=["VLLM_MINE"]) == ({}, {"VLLM_MINE": "1"}, [])
+    assert resolved("0.24.0", env={"VLLM_MINE": "1"}, known_env=["VLLM_MINE"]) == ({}, {"VLLM_MINE": "1"}, [])
 
 
 def test_what_is_written_in_todays_words_wins_over_older_ones():
-    arguments, env, ((verdict, said),) = one("0.24.0", {"linear_backend": "cutlass"}, {"VLLM_NVFP4_GEMM_BACKEND": "marlin"})
-    assert (arguments, env, verdict) == ({"linear_backend": "cutlass"}, {}, "pass") and "becomes --linear-backend cutlass (set separately)" in said
+    arguments, env, ((verdict, text),) = resolved("0.24.0", {"linear_backend": "cutlass"}, {"VLLM_NVFP4_GEMM_BACKEND": "marlin"})
+    assert (arguments, env, verdict) == ({"linear_backend": "cutlass"}, {}, "pass") and "becomes --linear-backend cutlass (set separately)" in text
 
 
 def test_ranks_that_spread_by_themselves_need_the_arguments_for_it():
-    found = resolve(Engine("0.11.0"), {}, {}, "native", places=True)
-    assert {step.name for step in blocks(found)} == {"nnodes", "node_rank", "master_addr", "master_port"}
+    result = resolve(Engine("0.11.0"), {}, {}, "native", places=True)
+    assert {step.name for step in blocks(result)} == {"nnodes", "node_rank", "master_addr", "master_port"}
     assert resolve(real("0.19.1"), {}, {}, "native", places=True).steps == []
 
 
@@ -244,7 +244,7 @@ GDN = {"gdn_decode_kernel": SAID}
 
 
 def fork(name, **less):
-    """Return an engine that takes what the newest release takes, and what the profile says that its fork alone knows."""
+    """Return an engine that accepts the flags of the newest release, and the flags that the profile declares for its fork."""
     declared = profiles.load(name)["fork_flags"]
     takes_too = json.loads(json.dumps(takes(RECORDED[-1])))
     takes_too["env"] += [flag for flag in declared if resolver.is_variable(flag)]
@@ -271,11 +271,11 @@ def test_a_fork_gets_all_arguments_of_its_profile(name):
 def test_a_release_is_refused_for_each_flag_of_a_fork_and_for_nothing_else(name, version):
     declared = profiles.load(name)["fork_flags"]
     engine = Engine(version, takes(version), fork_flags=declared)
-    found = blocks(resolve(engine, *wanted(name), "native"))
-    assert {step.name for step in found} == {flag for flag in declared if not engine.has(flag)} != set()
-    for step in found:
-        said = declared[step.name]
-        assert said["image"] in step.message and said["image"] in step.remedy and step.source == said["source"] and said["why"] in step.message
+    steps = blocks(resolve(engine, *wanted(name), "native"))
+    assert {step.name for step in steps} == {flag for flag in declared if not engine.has(flag)} != set()
+    for step in steps:
+        entry = declared[step.name]
+        assert entry["image"] in step.message and entry["image"] in step.remedy and step.source == entry["source"] and entry["why"] in step.message
 
 
 def test_the_refusal_names_the_flag_the_image_and_the_source():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How often the controller looks at work that a node does by itself."""
+"""How often the controller polls a job that a node runs by itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Copying(node_job.NodeJob):
 
 
 class Node:
-    """A node whose work is done after some seconds, and what it was asked when."""
+    """A node whose job is done after some seconds; it records the times of all polls."""
 
     def __init__(self, done_after):
         self.done_after, self.now, self.looks, self.shown = done_after, 0.0, [], []

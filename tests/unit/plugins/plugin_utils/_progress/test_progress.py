@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""When a line is printed, and what it says."""
+"""The times at which a progress line is printed, and its text."""
 
 from __future__ import annotations
 

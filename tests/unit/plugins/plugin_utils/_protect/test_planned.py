@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node is protected once, everything comes back, and what the owner has stays."""
+"""A node is protected once, a revert restores everything, and the owner's files and settings stay."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_a_node_is_protected_once_and_everything_comes_back(node: ProtectedNode)
 
 def test_check_mode_says_what_then_is_done(node: ProtectedNode) -> None:
     before = node.fingerprint()
-    said = node.run(check=True)
-    assert node.fingerprint() == before and said.changed and set(said.verdicts.values()) == {"warn"}
-    assert node.run().actions == said.actions
+    outcome = node.run(check=True)
+    assert node.fingerprint() == before and outcome.changed and set(outcome.verdicts.values()) == {"warn"}
+    assert node.run().actions == outcome.actions
     protected = node.fingerprint()
-    said = node.revert(check=True)
-    assert node.fingerprint() == protected and node.revert().actions == said.actions
+    outcome = node.revert(check=True)
+    assert node.fingerprint() == protected and node.revert().actions == outcome.actions
 
 
 def test_nothing_that_an_engine_or_a_login_needs_is_restarted(node: ProtectedNode) -> None:
@@ -73,7 +73,7 @@ def test_an_interrupted_run_is_completed_or_taken_back(node: ProtectedNode, at: 
     before = node.fingerprint()
     there = node.interrupted(at)
     back = node.revert()
-    # Of a hold that was cut off it is not known whose it is.
+    # After an interrupted hold it is unknown who set it.
     begun = [name for name in ("docker-ce", KERNEL) if node.packages[name][0] == "hold"]
     assert not begun or f"apt-mark unhold {' '.join(begun)}" in back.messages
     for name in begun:
@@ -96,8 +96,8 @@ def test_there_are_no_more_moments_than_are_tried() -> None:
 
 def test_one_measure_that_fails_stops_no_other(node: ProtectedNode) -> None:
     node.refuses = {"journal"}
-    said = node.run()
-    assert said.verdicts == {**dict.fromkeys(measures.NAMES, "pass"), "journal": "block"} and "it is refused" in said.messages
+    outcome = node.run()
+    assert outcome.verdicts == {**dict.fromkeys(measures.NAMES, "pass"), "journal": "block"} and "it is refused" in outcome.messages
     node.refuses = set()
     assert node.run().verdicts["journal"] == "pass"
 
@@ -105,9 +105,9 @@ def test_one_measure_that_fails_stops_no_other(node: ProtectedNode) -> None:
 @pytest.mark.parametrize("text", ["[]", '{"schema": 2, "measures": {}}', '{"schema": 1, "measures": {"swap": {}}}', "", "{"])
 def test_a_record_that_cannot_be_read_stops_everything(node: ProtectedNode, text: str) -> None:
     node.broken = {"record": {"rc": 0, "stdout": text, "stderr_lines": []}}
-    for said in (node.run(), node.revert()):
-        assert not said.changed and set(said.verdicts.values()) == {"unknown"} and "protection.json" in said.messages
-        assert said.journal["changes"] is None and said.journal["error"]
+    for outcome in (node.run(), node.revert()):
+        assert not outcome.changed and set(outcome.verdicts.values()) == {"unknown"} and "protection.json" in outcome.messages
+        assert outcome.journal["changes"] is None and outcome.journal["error"]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_bad_answer_is_no_pass_and_stops_no_other_measure(node: ProtectedNode,
     if (tool, answer["rc"]) in (("settings", 0), ("candidate", 0)):
         pytest.skip("says that nothing is there")
     node.broken = {tool: answer}
-    said = node.run()
-    assert said.verdicts[measure] == "unknown" and "pass" in node.run().verdicts.values(), said.messages
+    outcome = node.run()
+    assert outcome.verdicts[measure] == "unknown" and "pass" in node.run().verdicts.values(), outcome.messages
 
 
 # -- others' files and settings ----------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def test_a_bad_answer_is_no_pass_and_stops_no_other_measure(node: ProtectedNode,
 def test_a_file_of_yours_in_the_place_stays(node: ProtectedNode) -> None:
     node.files[SYSCTL] = ("vm.overcommit_memory = 1\n", "0644")
     before = node.fingerprint()
-    said = node.run("swap")
-    assert not said.changed and said.verdicts == {"swap": "warn"} and f"{SYSCTL} is not this collection's" in said.messages
+    outcome = node.run("swap")
+    assert not outcome.changed and outcome.verdicts == {"swap": "warn"} and f"{SYSCTL} is not this collection's" in outcome.messages
     assert not node.revert().changed and node.fingerprint() == before
 
 
@@ -157,9 +157,9 @@ def test_what_you_set_in_another_file_counts(node: ProtectedNode) -> None:
     node.files["/etc/sysctl.conf"] = ("vm/swappiness=10\n", "0644")
     node.files["/etc/systemd/journald.conf"] = ("Storage=volatile\n", "0644")
     node.files["/etc/systemd/coredump.conf"] = ("Storage=none\nSyncIntervalSec=1\n", "0644")
-    said = node.run("swap", "journal")
-    assert said.verdicts == {"journal": "warn", "swap": "warn"}
-    assert "sets vm.swappiness to 10" in said.messages and "sets Storage=volatile" in said.messages
+    outcome = node.run("swap", "journal")
+    assert outcome.verdicts == {"journal": "warn", "swap": "warn"}
+    assert "sets vm.swappiness to 10" in outcome.messages and "sets Storage=volatile" in outcome.messages
     assert node.files[JOURNALD][0].partition("[Journal]")[2] == "\nSyncIntervalSec=10s\n" and not node.run("swap", "journal").changed
 
 
@@ -177,20 +177,20 @@ def test_a_newer_own_text_replaces_the_older_one(node: ProtectedNode, monkeypatc
 
 def test_sshd_that_is_protected_already_is_left_alone(node: ProtectedNode) -> None:
     node.score = -1000
-    said = node.run("sshd")
-    assert not said.changed and said.verdicts == {"sshd": "pass"} and "as OpenSSH sets it by itself" in said.messages and node.record is None
+    outcome = node.run("sshd")
+    assert not outcome.changed and outcome.verdicts == {"sshd": "pass"} and "as OpenSSH sets it by itself" in outcome.messages and node.record is None
 
 
 def test_a_score_that_cannot_be_lowered_is_named(node: ProtectedNode) -> None:
     node.capabilities = "0000003ffeffffff"
-    said = node.run("sshd")
-    assert not said.changed and said.verdicts == {"sshd": "warn"} and "CAP_SYS_RESOURCE" in said.messages
+    outcome = node.run("sshd")
+    assert not outcome.changed and outcome.verdicts == {"sshd": "warn"} and "CAP_SYS_RESOURCE" in outcome.messages
 
 
 def test_a_drop_in_that_makes_logins_unkillable_is_named(node: ProtectedNode) -> None:
     node.unit_score = -1000
-    said = node.run("sshd")
-    assert said.changed and "OOMScoreAdjust=-1000" in said.messages and said.verdicts == {"sshd": "warn"}
+    outcome = node.run("sshd")
+    assert outcome.changed and "OOMScoreAdjust=-1000" in outcome.messages and outcome.verdicts == {"sshd": "warn"}
 
 
 def test_another_sshd_since_is_not_touched_by_a_revert(node: ProtectedNode) -> None:
@@ -202,9 +202,9 @@ def test_another_sshd_since_is_not_touched_by_a_revert(node: ProtectedNode) -> N
 
 def test_a_value_on_a_read_only_file_system_is_not_tried(node: ProtectedNode) -> None:
     node.writable = False
-    said = node.run("swap")
-    assert said.actions == [f"write {SYSCTL}"] and said.verdicts == {"swap": "warn"}
-    assert "still 60" in said.messages and not node.run("swap").changed
+    outcome = node.run("swap")
+    assert outcome.actions == [f"write {SYSCTL}"] and outcome.verdicts == {"swap": "warn"}
+    assert "still 60" in outcome.messages and not node.run("swap").changed
 
 
 def test_a_value_that_you_set_since_stays(node: ProtectedNode) -> None:
@@ -220,7 +220,7 @@ def test_earlyoom_has_its_arguments_before_it_starts(node: ProtectedNode) -> Non
     arguments = node.arguments.split()
     assert arguments[:5] == ["-r", "3600", "-M", "2097152,1048576", "-s"]
     assert "sshd" in arguments[arguments.index("--avoid") + 1] and arguments[arguments.index("--prefer") + 1].startswith("^(")
-    # As its option -p, which its unit denies it.
+    # Has the effect of its option -p, which its unit does not permit.
     assert node.files[DROP_IN][0].splitlines()[-2:] == ["Nice=-20", "OOMScoreAdjust=-100"]
     assert [line for line in node.called if "apt-get" in line] == [" ".join([*planned.APT, "install", "--no-install-recommends", "--no-remove", "earlyoom"])]
 
@@ -231,8 +231,8 @@ def test_a_node_of_half_the_size_has_half_the_threshold() -> None:
 
 def test_systemd_oomd_and_earlyoom_do_not_both_run(node: ProtectedNode) -> None:
     node.units[planned.OOMD] = ["enabled", "active"]
-    said = node.run("earlyoom")
-    assert not said.changed and said.verdicts == {"earlyoom": "warn"} and "systemd-oomd is active" in said.messages
+    outcome = node.run("earlyoom")
+    assert not outcome.changed and outcome.verdicts == {"earlyoom": "warn"} and "systemd-oomd is active" in outcome.messages
 
 
 def earlyoom_of_yours(node: ProtectedNode, text: str = "stock", unit: tuple[str, str] = ("enabled", "active"), arguments: str = "-r 3600") -> None:
@@ -243,16 +243,16 @@ def earlyoom_of_yours(node: ProtectedNode, text: str = "stock", unit: tuple[str,
 
 def test_an_earlyoom_of_yours_with_settings_of_yours_stays(node: ProtectedNode) -> None:
     earlyoom_of_yours(node, "EARLYOOM_ARGS='-m 1'\n")
-    said = node.run("earlyoom")
-    assert not said.changed and said.verdicts == {"earlyoom": "warn"} and "/etc/default/earlyoom" in said.messages
+    outcome = node.run("earlyoom")
+    assert not outcome.changed and outcome.verdicts == {"earlyoom": "warn"} and "/etc/default/earlyoom" in outcome.messages
 
 
 def test_an_earlyoom_of_yours_that_is_masked_or_acts_in_time_stays(node: ProtectedNode) -> None:
     earlyoom_of_yours(node, unit=("masked", "inactive"))
     assert node.run("earlyoom").verdicts == {"earlyoom": "warn"}
     earlyoom_of_yours(node, arguments="-M 2000000,1000000 -s 100,100")
-    said = node.run("earlyoom")
-    assert not said.changed and said.verdicts == {"earlyoom": "pass"} and "of yours acts in time" in said.messages
+    outcome = node.run("earlyoom")
+    assert not outcome.changed and outcome.verdicts == {"earlyoom": "pass"} and "of yours acts in time" in outcome.messages
 
 
 def test_an_earlyoom_of_yours_that_does_nothing_gets_arguments_and_stays_at_the_end(node: ProtectedNode) -> None:
@@ -267,16 +267,16 @@ def test_an_earlyoom_of_yours_that_does_nothing_gets_arguments_and_stays_at_the_
 
 def test_a_package_that_no_list_has_is_looked_for_once_more(node: ProtectedNode) -> None:
     node.candidate = ""
-    said = node.run("earlyoom", "swap")
-    assert said.verdicts == {"earlyoom": "block", "swap": "pass"} and "Unable to locate" in said.messages
+    outcome = node.run("earlyoom", "swap")
+    assert outcome.verdicts == {"earlyoom": "block", "swap": "pass"} and "Unable to locate" in outcome.messages
     node.mirror = "1.7-1"
     assert node.run("earlyoom").verdicts == {"earlyoom": "pass"}
 
 
 def test_a_version_that_leaves_out_what_a_driver_holds_is_named(node: ProtectedNode) -> None:
     node.candidate = "1.8.2-1"
-    said = node.run("earlyoom")
-    assert said.verdicts == {"earlyoom": "warn"} and "1.8.2-1 has no effect here" in said.messages and "before 1.8" in said.messages
+    outcome = node.run("earlyoom")
+    assert outcome.verdicts == {"earlyoom": "warn"} and "1.8.2-1 has no effect here" in outcome.messages and "before 1.8" in outcome.messages
 
 
 def test_settings_that_you_gave_our_earlyoom_outlive_it(node: ProtectedNode) -> None:
@@ -287,8 +287,8 @@ def test_settings_that_you_gave_our_earlyoom_outlive_it(node: ProtectedNode) -> 
 
 
 def test_upgrades_are_reported_with_their_origins(node: ProtectedNode) -> None:
-    said = node.run("unattended")
-    assert said.verdicts == {"unattended": "warn"} and "-security" in said.messages and KERNEL in said.messages
+    outcome = node.run("unattended")
+    assert outcome.verdicts == {"unattended": "warn"} and "-security" in outcome.messages and KERNEL in outcome.messages
     node.apt["APT::Periodic::Unattended-Upgrade"] = "0"
     off = node.run("unattended")
     assert off.verdicts == {"unattended": "pass"} and "no upgrades come unattended" in off.messages and not off.changed

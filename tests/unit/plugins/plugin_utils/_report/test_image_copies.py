@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One node makes the image, the others copy it, and what serves stays."""
+"""One node makes the image, the others copy it, and an image in use stays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def node(
     ray: str = "2.60.0",
     kept_out: str = "",
 ) -> dict[str, t.Any]:
-    """What a node says of its image; None has none."""
+    """Return the answers of a node about its image; with None it has no image."""
     labels = {"io.gb10.base": "b", "io.gb10.recipe": recipe} if image_id else {}
     contract = {"versions": {"ray": ray}} if image_id else None
     built = {"ray_wanted": {"version": kept_out, "why": "w"} if kept_out else None} if image_id else None
@@ -32,11 +32,11 @@ def node(
 
 
 def plan(*nodes: dict[str, t.Any], copy: str = "preferred", **wanted: t.Any) -> dict[str, t.Any]:
-    return image_copies.plan({f"n{number}": one for number, one in enumerate(nodes)}, copy, {**WANTED, **wanted})
+    return image_copies.plan({f"n{number}": answer for number, answer in enumerate(nodes)}, copy, {**WANTED, **wanted})
 
 
-def pairs(found: dict[str, t.Any]) -> list[list[str]]:
-    return [[f"{pair['from']}>{pair['to']}" for pair in one] for one in found["rounds"]]
+def pairs(planned: dict[str, t.Any]) -> list[list[str]]:
+    return [[f"{pair['from']}>{pair['to']}" for pair in round_pairs] for round_pairs in planned["rounds"]]
 
 
 NONE, BARE, BUILT = node(None, None), node(None), node("i")
@@ -53,9 +53,9 @@ NONE, BARE, BUILT = node(None, None), node(None), node("i")
         ([BUILT, node("other")], [], [["n0>n1"]]),
         ([node("old", recipe="q"), node("i")], [], [["n1>n0"]]),
         ([node("old", recipe="q"), node("old", recipe="q")], ["n0"], [["n0>n1"]]),
-        # Another base under the base's name: what was built on it does not count.
+        # The base's name now refers to another image: what was built on the old one does not count.
         ([node("i", base="newer", on_base=False), node("i", base="newer", on_base=False)], ["n0"], [["n0>n1"]]),
-        # The very image of a node that goes on needs no base of its own, nor the same one under the base's name.
+        # A node with exactly the image that stays needs no base, and its base may differ.
         ([BUILT, node("i", base=None)], [], []),
         ([BUILT, node("i", base="newer", on_base=False)], [], []),
         ([BUILT, BARE, BARE, BARE], [], [["n0>n1"], ["n0>n2", "n1>n3"]]),
@@ -63,13 +63,13 @@ NONE, BARE, BUILT = node(None, None), node(None), node("i")
     ],
 )
 def test_who_makes_and_who_copies(nodes: list[dict[str, t.Any]], makes: list[str], rounds: list[list[str]]) -> None:
-    found = plan(*nodes)
-    assert (found["makes"], pairs(found), found["waits"]) == (makes, rounds, [])
+    planned = plan(*nodes)
+    assert (planned["makes"], pairs(planned), planned["waits"]) == (makes, rounds, [])
 
 
 def test_never_has_each_node_make_its_own() -> None:
-    found = plan(NONE, BUILT, BARE, copy="never")
-    assert (found["makes"], found["rounds"]) == (["n0", "n2"], [])
+    planned = plan(NONE, BUILT, BARE, copy="never")
+    assert (planned["makes"], planned["rounds"]) == (["n0", "n2"], [])
     assert plan(BUILT, node("other"), copy="never")["makes"] == []
 
 
@@ -83,29 +83,29 @@ def test_a_base_without_layers_is_the_image() -> None:
 @pytest.mark.parametrize(
     ("nodes", "waits", "makes", "rounds"),
     [
-        # An earlier recipe alone: all keep theirs.
+        # All nodes have an earlier recipe: each keeps its image.
         ([node("a", recipe="q"), node("b", recipe="q")], ["n0", "n1"], [], []),
         ([node("a", recipe="q", base=None), node("a", recipe="q")], ["n0", "n1"], [], []),
         # Images of an earlier version of the collection, made on each node.
         ([BUILT, node("other")], [], [], []),
-        # What is lost comes back from who has it, by an earlier recipe, too.
+        # A lost image is copied from a node that has it, even with an earlier recipe.
         ([node("a", recipe="q"), NONE], ["n0"], [], [["n0>n1"]]),
-        # An older Ray in the place of the wanted one, which the base keeps out.
+        # The image has an older Ray, since the base prevents the wanted version.
         ([node("a", recipe="q", ray="2.52.1", kept_out="2.60.0")] * 2, ["n0", "n1"], [], []),
         ([node("a", recipe="q", ray="2.52.1", kept_out="2.59.0")] * 2, [], ["n0"], [["n0>n1"]]),
-        # Another Ray, or another base: that is not continued.
+        # An image with another Ray or another base is not kept.
         ([node("a", recipe="q", ray="2.55.0")] * 2, [], ["n0"], [["n0>n1"]]),
     ],
 )
 def test_what_serves_is_kept(nodes: list[dict[str, t.Any]], waits: list[str], makes: list[str], rounds: list[list[str]]) -> None:
-    found = plan(*nodes, live=True)
-    assert (found["waits"], found["makes"], pairs(found)) == (waits, makes, rounds)
+    planned = plan(*nodes, live=True)
+    assert (planned["waits"], planned["makes"], pairs(planned)) == (waits, makes, rounds)
 
 
 def test_a_rebuilt_image_replaces_all_that_were_there() -> None:
     before = plan(BUILT, node("i"), rebuild=True)
     assert (before["makes"], pairs(before)) == (["n0"], [["n0>n1"]])
-    # The first node has no base, so that the second one built.
+    # The first node has no base, so the second node built the image.
     after = plan(node("i", base=None), node("new"), rebuild=True, made=["n1"])
     assert (after["makes"], pairs(after)) == ([], [["n1>n0"]])
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who downloads, and who copies from whom."""
+"""Which nodes download a model, and which nodes copy it from which."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def answers(*nodes: tuple[bool, str, int]) -> dict[str, dict[str, t.Any]]:
     ],
 )
 def test_one_node_downloads_and_each_that_has_it_gives_it_on(nodes: list, offline: bool, downloads: list[str], copies: list[list[str]]) -> None:
-    found = model_copies.plan(answers(*nodes), "required", offline)
-    assert (found["downloads"], [">".join(chain) for chain in found["chains"]]) == (downloads, copies)
+    planned = model_copies.plan(answers(*nodes), "required", offline)
+    assert (planned["downloads"], [">".join(chain) for chain in planned["chains"]]) == (downloads, copies)
 
 
 @pytest.mark.parametrize("offline", [False, True])
@@ -57,10 +57,10 @@ COPIED = {
 
 
 def test_a_copy_is_reported_once_per_node() -> None:
-    found = model_copies.copies_of({"n1": {}, "n2": {"copied": COPIED}, "n3": {"copied": {**COPIED, "changed": False}}, "n4": {"copied": {"skipped": True}}})
-    assert list(found) == ["n2"]
-    said = "n2: 74.9 GiB copied and compared in 101.4 s, 793 MB/s, 3.0 GiB of it by an earlier run; 1.0 GiB taken out of the page cache, 0 B left"
-    assert model_copies.lines(found) == [said]
+    copies = model_copies.copies_of({"n1": {}, "n2": {"copied": COPIED}, "n3": {"copied": {**COPIED, "changed": False}}, "n4": {"copied": {"skipped": True}}})
+    assert list(copies) == ["n2"]
+    line = "n2: 74.9 GiB copied and compared in 101.4 s, 793 MB/s, 3.0 GiB of it by an earlier run; 1.0 GiB taken out of the page cache, 0 B left"
+    assert model_copies.lines(copies) == [line]
     assert model_copies.reported(COPIED) == {name: COPIED[name] for name in model_copies.OF_COPY} and model_copies.reported(None) is None
 
 

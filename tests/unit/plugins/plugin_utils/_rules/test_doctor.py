@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The doctor's rules: each is met by one change to a healthy stack, and by nothing else. The stack is composed, after the recorded one."""
+"""The doctor's rules: each is met by one change to a healthy stack, and by no other. The stack is composed after a recorded one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def rank(pid: int, host: str, **changes: t.Any) -> dict[str, t.Any]:
     return part(pid, "rank", argv=["ray::RayWorkerProc.run"], rdma=["uverbs0"], env={**ENV, "VLLM_HOST_IP": host, "RAY_JOB_ID": str(pid)}, **changes)
 
 
-#: The head: processes by their place are 0 server, 1 core, 2 rank, 3 raylet, 4 gcs_server, 5 dashboard. The worker: 0 rank, 1 raylet.
+#: Indexes of the processes. Head: 0 server, 1 core, 2 rank, 3 raylet, 4 gcs_server, 5 dashboard. Worker: 0 rank, 1 raylet.
 HEAD = {
     "processes": [
         part(381, "api_server", argv=SERVE),
@@ -111,7 +111,7 @@ WORKER = {"processes": [rank(1104, "192.168.100.12"), part(325, "raylet", "ray")
 NATIVE = ["python3", "vllm", "serve", "org/m", "--nnodes", "2", "--master-addr", "10.0.0.1"]
 
 
-def asked(
+def answers(
     stack: dict[str, t.Any] | None = None, info: dict[str, t.Any] | None = None, zombies: t.Sequence[dict[str, t.Any]] = (), **settings: t.Any
 ) -> dict[str, t.Any]:
     return {
@@ -128,18 +128,18 @@ def worker_info(**changes: t.Any) -> dict[str, t.Any]:
     return changed(json.loads(text), changes)
 
 
-def judged(one: dict[str, t.Any] | None = None, other: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-    record = judging.judge_stacks({"spark-1": one or asked(), "spark-2": other or asked(WORKER, worker_info())}, RUN)
+def judged(head: dict[str, t.Any] | None = None, worker: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    record = judging.judge_stacks({"spark-1": head or answers(), "spark-2": worker or answers(WORKER, worker_info())}, RUN)
     jsonschema.validate(record, SCHEMA)
     return record
 
 
 def ids(record: dict[str, t.Any]) -> set[str]:
-    return {found["id"] for found in record["findings"]}
+    return {finding["id"] for finding in record["findings"]}
 
 
 def native(head: t.Sequence[str] = (), worker: t.Sequence[str] = ()) -> dict[str, t.Any]:
-    """Changes that make a native stack of two; spare words are added to its arguments."""
+    """Return a native stack of two nodes; ``head`` and ``worker`` are added to its arguments."""
     of = {"stack": "native 10.0.0.1:29501"}
     return {
         "head": {
@@ -166,7 +166,7 @@ OLLAMA = {
     "rss_mb": 900,
 }
 
-#: Rule → what has to be otherwise for it to answer, and it alone. `head` and `worker` change the stacks, `info` the head's machine.
+#: Rule → the change that meets this rule and no other. `head` and `worker` change the stacks, `info` the head's machine.
 TRIGGERS: dict[str, dict[str, t.Any]] = {
     "node.answers": {"failure": "Missing sudo password", "words": ["Missing sudo password", "gb10_become=false"], "beside": {"stack.spins"}},
     "stack.env_same": {
@@ -230,16 +230,16 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
 
 def triggered(trigger: dict[str, t.Any]) -> dict[str, t.Any]:
     stacks = native(*trigger["native"]) if "native" in trigger else {"head": HEAD, "worker": WORKER}
-    one = asked(changed(stacks["head"], trigger.get("head", {})), changed(HEALTHY, trigger.get("info", {})))
-    other = asked(changed(stacks["worker"], trigger.get("worker", {})), worker_info())
+    head = answers(changed(stacks["head"], trigger.get("head", {})), changed(HEALTHY, trigger.get("info", {})))
+    worker = answers(changed(stacks["worker"], trigger.get("worker", {})), worker_info())
     if "failure" in trigger:
-        one = {"info": {"failed": True, "msg": trigger["failure"]}, "stack": {}, "zombies": {}, "failure": trigger["failure"], "settings": {}}
-    return judged(one, other)
+        head = {"info": {"failed": True, "msg": trigger["failure"]}, "stack": {}, "zombies": {}, "failure": trigger["failure"], "settings": {}}
+    return judged(head, worker)
 
 
 def test_a_healthy_stack_meets_no_rule():
     record = judged()
-    assert [(found["id"], found["message"]) for found in record["findings"]] == []
+    assert [(finding["id"], finding["message"]) for finding in record["findings"]] == []
     assert record["verdict"] == "pass" and record["kind"] == "gb10.cluster.doctor" and record["profile"] is None
     assert any("vllm api_server, vllm serve (pid 381) in container vllm_node" in line and "answers" in line for line in record["found"])
     assert any(line == f"spark-2: 1 rank (pid 1104) in container vllm_node, stack {RAY}" for line in record["found"])
@@ -247,7 +247,7 @@ def test_a_healthy_stack_meets_no_rule():
 
 def test_the_same_without_ray():
     stacks = native()
-    assert ids(judged(asked(stacks["head"]), asked(stacks["worker"], worker_info()))) == set()
+    assert ids(judged(answers(stacks["head"]), answers(stacks["worker"], worker_info()))) == set()
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,8 @@ def test_the_same_without_ray():
 )
 def test_busy_is_not_hung_and_unknown_does_not_pass(token, state, verdict):
     head = changed(HEAD, {"apis__0__token": {"api": "answers", **token}})
-    record = judged(asked(head), asked(changed(WORKER, {"processes__0__state": state}), worker_info()))
-    assert next((found["verdict"] for found in record["findings"] if found["id"] == "stack.token"), None) == verdict
+    record = judged(answers(head), answers(changed(WORKER, {"processes__0__state": state}), worker_info()))
+    assert next((finding["verdict"] for finding in record["findings"] if finding["id"] == "stack.token"), None) == verdict
 
 
 def test_there_is_a_trigger_for_each_rule():
@@ -273,14 +273,14 @@ def test_there_is_a_trigger_for_each_rule():
 def test_each_rule_answers_alone_on_the_right_node(rule):
     trigger, row = TRIGGERS[rule], next(row for row in RAW if row["id"] == rule)
     record = triggered(trigger)
-    assert ids(record) - trigger.get("beside", set()) == {rule}, [(found["id"], found["message"]) for found in record["findings"]]
+    assert ids(record) - trigger.get("beside", set()) == {rule}, [(finding["id"], finding["message"]) for finding in record["findings"]]
     concerned = trigger.get("node", "spark-1")
-    mine = [found for found in record["findings"] if found["id"] == rule]
-    assert {found["node"] for found in mine} == ({"spark-1", "spark-2"} if concerned == "both" else {concerned})
-    for found in mine:
-        assert found["verdict"] == row["verdict"] and found["remedy"] and found["source"]
-        assert all(word in f"{found['message']} {found['remedy']}" for word in trigger.get("words", [])), found
-        assert "{" not in found["message"] + found["remedy"] and "None" not in found["message"]
+    mine = [finding for finding in record["findings"] if finding["id"] == rule]
+    assert {finding["node"] for finding in mine} == ({"spark-1", "spark-2"} if concerned == "both" else {concerned})
+    for finding in mine:
+        assert finding["verdict"] == row["verdict"] and finding["remedy"] and finding["source"]
+        assert all(word in f"{finding['message']} {finding['remedy']}" for word in trigger.get("words", [])), finding
+        assert "{" not in finding["message"] + finding["remedy"] and "None" not in finding["message"]
 
 
 @pytest.mark.parametrize("row", RAW, ids=lambda row: row["id"])
@@ -292,7 +292,9 @@ def test_each_row_is_well_formed(row):
 
 
 def test_the_rules_of_the_preflight_that_need_no_profile_are_judged_too():
-    record = judged(asked(info=changed(HEALTHY, {"environment": [{"where": "/etc/environment", "name": "VLLM_X", "value": "1"}], "memory__swap_free_mb": 100})))
+    record = judged(
+        answers(info=changed(HEALTHY, {"environment": [{"where": "/etc/environment", "name": "VLLM_X", "value": "1"}], "memory__swap_free_mb": 100}))
+    )
     assert ids(record) == {"env.left", "memory.swap"}
     assert not {"image.present", "model.ready", "tenant.holding", "fabric.address", "port.free"} & set(record["matrix"])
 
@@ -303,7 +305,7 @@ EMPTY = {"processes": [], "containers": [], "apis": [], "sample_s": None, "error
 
 
 def test_nodes_without_any_stack_pass():
-    record = judged(asked(EMPTY), asked(EMPTY, worker_info()))
+    record = judged(answers(EMPTY), answers(EMPTY, worker_info()))
     assert ids(record) == set() and record["found"] == ["spark-1: no engine and no Ray runs", "spark-2: no engine and no Ray runs"]
 
 
@@ -314,10 +316,10 @@ def test_a_node_that_cannot_be_reached_is_reported_and_the_other_judged():
         "zombies": {"skipped": True},
         "failure": "",
     }
-    other = asked(WORKER, worker_info(memory__swap_free_mb=100))
+    other = answers(WORKER, worker_info(memory__swap_free_mb=100))
     record = judged(lost, other)
     assert {("node.answers", "spark-1", "block"), ("memory.swap", "spark-2", "warn")} == {
-        (one["id"], one["node"], one["verdict"]) for one in record["findings"]
+        (finding["id"], finding["node"], finding["verdict"]) for finding in record["findings"]
     }
     assert "no route" in record["findings"][0]["message"] and record["found"][0] == "spark-1: could not be looked at"
     assert all(entry["why"] == "node.answers comes first" for entry in record["not_judged"] if entry["node"] == "spark-1")
@@ -329,9 +331,9 @@ def test_no_node_answers():
 
 
 def test_without_the_module_for_processes_the_rest_is_judged():
-    record = judged({**asked(), "zombies": {"failed": True, "msg": "no such module"}})
+    record = judged({**answers(), "zombies": {"failed": True, "msg": "no such module"}})
     assert ids(record) and all(id.startswith(("cuda_zombie.", "stack.orphans")) for id in ids(record))
-    assert all("no such module" in found["message"] for found in record["findings"])
+    assert all("no such module" in finding["message"] for finding in record["findings"])
 
 
 def test_what_an_ordinary_account_may_not_see_is_unknown_with_the_reason():
@@ -340,19 +342,19 @@ def test_what_an_ordinary_account_may_not_see_is_unknown_with_the_reason():
         for name in ("env", "rdma", "listens", "versions")
     ]
     blind = changed(HEAD, {f"processes__{index}__{name}": None for index in range(6) for name in ("env", "rdma", "listens", "versions")})
-    record = judged(asked({**blind, "errors": errors}))
-    assert {found["verdict"] for found in record["findings"]} == {"unknown", "warn"}
+    record = judged(answers({**blind, "errors": errors}))
+    assert {finding["verdict"] for finding in record["findings"]} == {"unknown", "warn"}
     assert {"stack.env_same", "stack.rdma_used", "ray.open", "stack.versions_same"} <= ids(record)
-    assert all("may not be seen" in found["message"] and "become" in found["remedy"] for found in record["findings"])
-    assert any(found["message"].startswith("whether Ray does not take orders from everybody is unknown") for found in record["findings"])
+    assert all("may not be seen" in finding["message"] and "become" in finding["remedy"] for finding in record["findings"])
+    assert any(finding["message"].startswith("whether Ray does not take orders from everybody is unknown") for finding in record["findings"])
 
 
 def test_processes_that_could_not_be_listed_pass_nothing():
     error = {"section": "processes", "verdict": "unknown", "error": "hidepid", "remedy": "become"}
-    record = judged(asked({**EMPTY, "processes": None, "errors": [error]}))
-    assert {found["verdict"] for found in record["findings"]} == {"unknown", "warn"} and "stack.env_same" in ids(record)
-    assert all(" is unknown, since " in found["message"] for found in record["findings"])
-    record = judged(asked({**EMPTY, "errors": [error]}))
+    record = judged(answers({**EMPTY, "processes": None, "errors": [error]}))
+    assert {finding["verdict"] for finding in record["findings"]} == {"unknown", "warn"} and "stack.env_same" in ids(record)
+    assert all(" is unknown, since " in finding["message"] for finding in record["findings"])
+    record = judged(answers({**EMPTY, "errors": [error]}))
     assert "stack.alone" in ids(record)
 
 
@@ -368,54 +370,54 @@ def test_engines_of_their_own_on_two_nodes_are_not_compared():
             "apis": [api(pid=pid, **of)],
         }
 
-    assert ids(judged(asked(alone(7, VLLM_A="1")), asked(alone(7, VLLM_A="2"), worker_info()))) == set()
+    assert ids(judged(answers(alone(7, VLLM_A="1")), answers(alone(7, VLLM_A="2"), worker_info()))) == set()
 
 
 def test_two_engines_that_meet_at_their_own_loopback_are_two():
-    one, other = native()["head"], native()["worker"]
-    for stack in (one, other):
+    head, worker = native()["head"], native()["worker"]
+    for stack in (head, worker):
         for process in [*stack["processes"], *stack["apis"]]:
             process["stack"] = "native 127.0.0.1:29501"
-    record = judged(asked(one), asked(other, worker_info()))
+    record = judged(answers(head), answers(worker, worker_info()))
     assert ids(record) == {"stack.ranks_complete"}
 
 
 def test_a_stack_that_starts_is_given_time():
     young = changed(HEAD, {"processes__0__age_s": 30, "processes__2__age_s": 30, "processes__2__rdma": [], "processes__2__cpu_percent": 100.0})
     starting = {**young, "apis": [api(state="not_listening", address=None, asked=None, world=None, open=None, running=None, tokens=None)]}
-    record = judged(asked(starting), asked({**WORKER, "processes": WORKER["processes"][1:]}, worker_info()))
-    assert [(found["id"], found["verdict"]) for found in record["findings"]] == [("stack.api_answers", "warn")]
+    record = judged(answers(starting), answers({**WORKER, "processes": WORKER["processes"][1:]}, worker_info()))
+    assert [(finding["id"], finding["verdict"]) for finding in record["findings"]] == [("stack.api_answers", "warn")]
     late = changed(starting, {"processes__0__age_s": 9000})
-    assert ("stack.api_answers", "block") in [(found["id"], found["verdict"]) for found in judged(asked(late))["findings"]]
+    assert ("stack.api_answers", "block") in [(finding["id"], finding["verdict"]) for finding in judged(answers(late))["findings"]]
 
 
 def test_it_is_unknown_whether_who_burns_a_core_makes_progress_where_no_api_says_so():
-    record = judged(asked(changed(HEAD, {"processes__2__cpu_percent": 99.0, "apis__0__running": None, "apis__0__tokens": None})))
-    assert {(found["id"], found["verdict"]) for found in record["findings"]} == {("stack.spins", "warn"), ("stack.idle_spin", "warn")}
-    assert all(" is unknown, since " in found["message"] for found in record["findings"])
+    record = judged(answers(changed(HEAD, {"processes__2__cpu_percent": 99.0, "apis__0__running": None, "apis__0__tokens": None})))
+    assert {(finding["id"], finding["verdict"]) for finding in record["findings"]} == {("stack.spins", "warn"), ("stack.idle_spin", "warn")}
+    assert all(" is unknown, since " in finding["message"] for finding in record["findings"])
 
 
 def test_a_core_that_burns_while_tokens_come_is_at_work():
-    assert ids(judged(asked(changed(HEAD, {"processes__2__cpu_percent": 99.0, "apis__0__running": 4.0, "apis__0__tokens": 80.0})))) == set()
+    assert ids(judged(answers(changed(HEAD, {"processes__2__cpu_percent": 99.0, "apis__0__running": 4.0, "apis__0__tokens": 80.0})))) == set()
 
 
 def test_memory_that_is_nearly_gone_blocks():
-    (found,) = judged(asked(info=changed(HEALTHY, {"memory__available_mb": 3000})))["findings"]
-    assert (found["id"], found["verdict"]) == ("stack.memory_left", "block")
+    (finding,) = judged(answers(info=changed(HEALTHY, {"memory__available_mb": 3000})))["findings"]
+    assert (finding["id"], finding["verdict"]) == ("stack.memory_left", "block")
 
 
 def test_two_ranks_of_one_node_are_compared_and_named():
     second = rank(1034, "192.168.100.11")
     second["env"]["NCCL_NET"] = "Socket"
-    record = judged(asked({**HEAD, "processes": [*HEAD["processes"], second]}))
-    found = next(one for one in record["findings"] if one["id"] == "stack.env_same")
-    assert found["node"] == "spark-1" and "spark-1 (pid 1034) Socket" in found["message"]
+    record = judged(answers({**HEAD, "processes": [*HEAD["processes"], second]}))
+    finding = next(finding for finding in record["findings"] if finding["id"] == "stack.env_same")
+    assert finding["node"] == "spark-1" and "spark-1 (pid 1034) Socket" in finding["message"]
 
 
 def test_images_that_were_built_here_go_by_base_and_recipe():
     same = {"image_base": "sha256:ba5e 4ec1be"}
-    one = asked({**HEAD, "containers": [container(image_id="sha256:aa", **same)]})
-    assert ids(judged(one, asked({**WORKER, "containers": [container(image_id="sha256:bb", **same)]}, worker_info()))) == set()
+    head = answers({**HEAD, "containers": [container(image_id="sha256:aa", **same)]})
+    assert ids(judged(head, answers({**WORKER, "containers": [container(image_id="sha256:bb", **same)]}, worker_info()))) == set()
 
 
 def test_a_rule_is_tuned_and_silenced_by_id():
@@ -423,7 +425,7 @@ def test_a_rule_is_tuned_and_silenced_by_id():
     worker = changed(WORKER, {"processes__0__env__VLLM_X": "1"})
     per_host = [*next(row for row in RAW if row["id"] == "stack.env_same")["limits"]["per_host"], "VLLM_X"]
     rules = {"stack.env_same": {"per_host": per_host, "why": "mine"}}
-    record = judged(asked(head, silenced=["ray.open"], rules=rules), asked(worker, worker_info(), rules=rules))
-    assert [(found["id"], found["verdict"]) for found in record["findings"]] == [("ray.open", "silenced")]
+    record = judged(answers(head, silenced=["ray.open"], rules=rules), answers(worker, worker_info(), rules=rules))
+    assert [(finding["id"], finding["verdict"]) for finding in record["findings"]] == [("ray.open", "silenced")]
     assert tuning.tuning_problems(rules, "rules", "input.rules") == []
     assert "ray.open" in rule_table.known_ids()

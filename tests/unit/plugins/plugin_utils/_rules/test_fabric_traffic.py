@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import fabric_traffic
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Unseen
 
-#: config.json of nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4, in short: 40 Mamba, 40 expert and 8 attention layers, one sum each.
+#: config.json of nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4, in short: 40 Mamba, 40 expert and 8 attention layers, with one all-reduce each.
 NEMOTRON = {"architectures": ["NemotronHForCausalLM"], "num_hidden_layers": 88, "hidden_size": 4096, "dtype": "bfloat16"}
 QWEN = {"architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 94, "hidden_size": 4096, "dtype": "bfloat16"}
 LAB = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 256, "dtype": "float32"}
@@ -32,7 +32,7 @@ def test_bytes_that_a_completion_needs():
     assert needed() == NEEDED == 364_544_000
     assert needed(QWEN) == 500 * (94 * 2 + 1) * 4096 * 2
     assert needed(LAB, "bfloat16", completion={"prompt_tokens": 1001, "tokens": 3}) == 1003 * 5 * 256 * 2
-    # In a ring of four each node sends every sum one and a half times.
+    # In a ring of four, each node sends the data of every all-reduce 1.5 times.
     assert needed(parallel={**TP2, "tensor": 4}, nodes=4) == NEEDED * 1.5
 
 
@@ -62,7 +62,7 @@ def test_what_has_no_formula_is_unknown(change, words):
 
 # --- where it went --------------------------------------------------------------------------------------------------------
 
-#: The cable is in the first cage: its twins are up, the others down.
+#: The cable is in the first cage: the two twins there are up, the others are down.
 SPARK = {"rocep1s0f0": "enp1s0f0np0", "roceP2p1s0f0": "enP2p1s0f0np0", "rocep1s0f1": "enp1s0f1np1", "roceP2p1s0f1": "enP2p1s0f1np1"}
 ADDRESS = {"enp1s0f0np0": "192.168.100.10", "enP2p1s0f0np0": "192.168.101.10", "enP7s7": "10.0.0.10"}
 SETTINGS = {
@@ -74,7 +74,7 @@ SETTINGS = {
 
 
 def sample(at, sent, uncounted=()):
-    """A node's counters at a time, as far from their beginning as ``sent`` says."""
+    """Return a node's counters at a time; ``sent`` is the number of bytes above their start."""
     devices = {name: {"netdevs": [netdev], "sent": None if name in uncounted else 4 * 88210 + sent.get(name, 0)} for name, netdev in SPARK.items()}
     interfaces = {
         name: {"addresses": [ADDRESS[name]] if name in ADDRESS else [], "sent": 10_000 + sent.get(name, 0)} for name in (*SPARK.values(), "enP7s7", "lo")
@@ -83,26 +83,26 @@ def sample(at, sent, uncounted=()):
 
 
 def looks(sent, idle=None, uncounted=()):
-    """Two looks of 0.1 s, 2 s apart, between which ``sent`` was sent on top of ``idle`` bytes a second."""
+    """Return two measurements of 0.1 s, 2 s apart. Between them ``sent`` bytes were sent in addition to ``idle`` bytes per second."""
     times = (100.0, 100.1, 102.1, 102.2)
     rates = idle or {}
     samples = [sample(at, {name: rate * (at - times[0]) for name, rate in rates.items()}, uncounted) for at in times]
-    for one in samples[2:]:
+    for counts in samples[2:]:
         for kind in ("devices", "interfaces"):
-            for name, count in one[kind].items():
+            for name, count in counts[kind].items():
                 if count["sent"] is not None:
                     count["sent"] += sent.get(name, 0)
     return samples[:2], samples[2:]
 
 
 def judged(sent, settings=None, **traffic):
-    """Verdict and message of each finding about a node."""
-    asked = {"facts": NEMOTRON, "dtype": "auto", "parallel": TP2, "completion": ASKED}
+    """Return id, verdict and message of each finding about spark-1."""
+    inputs = {"facts": NEMOTRON, "dtype": "auto", "parallel": TP2, "completion": ASKED}
     own = {**SETTINGS, **(settings or {})}
     good = looks({"rocep1s0f0": NEEDED // 2, "roceP2p1s0f0": NEEDED // 2})
-    found = fabric_traffic.judge({"spark-1": looks(sent, **traffic), "spark-2": good}, asked, {"spark-1": own, "spark-2": SETTINGS}, {})
-    assert {one["verdict"] for one in found if one["node"] == "spark-2"} == {"pass"}
-    return [(one["id"], one["verdict"], one["message"]) for one in found if one["node"] == "spark-1"]
+    findings = fabric_traffic.judge({"spark-1": looks(sent, **traffic), "spark-2": good}, inputs, {"spark-1": own, "spark-2": SETTINGS}, {})
+    assert {finding["verdict"] for finding in findings if finding["node"] == "spark-2"} == {"pass"}
+    return [(finding["id"], finding["verdict"], finding["message"]) for finding in findings if finding["node"] == "spark-1"]
 
 
 def test_traffic_by_rdma_over_both_twins_passes():
@@ -116,9 +116,9 @@ def test_a_twin_that_sends_next_to_nothing_warns():
     fabric, devices = judged({"rocep1s0f0": 400e6, "roceP2p1s0f0": 1e6})
     assert fabric[1] == "pass" and devices[:2] == ("proof.fabric_devices", "warn")
     assert devices[2] == "roceP2p1s0f0 sent next to nothing: rocep1s0f0 400.0 MB, roceP2p1s0f0 1.0 MB."
-    # One that the inventory does not name may be silent, and one alone has no share.
-    assert [one[0] for one in judged({"rocep1s0f0": 400e6}, {"rdma_devices": ["rocep1s0f0"]})] == ["proof.fabric"]
-    assert [one[0] for one in judged({"rocep1s0f0": 400e6}, {"rdma_devices": []})] == ["proof.fabric"]
+    # A device that is not in the inventory may be idle, and a single device has nothing to share.
+    assert [finding[0] for finding in judged({"rocep1s0f0": 400e6}, {"rdma_devices": ["rocep1s0f0"]})] == ["proof.fabric"]
+    assert [finding[0] for finding in judged({"rocep1s0f0": 400e6}, {"rdma_devices": []})] == ["proof.fabric"]
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_tcp_over_the_fabric_is_fine_where_the_inventory_allows_it():
     assert verdict == "pass" and "380.0 MB by TCP over enp1s0f0np0" in message
     ((_id, verdict, _message),) = judged({"enP7s7": 380e6}, {"fabric_fallback": "tcp"})
     assert verdict == "block"
-    # Named interfaces alone are the fabric.
+    # If interfaces are listed, only they are the fabric.
     ((_id, verdict, _message),) = judged({"enp1s0f0np0": 380e6}, {"fabric_fallback": "tcp", "fabric_interfaces": ["enp1s0f1np1"]})
     assert verdict == "block"
 
 
 def test_what_the_node_always_sends_does_not_count():
-    """A copy at 200 MB/s over the fabric is not the ranks' traffic, and a download over the management network no fallback."""
+    """A copy at 200 MB/s over the fabric does not count as traffic of the ranks, nor a download over the management network as a fallback."""
     idle = {"rocep1s0f0": 200e6, "enP7s7": 200e6}
     assert judged({}, idle=idle)[0][1] == "unknown"
     assert judged({"rocep1s0f0": 380e6}, {"rdma_devices": []}, idle=idle)[0][1] == "pass"
@@ -153,11 +153,11 @@ def test_what_the_node_always_sends_does_not_count():
 
 
 def burst(*names):
-    """Two looks during the first of which some sent a gigabyte, as others' prompts do; one completion's traffic came after it."""
+    """Return two measurements. In the first, these devices sent 1 GB for other prompts; the traffic of one completion followed."""
     before, after = looks(dict.fromkeys(names, NEEDED))
-    for one in (before[1], *after):
+    for counts in (before[1], *after):
         for name in names:
-            one["devices" if name in one["devices"] else "interfaces"][name]["sent"] += 1_000_000_000
+            counts["devices" if name in counts["devices"] else "interfaces"][name]["sent"] += 1_000_000_000
     return before, after
 
 
@@ -170,9 +170,9 @@ def burst(*names):
     ],
 )
 def test_on_a_busy_node_only_one_way_that_sent_as_much_is_left(names, verdict, words):
-    asked = {"facts": NEMOTRON, "dtype": "auto", "parallel": TP2, "completion": ASKED}
-    found = fabric_traffic.judge({"spark-1": burst(*names), "spark-2": looks({})}, asked, dict.fromkeys(("spark-1", "spark-2"), SETTINGS), {})
-    assert found[0]["node"] == "spark-1" and found[0]["verdict"] == verdict and words in found[0]["message"]
+    inputs = {"facts": NEMOTRON, "dtype": "auto", "parallel": TP2, "completion": ASKED}
+    findings = fabric_traffic.judge({"spark-1": burst(*names), "spark-2": looks({})}, inputs, dict.fromkeys(("spark-1", "spark-2"), SETTINGS), {})
+    assert findings[0]["node"] == "spark-1" and findings[0]["verdict"] == verdict and words in findings[0]["message"]
 
 
 @pytest.mark.parametrize(
@@ -192,15 +192,15 @@ def test_what_cannot_be_seen_is_unknown(before, words):
 
 
 def test_a_layout_without_a_formula_is_unknown_once():
-    asked = {"facts": {}, "dtype": "auto", "parallel": TP2, "completion": ASKED}
-    (found,) = fabric_traffic.judge({"spark-1": looks({}), "spark-2": looks({})}, asked, {}, {})
-    assert (found["node"], found["verdict"]) == ("cluster", "unknown") and "checks" in found["remedy"]
+    inputs = {"facts": {}, "dtype": "auto", "parallel": TP2, "completion": ASKED}
+    (finding,) = fabric_traffic.judge({"spark-1": looks({}), "spark-2": looks({})}, inputs, {}, {})
+    assert (finding["node"], finding["verdict"]) == ("cluster", "unknown") and "checks" in finding["remedy"]
 
 
 def test_a_node_that_was_looked_at_once_is_unknown():
-    asked = {"facts": NEMOTRON, "dtype": "auto", "parallel": TP2, "completion": ASKED}
-    found = fabric_traffic.judge({"spark-1": [None, looks({})[1]], "spark-2": [None, None]}, asked, dict.fromkeys(("spark-1", "spark-2"), SETTINGS), {})
-    assert [(one["node"], one["verdict"]) for one in found] == [("spark-1", "unknown"), ("spark-2", "unknown")]
+    inputs = {"facts": NEMOTRON, "dtype": "auto", "parallel": TP2, "completion": ASKED}
+    findings = fabric_traffic.judge({"spark-1": [None, looks({})[1]], "spark-2": [None, None]}, inputs, dict.fromkeys(("spark-1", "spark-2"), SETTINGS), {})
+    assert [(finding["node"], finding["verdict"]) for finding in findings] == [("spark-1", "unknown"), ("spark-2", "unknown")]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +214,6 @@ def test_a_node_that_was_looked_at_once_is_unknown():
     ],
 )
 def test_what_nccl_says_of_itself(nets, fallback, verdict):
-    asked = {"facts": {}, "dtype": "auto", "parallel": TP2, "completion": ASKED}
-    found = fabric_traffic.judge({}, asked, {"spark-1": {**SETTINGS, "fabric_fallback": fallback}}, {"spark-1": nets})
-    assert [one["verdict"] for one in found if one["id"] == "proof.fabric_nccl"] == ([verdict] if verdict else [])
+    inputs = {"facts": {}, "dtype": "auto", "parallel": TP2, "completion": ASKED}
+    findings = fabric_traffic.judge({}, inputs, {"spark-1": {**SETTINGS, "fabric_fallback": fallback}}, {"spark-1": nets})
+    assert [finding["verdict"] for finding in findings if finding["id"] == "proof.fabric_nccl"] == ([verdict] if verdict else [])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What real Sparks answered, judged by the rules: a healthy one is not blocked, a sick one gets its own rule. Sources: fixtures/field."""
+"""Recorded answers of real Sparks, judged by the rules: a healthy node is not blocked, a faulty one gets its own finding. Sources: fixtures/field."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ROW = re.compile(r"^\|\s+0\s+N/A\s+N/A\s+(?P<pid>\d+)\s+(?P<type>\S+)\s+(?P<name
 
 
 def verdicts(record):
-    return {(found["id"], found["verdict"]) for found in record["findings"]}
+    return {(finding["id"], finding["verdict"]) for finding in record["findings"]}
 
 
 def both(**changes):
-    """Judge two nodes that answered alike."""
+    """Judge two nodes with the same answers."""
     return verdicts(judged(asked(node(**changes)), second(node(**changes))))
 
 
 def tenants_of(table):
-    """Return what ``node_info`` answers as ``tenants`` on a machine with this table of processes."""
+    """Return the ``tenants`` that ``node_info`` reports on a machine with this table of processes."""
     rows = [match.groupdict() for match in ROW.finditer((GPU / table).read_text(encoding="utf-8"))]
     assert rows or "No running processes found" in (GPU / table).read_text(encoding="utf-8")
     listed = [{"pid": int(row["pid"]), "gpu": 0, "type": row["type"], "name": row["name"], "used_mib": int(row["mib"])} for row in rows]
@@ -61,7 +61,7 @@ def make_process(pid, name):
     ],
 )
 def test_who_holds_memory_by_recorded_tables(table, expected):
-    assert {found for found in both(tenants=tenants_of(table)) if found[0].startswith("tenant.")} == expected
+    assert {entry for entry in both(tenants=tenants_of(table)) if entry[0].startswith("tenant.")} == expected
 
 
 @pytest.mark.parametrize("record", RECORDS["compute_apps"], ids=lambda record: record["csv"])
@@ -97,8 +97,8 @@ def test_recorded_kernels(record):
 
 @pytest.mark.parametrize("record", RECORDS["memory"], ids=lambda record: record["what"])
 def test_recorded_memory(record):
-    one, other = (node(**{f"memory__{name}": value for name, value in figures.items()}) for figures in record["nodes"])
-    assert verdicts(judged(asked(one), second(other))) == set(map(tuple, record.get("findings", [])))
+    first, other = (node(**{f"memory__{name}": value for name, value in figures.items()}) for figures in record["nodes"])
+    assert verdicts(judged(asked(first), second(other))) == set(map(tuple, record.get("findings", [])))
 
 
 @pytest.mark.parametrize("record", RECORDS["twins"], ids=lambda record: record["what"])

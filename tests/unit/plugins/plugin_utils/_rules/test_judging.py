@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rules of the preflight: each is met by one change to a healthy node, and by nothing else."""
+"""The rules of the preflight: each is met by one change to a healthy node, and by no other."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ CLUSTER = "cluster"
 
 
 def reported(kind: str, verdict: str) -> dict[str, t.Any]:
-    """A finding as cuda_zombie_check makes it, under the machine's own name for itself."""
+    """Return a finding as cuda_zombie_check makes it, with the machine's own hostname."""
     message = f"GPU process 4711 is {kind}"
-    found = {"id": f"cuda_zombie.{kind}", "node": "dgx", "verdict": verdict, "message": message, "measured": kind, "needed": "live"}
-    return {**found, "remedy": "Do this.", "source": "nvidia-smi and /proc"}
+    finding = {"id": f"cuda_zombie.{kind}", "node": "dgx", "verdict": verdict, "message": message, "measured": kind, "needed": "live"}
+    return {**finding, "remedy": "Do this.", "source": "nvidia-smi and /proc"}
 
 
 def event(kind: str, text: str) -> dict[str, t.Any]:
@@ -58,7 +58,7 @@ def container(**changes: t.Any) -> dict[str, t.Any]:
 
 
 def drawing(pid: int, name: str, mib: int) -> dict[str, t.Any]:
-    """One process that the driver lists with type G."""
+    """Return a process that the driver lists with type G."""
     return tenant(pid=pid, name=name, kind="desktop", user="owner", cuda=False, gpu_mib=mib)
 
 
@@ -99,13 +99,13 @@ LICENSED = {**PROFILE, "model": {**PROFILE["model"], "license": {"id": "some-lic
 
 
 def driver(version: str) -> dict[str, t.Any]:
-    """What a node with another driver answers."""
+    """Return the changes of a node with another driver."""
     return {"gpus__0__driver_version": version, "docker__cdi_libcuda": [{"path": "/etc/cdi/nvidia.yaml", "libcuda": [version]}]}
 
 
-#: Rule → what has to be otherwise for it to answer, and it alone. Keys: `one` and `other` change what node_info answers on spark-1 and
-#: spark-2; `settings` those of spark-1; `zombies` what the other module found; `profile`; `node` whom it concerns (spark-1);
-#: `verdict` (that of the rule); `words` in message or remedy.
+#: Rule → the change that meets this rule and no other. Keys: `one` and `other` change the answer of node_info on spark-1 and
+#: spark-2; `settings` those of spark-1; `zombies` the findings of cuda_zombie_check; `profile`; `node` that is concerned (spark-1);
+#: `verdict` (the rule's own); `words` in message or remedy.
 TRIGGERS: dict[str, dict[str, t.Any]] = {
     "docker.reachable": {
         "one": {"docker": {"reachable": False, "python_docker": None}, "errors": [{"section": "docker", "error": "no such file", "remedy": ""}]},
@@ -342,8 +342,8 @@ TRIGGERS: dict[str, dict[str, t.Any]] = {
 
 
 def triggered(trigger: dict[str, t.Any], **run: t.Any) -> dict[str, t.Any]:
-    one = asked(node(**trigger.get("one", {})), trigger.get("zombies", ()), **trigger.get("settings", {}))
-    return judged(one, second(node(**trigger.get("other", {}))), trigger.get("profile"), **run)
+    first = asked(node(**trigger.get("one", {})), trigger.get("zombies", ()), **trigger.get("settings", {}))
+    return judged(first, second(node(**trigger.get("other", {}))), trigger.get("profile"), **run)
 
 
 def test_a_healthy_cluster_meets_no_rule():
@@ -364,17 +364,17 @@ def test_each_rule_answers_alone_on_the_right_node(rule):
     trigger = TRIGGERS[rule.id]
     record = triggered(trigger)
     assert ids(record) == {rule.id} | trigger.get("beside", set())
-    found = [one for one in record["findings"] if one["id"] == rule.id]
+    findings = [finding for finding in record["findings"] if finding["id"] == rule.id]
     concerned = trigger.get("node", "spark-1")
-    assert {one["node"] for one in found} == ({"spark-1", "spark-2"} if concerned == "both" else {concerned})
-    for one in found:
-        assert one["verdict"] == trigger.get("verdict", rule.verdict)
-        assert all(word in f"{one['message']} {one['remedy']}" for word in trigger.get("words", [])), one
+    assert {finding["node"] for finding in findings} == ({"spark-1", "spark-2"} if concerned == "both" else {concerned})
+    for finding in findings:
+        assert finding["verdict"] == trigger.get("verdict", rule.verdict)
+        assert all(word in f"{finding['message']} {finding['remedy']}" for word in trigger.get("words", [])), finding
         # Every placeholder was filled in.
-        assert not re.search(r"\{\w", one["message"] + one["remedy"]), one
-        assert "None" not in one["message"] + one["remedy"], one
-        assert one["remedy"] and one["source"]
-        assert record["matrix"][rule.id][one["node"]] == one["verdict"]
+        assert not re.search(r"\{\w", finding["message"] + finding["remedy"]), finding
+        assert "None" not in finding["message"] + finding["remedy"], finding
+        assert finding["remedy"] and finding["source"]
+        assert record["matrix"][rule.id][finding["node"]] == finding["verdict"]
 
 
 @pytest.mark.parametrize("row", RAW, ids=lambda row: row["id"])
@@ -384,7 +384,7 @@ def test_each_row_is_well_formed(row):
     assert row["title"] and row["message"] and row["remedy"] and row["source"] and row["tags"]
     assert row["title"][0].isupper() and not row["title"].endswith(".")
     for text in (row["message"], row["remedy"]):
-        # No attribute, index or conversion: names alone.
+        # Only names are allowed: no attribute, index or conversion.
         assert all(name is None or name.isidentifier() for _text, name, spec, conversion in string.Formatter().parse(text) if not (spec or conversion))
     if row["compares"] == "nodes":
         assert row["check"] in checks.COMPARISONS
@@ -406,12 +406,12 @@ def test_what_a_rule_names_exists(row):
         assert_operand(side, row)
 
 
-#: What nodes are asked for beside what :func:`judging.requirements` returns: what follows from all of them, and what the doctor knows.
+#: Requirements that :func:`judging.requirements` does not return: they follow from all nodes, or only the doctor sets them.
 NEEDS_OF_ALL = {"start_lacks", "failure", "remedy"}
 
 
 def assert_operand(side: t.Any, row: dict[str, t.Any]) -> None:
-    """A limit is one of the rule, a need is one of a node, evidence stands below what the collection reads."""
+    """A limit has to be a limit of the rule, and a need has to be a requirement of a node."""
     if isinstance(side, dict):
         ((kind, name),) = side.items()
         known = {"limit": set(row.get("limits", {})), "need": {*judging.requirements(PROFILE, SETTINGS, 2), *NEEDS_OF_ALL}, "of": {name}}
@@ -425,7 +425,7 @@ def test_every_check_is_used_by_a_rule():
 
 # --- missing evidence -------------------------------------------------------------------------------------------------------
 
-#: What a rule's finding is on a node that does not answer what the rule needs, by the rule's own verdict.
+#: Verdict on a node that does not report what the rule needs, by the rule's own verdict.
 NOT_KNOWN = {"block": "unknown", "warn": "warn"}
 
 SECTIONS = sorted({path.split(".")[0] for rule in rule_table.shipped() for path in rule.evidence} - {"zombies"})
@@ -434,7 +434,7 @@ SECTIONS = sorted({path.split(".")[0] for rule in rule_table.shipped() for path 
 @pytest.mark.parametrize("empty", [None, []], ids=["null", "empty"])
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_that_could_not_be_read_never_passes(section, empty):
-    """Every rule that asks for it is unknown with the reason, or warns with it, or waits for one that is."""
+    """Every rule that needs the section is unknown or warns with the reason, or waits for such a rule."""
     error = {"section": section, "verdict": "unknown", "error": "permission denied", "remedy": "Run the task with become: true."}
     record = judged(asked(node(**{section: empty, "errors": [error]})))
     waiting = {entry["id"] for entry in record["not_judged"] if entry["node"] == "spark-1"}
@@ -442,9 +442,9 @@ def test_a_section_that_could_not_be_read_never_passes(section, empty):
         if any(path.split(".")[0] == section for path in rule.evidence) and rule.id not in waiting:
             cells = record["matrix"][rule.id]
             assert cells["spark-1"] == NOT_KNOWN[rule.verdict], rule.id
-    unknown = [found for found in record["findings"] if " is unknown, since " in found["message"]]
+    unknown = [finding for finding in record["findings"] if " is unknown, since " in finding["message"]]
     assert unknown
-    assert all(found["node"] == "spark-1" and "permission denied" in found["message"] and "become" in found["remedy"] for found in unknown)
+    assert all(finding["node"] == "spark-1" and "permission denied" in finding["message"] and "become" in finding["remedy"] for finding in unknown)
 
 
 @pytest.mark.parametrize("rule", [rule for rule in rule_table.shipped() if rule.evidence], ids=lambda rule: rule.id)
@@ -457,31 +457,33 @@ def test_null_evidence_is_unknown_and_says_what_is_missing(rule):
         if rule.id in waiting:
             assert waiting[rule.id].endswith("comes first")
             continue
-        (found,) = [one for one in record["findings"] if one["id"] == rule.id]
-        assert found["verdict"] == NOT_KNOWN[rule.verdict]
-        assert found["needed"].startswith(path)
-        assert f"{found['needed']} is missing" in found["message"]
+        (finding,) = [finding for finding in record["findings"] if finding["id"] == rule.id]
+        assert finding["verdict"] == NOT_KNOWN[rule.verdict]
+        assert finding["needed"].startswith(path)
+        assert f"{finding['needed']} is missing" in finding["message"]
 
 
 def test_an_unread_part_does_not_pass_and_a_fault_in_the_rest_counts():
     hidden = {"section": "listeners", "verdict": "unknown", "error": "it is unknown whose process listens on port 8000", "remedy": "become"}
     record = judged(asked(node(listeners=[listener(pid=None, port=8000)], errors=[hidden])))
-    assert {(found["id"], found["verdict"]) for found in record["findings"]} == {("port.free", "unknown"), ("port.stale_head", "unknown")}
+    assert {(finding["id"], finding["verdict"]) for finding in record["findings"]} == {("port.free", "unknown"), ("port.stale_head", "unknown")}
     record = judged(asked(node(listeners=[listener(), listener(pid=None, port=8000)], errors=[hidden])))
-    assert ("port.free", "block") in {(found["id"], found["verdict"]) for found in record["findings"]}
+    assert ("port.free", "block") in {(finding["id"], finding["verdict"]) for finding in record["findings"]}
 
 
 def test_a_figure_that_the_driver_does_not_tell_matters_only_where_it_decides():
     idle = judged(asked(node(gpus__0__power_w=None)))
     busy = judged(asked(node(gpus__0__utilisation_percent=97, gpus__0__sm_clock_mhz=600, gpus__0__power_w=None)))
     assert ids(idle) == set()
-    assert [(found["id"], found["verdict"], found["needed"]) for found in busy["findings"]] == [("gpu.stuck_low_power", "warn", "gpus[NVIDIA GB10].power_w")]
+    assert [(finding["id"], finding["verdict"], finding["needed"]) for finding in busy["findings"]] == [
+        ("gpu.stuck_low_power", "warn", "gpus[NVIDIA GB10].power_w")
+    ]
 
 
 def test_a_driver_that_does_not_tell_its_firmware_is_not_judged_by_it():
     assert ids(judged(asked(node(gpus__0__vbios=None)))) == set()
     record = judged(asked(node(gpus__0__driver_version=None)))
-    assert ("gpu.driver_same", "cluster", "unknown") in {(found["id"], found["node"], found["verdict"]) for found in record["findings"]}
+    assert ("gpu.driver_same", "cluster", "unknown") in {(finding["id"], finding["node"], finding["verdict"]) for finding in record["findings"]}
 
 
 def test_a_kernel_without_psi_is_not_judged_by_it():
@@ -493,7 +495,7 @@ def test_a_kernel_without_psi_is_not_judged_by_it():
 def test_a_log_that_could_only_be_read_in_part_passes_nothing():
     error = {"section": "kernel_log", "verdict": "unknown", "error": "the ring was cut", "remedy": ""}
     record = judged(asked(node(kernel_log__events=[event("oom", "Killed process 7")], errors=[error])))
-    verdicts = {found["id"]: found["verdict"] for found in record["findings"]}
+    verdicts = {finding["id"]: finding["verdict"] for finding in record["findings"]}
     assert verdicts.pop("log.oom") == "warn"
     own = {rule.id: NOT_KNOWN[rule.verdict] for rule in rule_table.shipped()}
     assert verdicts == {id: own[id] for id in verdicts} and all(id.startswith("log.") for id in verdicts)
@@ -502,7 +504,7 @@ def test_a_log_that_could_only_be_read_in_part_passes_nothing():
 
 @pytest.mark.parametrize(("ways", "ids_"), [("both", set()), ("cdi", set()), ("hook", {"docker.gpu_kept"}), ("runtime", {"docker.gpu_kept"})])
 def test_what_has_its_gpu_by_cdi_keeps_it(ways, ids_):
-    """A container asks by CDI wherever that is there, whatever else the engine has, and whatever its version."""
+    """A container uses CDI wherever it is available, whatever else Docker offers and whatever its version."""
     systemd = {"docker__nvidia": ways, "docker__version": "28.3.3"}
     assert ids(judged(asked(node(**systemd)), second(node(**systemd)))) == ids_
     own = {**systemd, "docker__cgroup_driver": "cgroupfs"}
@@ -517,12 +519,12 @@ SPEC_OF = [{"path": f"{place}/cdi/nvidia.yaml", "libcuda": [version]} for place,
     [([], set()), (SPEC_OF, {"docker.cdi_twice"}), (SPEC_OF[:1], {"docker.cdi_stale"}), (SPEC_OF[::-1], {"docker.cdi_stale", "docker.cdi_twice"})],
 )
 def test_of_two_specifications_the_later_one_counts(specs, ids_):
-    """nvidia-cdi-refresh writes /var/run/cdi at every update; an older file in /etc/cdi blocks nothing then, and is told of."""
+    """nvidia-cdi-refresh writes /var/run/cdi at every update; an older file in /etc/cdi then blocks nothing, and is reported."""
     assert ids(judged(asked(node(docker__cdi_libcuda=specs)))) == ids_
 
 
 def test_a_power_cap_by_software_is_not_throttling():
-    """Recorded: it is active in 46 % of idle time."""
+    """By a recording, the cap is active in 46 % of idle time."""
     assert "gpu.throttled" not in ids(judged(asked(node(gpus__0__throttle=["sw_power_cap", "gpu_idle"]))))
 
 
@@ -559,11 +561,11 @@ def test_what_says_nothing_of_a_spark_meets_no_new_rule(changes):
 @pytest.mark.parametrize(("granted", "met"), [([], True), (["IPC_LOCK"], True), (["IPC_LOCK", "SYS_PTRACE"], False)])
 def test_a_capability_is_granted_by_the_inventory_alone(granted, met):
     profile = profiles.load("qwen3_8_flash_next_nvfp4_one")
-    found = judging.judge({"spark-1": asked(capabilities=granted, peers=[])}, profile, RUN)["findings"]
-    (one,) = [one for one in found if one["id"] == "container.capabilities"] or [None]
-    assert bool(one) is met
-    if one:
-        assert one["verdict"] == "block" and f"[{', '.join([*granted, 'SYS_PTRACE'])}]" in one["remedy"]
+    findings = judging.judge({"spark-1": asked(capabilities=granted, peers=[])}, profile, RUN)["findings"]
+    (finding,) = [finding for finding in findings if finding["id"] == "container.capabilities"] or [None]
+    assert bool(finding) is met
+    if finding:
+        assert finding["verdict"] == "block" and f"[{', '.join([*granted, 'SYS_PTRACE'])}]" in finding["remedy"]
     assert profiles.load("qwen3_8_flash_next_nvfp4_tp2")["needs"]["capabilities"] == []
 
 
@@ -571,8 +573,8 @@ def test_stores_matter_where_images_are_copied():
     other = node(docker__image_store="containerd")
     for copy_, tag, met in (("required", "local/x:1", True), ("preferred", "local/x:1", False), ("required", "local/x@sha256:1", False)):
         profile = {**PROFILE, "image": {**PROFILE["image"], "tag": tag}}
-        found = ids(judged(asked(other, image_copy=copy_), second(image_copy=copy_), profile))
-        assert ("docker.store_same" in found) is met, (copy_, tag)
+        finding_ids = ids(judged(asked(other, image_copy=copy_), second(image_copy=copy_), profile))
+        assert ("docker.store_same" in finding_ids) is met, (copy_, tag)
 
 
 def test_a_node_without_sshd_has_nothing_to_protect():
@@ -595,8 +597,8 @@ SWAP = TRIGGERS["memory.swap"]["one"]
 
 def test_a_silenced_rule_is_listed_and_counted():
     record = judged(asked(node(**SWAP), silenced=["memory.swap", "page_cache.sync"]))
-    (found,) = record["findings"]
-    assert (found["verdict"], found["was"]) == ("silenced", "warn")
+    (finding,) = record["findings"]
+    assert (finding["verdict"], finding["was"]) == ("silenced", "warn")
     assert (record["verdict"], record["counts"]["silenced"], record["counts"]["lowered"]) == ("silenced", 1, 1)
     assert record["tuned"] == [{"id": "memory.swap", "by": ["gb10_silenced"], "verdict": "silenced", "limits": {}, "why": "", "nodes": ["spark-1"]}]
 
@@ -604,9 +606,9 @@ def test_a_silenced_rule_is_listed_and_counted():
 def test_a_block_can_be_lowered_and_unknown_with_it():
     rules = {"disk.free": {"verdict": "warn", "why": "a spare disk comes on Monday"}}
     record = judged(asked(node(docker__root_free_bytes=1), rules=rules))
-    assert [(found["verdict"], found["was"]) for found in record["findings"]] == [("warn", "block")]
+    assert [(finding["verdict"], finding["was"]) for finding in record["findings"]] == [("warn", "block")]
     record = judged(asked(node(disk={"/models": None}), rules=rules))
-    assert ("disk.free", "warn", "unknown") in [(found["id"], found["verdict"], found["was"]) for found in record["findings"]]
+    assert ("disk.free", "warn", "unknown") in [(finding["id"], finding["verdict"], finding["was"]) for finding in record["findings"]]
     assert record["tuned"][0]["why"] == "a spare disk comes on Monday"
 
 
@@ -628,7 +630,7 @@ def test_the_inventory_wins_over_the_profile():
 def test_a_list_of_known_bad_versions_can_be_extended():
     bad = [*RAW_LIMITS["kernel.known_bad"]["bad"], {"match": "6.17.0-1032*", "unless": "", "why": "it hung", "known": "seen here"}]
     record = judged(asked(rules={"kernel.known_bad": {"bad": bad}}))
-    assert [found["message"] for found in record["findings"]] == ["kernel 6.17.0-1032-nvidia: it hung (seen here)."]
+    assert [finding["message"] for finding in record["findings"]] == ["kernel 6.17.0-1032-nvidia: it hung (seen here)."]
 
 
 RAW_LIMITS = {row["id"]: row.get("limits", {}) for row in RAW}
@@ -690,24 +692,24 @@ def test_which_stages_a_run_has(tags, skip_tags, stages):
 )
 def test_what_a_stage_repairs_blocks_only_where_it_does_not(id, settings, run, verdict, words):
     trigger = TRIGGERS[id]
-    (found,) = triggered({**trigger, "settings": settings}, **run)["findings"]
-    assert (found["id"], found["verdict"]) == (id, verdict)
-    assert words in found["remedy"]
+    (finding,) = triggered({**trigger, "settings": settings}, **run)["findings"]
+    assert (finding["id"], finding["verdict"]) == (id, verdict)
+    assert words in finding["remedy"]
 
 
 def test_without_the_base_an_image_cannot_be_made_offline():
     record = judged(asked(node(**{TAG: None, ARM_BASE: None}), offline=True, image_copy="never"))
-    (found,) = record["findings"]
-    assert (found["id"], found["verdict"]) == ("image.present", "block")
-    assert "is not on this node either" in found["remedy"]
+    (finding,) = record["findings"]
+    assert (finding["id"], finding["verdict"]) == ("image.present", "block")
+    assert "is not on this node either" in finding["remedy"]
 
 
 @pytest.mark.parametrize(("copy", "verdict"), [("preferred", "warn"), ("never", "block")])
 def test_an_image_that_another_node_gives_is_not_lost_offline(copy, verdict):
-    """After an import of a bundle one node has the image, and no other one has anything to build it from."""
+    """After an import of a bundle, one node has the image, and the others have no base to build it from."""
     settings = {"image_copy": copy, "offline": True}
     record = judged(asked(node(), **settings), second(node(**{TAG: None, ARM_BASE: None}), **settings))
-    assert [found["verdict"] for found in record["findings"] if found["id"] == "image.present"] == [verdict]
+    assert [finding["verdict"] for finding in record["findings"] if finding["id"] == "image.present"] == [verdict]
 
 
 # --- a live engine, and who holds what ----------------------------------------------------------------------------------------
@@ -725,7 +727,7 @@ def test_memory_that_others_hold_is_not():
 
 
 def test_an_image_inspection_is_not_another_cluster():
-    """Another play may be at it, or one that was interrupted. It ends by itself, and no playbook could take it down."""
+    """It may belong to another play or to an interrupted one. It ends by itself, and no playbook could stop it."""
     assert ids(judged(asked(node(containers=[container(cluster=None, role="probe", name="quiet_turing")])))) == set()
 
 
@@ -740,14 +742,14 @@ def test_other_revisions_may_be_next_to_the_served_one():
 
 
 def test_a_node_alone_needs_no_fabric():
-    """Without a cable the card may be off the bus, and nothing needs it."""
+    """Without a cable, the card may be missing on the bus, and a single node does not need it."""
     dark = {"fabric": [], "devices": {"/dev/infiniband": {"exists": False}}}
-    one = asked(node(**dark), peers=[], fabric_interfaces=[], rdma_devices=[], address="10.0.0.5")
-    record = judging.judge({"spark-1": one}, PROFILE, RUN)
-    assert {found["id"] for found in record["findings"]} <= {"model.disk", "model.ready"}
+    single = asked(node(**dark), peers=[], fabric_interfaces=[], rdma_devices=[], address="10.0.0.5")
+    record = judging.judge({"spark-1": single}, PROFILE, RUN)
+    assert {finding["id"] for finding in record["findings"]} <= {"model.disk", "model.ready"}
     left_out = {row["id"] for row in record["not_judged"] if row["why"] == "the cluster has one node"}
     assert {"fabric.address", "rdma.present", "device.present"} <= left_out
-    assert "rdma.present" in {found["id"] for found in judging.judge({"spark-1": one, "spark-2": second()}, PROFILE, RUN)["findings"]}
+    assert "rdma.present" in {finding["id"] for finding in judging.judge({"spark-1": single, "spark-2": second()}, PROFILE, RUN)["findings"]}
 
 
 WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": {"repo": "org/d", "revision": "d" * 40, "purpose": "drafter", "files": [], "size_gb": 10.0}}}
@@ -756,7 +758,7 @@ WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": {"repo": "org/d", "revisi
 @pytest.mark.parametrize(
     ("drafter", "free_gib", "expected"),
     [
-        # No drafter brings a tokenizer of its own.
+        # A drafter has no tokenizer of its own.
         ({"complete": False, "missing": ["tokenizer.json"]}, 40, set()),
         ({"complete": False, "missing": ["model.safetensors"]}, 40, {"model.ready"}),
         ({"revision": "e" * 40}, 40, {"model.ready"}),
@@ -767,10 +769,10 @@ WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": {"repo": "org/d", "revisi
 def test_further_repositories_are_needed_too(drafter, free_gib, expected):
     complete = {"repo": "org/d", "revision": "d" * 40, "refs": [], "complete": True, "missing": [], "bytes": 10, "unfinished": 0, "path": "/models"}
     models = [*node()["models"], *([{**complete, **drafter}] if drafter else [])]
-    one = asked(node(models=models, **{"disk__/models__free_bytes": free_gib * checks.GIB}))
-    record = judged(one, second(node(models=[*node()["models"], complete])), WITH_DRAFTER)
+    first = asked(node(models=models, **{"disk__/models__free_bytes": free_gib * checks.GIB}))
+    record = judged(first, second(node(models=[*node()["models"], complete])), WITH_DRAFTER)
     assert ids(record) - {"model.disk"} == expected - {"model.disk"}
-    named = [found["message"] for found in record["findings"] if found["id"] == "model.ready"]
+    named = [finding["message"] for finding in record["findings"] if finding["id"] == "model.ready"]
     assert len(named) == len(expected & {"model.ready"}) and all("org/d" in message for message in named)
 
 
@@ -781,13 +783,13 @@ def test_further_repositories_are_needed_too(drafter, free_gib, expected):
 def test_what_another_node_gives_is_not_asked_of_the_hub(copy, offline, expected):
     settings = {"model_copy": copy, "offline": offline}
     record = judged(asked(node(), **settings), second(node(models=[]), **settings), GATED)
-    assert {found["id"] for found in record["findings"] if found["verdict"] == "block" and found["id"].startswith("model.")} == expected
+    assert {finding["id"] for finding in record["findings"] if finding["verdict"] == "block" and finding["id"].startswith("model.")} == expected
 
 
 @pytest.mark.parametrize(
     ("lies", "settings", "expected"),
     [
-        # What is there needs neither a token nor consent.
+        # A repository that is on the disk needs neither a token nor consent.
         (True, {}, set()),
         (False, {"hub_token": True}, {"model.license"}),
         (False, {}, {"model.gated", "model.license"}),
@@ -801,7 +803,7 @@ def test_a_gated_repository_needs_a_token_where_it_is_fetched(lies, settings, ex
     models = [*node()["models"], *([row] if lies else [])]
     record = judged(asked(node(models=models), **settings), second(node(models=models), **settings), gated)
     assert ids(record) - {"model.ready"} == expected
-    messages = [found["message"] for found in record["findings"] if found["id"] in expected]
+    messages = [finding["message"] for finding in record["findings"] if finding["id"] in expected]
     assert all("org/d" in message and "spark-1, spark-2" in message for message in messages)
 
 
@@ -809,43 +811,43 @@ def test_a_gated_repository_needs_a_token_where_it_is_fetched(lies, settings, ex
     ("entry", "free_gib", "missing"),
     [
         ({"bytes": 4 * checks.GIB, "unfinished_bytes": 0}, 40, "70.9 GiB are missing"),
-        # The hub's client goes on with what a download has stored so far.
+        # The hub's client resumes an interrupted download.
         ({"bytes": 4 * checks.GIB, "unfinished_bytes": 10 * checks.GIB}, 40, "60.9 GiB are missing"),
         ({"bytes": 4 * checks.GIB, "unfinished_bytes": 35 * checks.GIB}, 40, None),
-        # More than the profile says is no debt of another repository.
+        # Files beyond the size in the profile do not count against another repository.
         ({"bytes": 400 * checks.GIB, "unfinished_bytes": 0}, 40, None),
     ],
 )
 def test_what_lies_on_the_disk_already_needs_no_space(entry, free_gib, missing):
     begun = {**node()["models"][0], "complete": False, "missing": ["model-00017-of-00017.safetensors"], **entry}
     record = judged(asked(node(models=[begun], **{"disk__/models__free_bytes": free_gib * checks.GIB})))
-    found = [one["message"] for one in record["findings"] if one["id"] == "model.disk"]
-    assert len(found) == (missing is not None) and all(missing in message for message in found)
+    messages = [finding["message"] for finding in record["findings"] if finding["id"] == "model.disk"]
+    assert len(messages) == (missing is not None) and all(missing in message for message in messages)
 
 
 def test_what_is_known_of_the_size_is_the_least_that_is_needed():
-    """The drafter alone does not fit, and the size of the model is unknown."""
+    """The drafter does not fit by itself, and the size of the model is unknown."""
     unsaid = {**WITH_DRAFTER, "model": {**PROFILE["model"], "size_gb": None}, "memory": {**PROFILE["memory"], "weights_gb": None}}
     rules = {"disk.free": {"least_gib": 0, "why": "a test"}}
     record = judged(asked(node(models=[], **{"disk__/models__free_bytes": 4 * checks.GIB}), rules=rules), second(node(models=[])), unsaid)
-    (found,) = [one for one in record["findings"] if one["id"] == "model.disk"]
-    assert "9.3 GiB are missing of org/d" in found["message"] and PROFILE["model"]["repo"] not in found["message"]
+    (finding,) = [finding for finding in record["findings"] if finding["id"] == "model.disk"]
+    assert "9.3 GiB are missing of org/d" in finding["message"] and PROFILE["model"]["repo"] not in finding["message"]
 
 
 def test_a_drafter_of_another_size_is_another_one_and_a_tokenizer_is_not():
     row = {"repo": "org/d", "revision": "d" * 40, "refs": [], "complete": True, "missing": [], "bytes": 10, "unfinished": 0, "path": "/models"}
-    one, other = asked(node(models=[*node()["models"], row])), second(node(models=[*node()["models"], {**row, "bytes": 11}]))
-    assert ids(judged(one, other, WITH_DRAFTER)) == {"model.same"}
+    first, other = asked(node(models=[*node()["models"], row])), second(node(models=[*node()["models"], {**row, "bytes": 11}]))
+    assert ids(judged(first, other, WITH_DRAFTER)) == {"model.same"}
     words = {**WITH_DRAFTER, "repositories": {"words": {**WITH_DRAFTER["repositories"]["drafter"], "purpose": "tokenizer"}}}
-    assert ids(judged(one, other, words)) == set()
+    assert ids(judged(first, other, words)) == set()
 
 
 def test_a_foreign_process_next_to_a_stale_head_is_named_with_it():
     stale = listener(process="gcs_server", container="node-1731")
     record = judged(asked(node(listeners=[stale, listener()]), replace_stale=True))
-    (found,) = record["findings"]
-    assert (found["id"], found["verdict"]) == ("port.free", "block")
-    assert "node-1731" in found["message"] and "redis-server" in found["message"]
+    (finding,) = record["findings"]
+    assert (finding["id"], finding["verdict"]) == ("port.free", "block")
+    assert "node-1731" in finding["message"] and "redis-server" in finding["message"]
     assert ids(judged(asked(node(listeners=[{**stale, "container": ""}]), replace_stale=True))) == {"port.free"}
 
 
@@ -858,7 +860,7 @@ def test_a_container_that_holds_memory_is_named_once():
 
 
 def test_a_bond_is_a_topology_of_its_own():
-    """Its members have no addresses, the bond has one."""
+    """The bond has an address, its members have none."""
     address = HEALTHY["interfaces"][2]
     bond = {**address, "name": "bond0"}
     changes: dict[str, t.Any] = {
@@ -934,16 +936,16 @@ def test_what_the_engine_will_take_follows_from_its_arguments(arguments, availab
 @pytest.mark.parametrize(("name", "value"), [("max_model_len", "huge"), ("kv_cache_memory_bytes", "much"), ("gpu_memory_utilization", "95%")])
 def test_a_value_that_the_engine_would_not_read_is_unknown_and_named(name, value):
     record = judged(asked(node(), serve_arguments={name: value}), second(node(), serve_arguments={name: value}))
-    found = [one for one in record["findings"] if one["id"] in ("plan.fits", "memory.available")]
-    assert {(one["id"], one["verdict"]) for one in found} == {("plan.fits", "unknown"), ("memory.available", "unknown")}
-    assert all(f"{name}: is {value!r}" in one["message"] and "gb10_serve_arguments" in one["remedy"] for one in found), found
+    findings = [finding for finding in record["findings"] if finding["id"] in ("plan.fits", "memory.available")]
+    assert {(finding["id"], finding["verdict"]) for finding in findings} == {("plan.fits", "unknown"), ("memory.available", "unknown")}
+    assert all(f"{name}: is {value!r}" in finding["message"] and "gb10_serve_arguments" in finding["remedy"] for finding in findings), findings
 
 
 def test_a_share_as_text_is_the_share():
     arguments = {"gpu_memory_utilization": "0.75"}
     record = judged(asked(node(memory__available_mb=80 * 1024), serve_arguments=arguments), second(node(), serve_arguments=arguments))
-    (found,) = [one for one in record["findings"] if one["id"] == "memory.available"]
-    assert (found["node"], found["verdict"]) == ("spark-1", "block") and "0.75 of" in found["message"]
+    (finding,) = [finding for finding in record["findings"] if finding["id"] == "memory.available"]
+    assert (finding["node"], finding["verdict"]) == ("spark-1", "block") and "0.75 of" in finding["message"]
 
 
 # --- many nodes ---------------------------------------------------------------------------------------------------------------
@@ -953,18 +955,18 @@ def test_of_many_nodes_the_odd_one_is_named():
     nodes = {f"spark-{number}": second(node(kernel__machine=f"{number}" * 16)) for number in range(2, 6)}
     nodes["spark-4"] = second(node(kernel__machine="4" * 16, **driver("580.95.05")))
     record = judging.judge({"spark-1": asked(), **nodes}, PROFILE, RUN)
-    assert [(found["id"], found["node"]) for found in record["findings"]] == [("gpu.driver_same", "spark-4")]
+    assert [(finding["id"], finding["node"]) for finding in record["findings"]] == [("gpu.driver_same", "spark-4")]
 
 
 def test_an_unhealthy_node_is_judged_together_with_the_others():
     record = triggered({"one": {"gpus": [], "errors": [{"section": "gpus", "error": "nvidia-smi did not answer within 30 s"}]}, "other": SWAP})
-    assert {(found["id"], found["node"]) for found in record["findings"] if found["node"] == "spark-2"} == {("memory.swap", "spark-2")}
-    assert any(found["id"] == "gpu.present" and "did not answer" in found["message"] for found in record["findings"])
+    assert {(finding["id"], finding["node"]) for finding in record["findings"] if finding["node"] == "spark-2"} == {("memory.swap", "spark-2")}
+    assert any(finding["id"] == "gpu.present" and "did not answer" in finding["message"] for finding in record["findings"])
 
 
 def test_what_the_module_for_processes_finds_beyond_the_rules_is_passed_on():
     record = judged(asked(zombies=[reported("unheard_of", "block")]))
-    assert [(found["id"], found["node"], found["verdict"]) for found in record["findings"]] == [("cuda_zombie.unheard_of", "spark-1", "block")]
+    assert [(finding["id"], finding["node"], finding["verdict"]) for finding in record["findings"]] == [("cuda_zombie.unheard_of", "spark-1", "block")]
 
 
 def test_the_record_has_a_version_that_the_schema_knows():
@@ -982,31 +984,35 @@ def test_a_record_that_lacks_something_does_not_pass_its_schema():
 
 
 def of_plan(record: dict[str, t.Any]) -> list[tuple[str, str]]:
-    return sorted((found["node"], found["verdict"]) for found in record["findings"] if found["id"] == "plan.fits")
+    return sorted((finding["node"], finding["verdict"]) for finding in record["findings"] if finding["id"] == "plan.fits")
 
 
 def test_each_node_is_judged_by_its_own_memory():
-    """A pair whose smaller node has 119.6 GiB, and whose other one lost 20 GiB to a tenant."""
+    """The smaller node of the pair has 119.6 GiB; on the other node a tenant uses 20 GiB."""
     arguments = {"gpu_memory_utilization": 0.8}
-    one, other = {"memory__total_mb": 122470, "memory__available_mb": 116000}, {"memory__available_mb": 99000}
-    record = judged(asked(node(**one), serve_arguments=arguments), second(node(**other), serve_arguments=arguments))
+    first, other = {"memory__total_mb": 122470, "memory__available_mb": 116000}, {"memory__available_mb": 99000}
+    record = judged(asked(node(**first), serve_arguments=arguments), second(node(**other), serve_arguments=arguments))
     assert of_plan(record) == [("spark-1", "warn"), ("spark-2", "block")]
-    (found,) = [found for found in record["findings"] if found["id"] == "plan.fits" and found["node"] == "spark-2"]
-    assert "of 121.69" in found["message"] and """-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.""" in found["remedy"] and found["needed"] == 8.0
+    (finding,) = [finding for finding in record["findings"] if finding["id"] == "plan.fits" and finding["node"] == "spark-2"]
+    assert (
+        "of 121.69" in finding["message"]
+        and """-e '{"gb10_serve_arguments": {"gpu_memory_utilization": 0.""" in finding["remedy"]
+        and finding["needed"] == 8.0
+    )
 
 
 def test_what_is_tight_warns_and_names_why():
     record = judged(asked(serve_arguments={"gpu_memory_utilization": 0.85}), second(serve_arguments={"gpu_memory_utilization": 0.85}))
     assert of_plan(record) == [("spark-1", "warn"), ("spark-2", "warn")] and record["verdict"] == "warn"
-    (found,) = {found["message"] for found in record["findings"] if found["id"] == "plan.fits"}
-    assert found.startswith("tight: ") and "expected 8 until a start is recorded" in found
+    (message,) = {finding["message"] for finding in record["findings"] if finding["id"] == "plan.fits"}
+    assert message.startswith("tight: ") and "expected 8 until a start is recorded" in message
 
 
 def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a_start_is_recorded():
     for arguments, words in (({"gpu_memory_utilization": 0.9}, "0.0 +/- 3.6 left"), ({"gpu_memory_utilization": None}, "is left to the engine")):
         plain = judged(asked(serve_arguments=arguments), second(serve_arguments=arguments))
         assert of_plan(plain) == [("spark-1", "block"), ("spark-2", "block")]
-        assert all(words in found["message"] for found in plain["findings"] if found["id"] == "plan.fits"), plain["findings"]
+        assert all(words in finding["message"] for finding in plain["findings"] if finding["id"] == "plan.fits"), plain["findings"]
         digest = planning.digest(PROFILE, arguments)
         known = {"starts": [recorded(profile_digest=digest, steady_mb=60000, lowest_mb=60000)]}
         borne = judged(asked(node(**known), serve_arguments=arguments), second(serve_arguments=arguments))
@@ -1016,7 +1022,7 @@ def test_what_may_leave_less_than_nothing_or_is_left_to_the_engine_stops_until_a
 def test_an_override_of_the_plan_is_in_the_record():
     changes = {"serve_arguments": {"max_num_seqs": 2048}, "silenced": ["plan.fits"]}
     record = judged(asked(**changes), second(**changes))
-    assert {(found["verdict"], found["was"]) for found in record["findings"]} == {("silenced", "block")}
+    assert {(finding["verdict"], finding["was"]) for finding in record["findings"]} == {("silenced", "block")}
     assert [(row["id"], row["by"], row["nodes"]) for row in record["tuned"]] == [("plan.fits", ["gb10_silenced"], ["spark-1", "spark-2"])]
 
 
@@ -1037,7 +1043,7 @@ HOLDING = {"held": {"gb10": {"gpu_mib": 88000, "anon_mb": 7000}}}
 
 
 def test_a_restart_is_admitted_with_what_the_live_engine_holds() -> None:
-    """21000 MiB are available while it serves. Without what comes back any new plan would be a no."""
+    """21000 MiB are available while the engine serves. Without the memory that its stop frees, no plan would fit."""
     wish = {"allow": ["restart"]}
     assert not ids(judged(asked(node(**LIVE, **HOLDING), **wish), second(node(memory__available_mb=21000, **HOLDING), **wish)))
     larger = {**wish, "serve_arguments": {"max_num_seqs": 2048}}
@@ -1045,7 +1051,7 @@ def test_a_restart_is_admitted_with_what_the_live_engine_holds() -> None:
     assert of_plan(record) == [("spark-1", "block"), ("spark-2", "block")]
     poor = {"held": {"gb10": {"gpu_mib": 40000, "anon_mb": 7000}}}
     record = judged(asked(node(**LIVE, **poor), **wish), second(node(memory__available_mb=21000, **HOLDING), **wish))
-    assert {(found["id"], found["node"], found["verdict"]) for found in record["findings"]} == {
+    assert {(finding["id"], finding["node"], finding["verdict"]) for finding in record["findings"]} == {
         ("memory.available", "spark-1", "block"),
         ("plan.fits", "spark-1", "block"),
     }
@@ -1061,38 +1067,38 @@ def test_a_restart_is_admitted_with_what_the_live_engine_holds() -> None:
 def test_what_a_live_engine_holds_is_unknown_and_no_pass(changes: dict[str, t.Any], word: str) -> None:
     record = judged(asked(node(**LIVE, **changes), allow=["restart"]), second(node(memory__available_mb=21000, **HOLDING), allow=["restart"]))
     assert of_plan(record) == [("spark-1", "unknown")]
-    assert all(word in found["message"] for found in record["findings"] if found["id"] == "plan.fits")
+    assert all(word in finding["message"] for finding in record["findings"] if finding["id"] == "plan.fits")
 
 
 def test_what_others_claim_counts_once_and_by_name() -> None:
-    """40 GiB are declared. None of it is there yet on one node, and 30 of it are held, and so not available, on the other."""
+    """40 GiB are declared. On one node nothing is used yet; on the other, 30 GiB are in use and not available."""
     claims = {"tenants": [{"name": "speech", "gib": 40.0}, {"name": "ocr", "node": "spark-9", "gib": 90.0}]}
     holds = tenant(container="Speech", gpu_mib=30 * 1024)
-    one = asked(node(), **claims)
+    first = asked(node(), **claims)
     other = second(node(memory__available_mb=HEALTHY["memory"]["available_mb"] - 30 * 1024, tenants=[holds, tenant()]), **claims)
-    record = judged(one, other)
-    found = {entry["node"]: entry for entry in record["findings"] if entry["id"] == "plan.fits"}
-    assert {name: entry["verdict"] for name, entry in found.items()} == {"spark-1": "block", "spark-2": "block"}
-    assert found["spark-1"]["measured"] == pytest.approx(found["spark-2"]["measured"], abs=0.1)
-    assert "others there: speech 40 GiB declared." in found["spark-1"]["message"]
-    assert "others there: speech 40 GiB declared (30.0 held now), ollama 20.5 GiB undeclared." in found["spark-2"]["message"]
+    record = judged(first, other)
+    by_node = {entry["node"]: entry for entry in record["findings"] if entry["id"] == "plan.fits"}
+    assert {name: entry["verdict"] for name, entry in by_node.items()} == {"spark-1": "block", "spark-2": "block"}
+    assert by_node["spark-1"]["measured"] == pytest.approx(by_node["spark-2"]["measured"], abs=0.1)
+    assert "others there: speech 40 GiB declared." in by_node["spark-1"]["message"]
+    assert "others there: speech 40 GiB declared (30.0 held now), ollama 20.5 GiB undeclared." in by_node["spark-2"]["message"]
     assert not of_plan(judged(asked(node(), tenants=[{"name": "speech", "gib": 2}]), second(tenants=[{"name": "speech", "gib": 2}])))
 
 
 def test_a_companion_counts_once_with_the_larger_of_its_claim_and_what_it_holds() -> None:
-    """40 GiB are claimed. On one node it does not run yet; on the other it holds 30 of them, of which the driver lists a part."""
+    """40 GiB are claimed. On one node the companion does not run yet; on the other it uses 30 GiB, and the driver lists a part of them."""
     wish: dict[str, t.Any] = {"companions": [{**OLLAMA, "memory_gib": 40}], "mode": "cluster"}
     left = HEALTHY["memory"]["available_mb"] - 30 * 1024
     holds = {"companions": [companion(gpu_mib=20 * 1024, anon_mb=10 * 1024)], "tenants": [tenant(gpu_mib=20 * 1024)]}
     record = judged(asked(node(companions=[companion(running=False, pids=[])]), **wish), second(node(memory__available_mb=left, **holds), **wish))
-    found = {entry["node"]: entry for entry in record["findings"] if entry["id"] == "plan.fits"}
-    assert found["spark-1"]["measured"] == pytest.approx(found["spark-2"]["measured"], abs=0.1)
-    assert "others there: companion ollama 40 GiB declared." in found["spark-1"]["message"]
-    # It is a known tenant, and counts under its own name alone.
-    assert "others there: companion ollama 40 GiB declared (30.0 held now)." in found["spark-2"]["message"]
+    by_node = {entry["node"]: entry for entry in record["findings"] if entry["id"] == "plan.fits"}
+    assert by_node["spark-1"]["measured"] == pytest.approx(by_node["spark-2"]["measured"], abs=0.1)
+    assert "others there: companion ollama 40 GiB declared." in by_node["spark-1"]["message"]
+    # It is a known tenant, so it counts only under its own name.
+    assert "others there: companion ollama 40 GiB declared (30.0 held now)." in by_node["spark-2"]["message"]
     assert not {"tenant.holding", "tenant.idle"} & ids(record)
 
-    # More than it claims is held already, and nothing is to come; in another mode nothing is claimed.
+    # It already uses more than it claims, so nothing is added. In another mode it claims nothing.
     more = {"companions": [{**OLLAMA, "memory_gib": 1}], "mode": "cluster"}
     assert ids(judged(asked(node(companions=[companion(anon_mb=2048)]), **more), second(node(companions=[companion(anon_mb=2048)]), **more))) == set()
     other = {**wish, "companions": [{**OLLAMA, "memory_gib": 40, "modes": ["off"]}]}
@@ -1114,28 +1120,28 @@ def test_the_size_of_the_cache_is_applied_where_every_node_has_a_recorded_start(
     both = judged(asked(node(**start), **wish), second(node(**start), **wish))
     assert not ids(both) and {entry["id"] for entry in both["not_judged"]} == {"api.address"}
     lacking = judged(asked(node(**start), **wish), second(**wish))
-    assert {(found["id"], found["node"], found["verdict"]) for found in lacking["findings"]} == {("plan.recorded", "spark-2", "block")}
+    assert {(finding["id"], finding["node"], finding["verdict"]) for finding in lacking["findings"]} == {("plan.recorded", "spark-2", "block")}
     shorter = {"starts": [recorded(context=1024, **usual)]}
-    (found,) = judged(asked(node(**start), **wish), second(node(**shorter), **wish))["findings"]
-    assert "the longest had 1024" in found["message"] and found["verdict"] == "block"
+    (finding,) = judged(asked(node(**start), **wish), second(node(**shorter), **wish))["findings"]
+    assert "the longest had 1024" in finding["message"] and finding["verdict"] == "block"
     broken = {"starts": None, "errors": [{"section": "starts", "error": "starts.json is not JSON", "remedy": "Remove it."}]}
     record = judged(asked(node(**start), **wish), second(node(**broken), **wish))
-    assert ("plan.recorded", "spark-2") in {(found["id"], found["node"]) for found in record["findings"]}
+    assert ("plan.recorded", "spark-2") in {(finding["id"], finding["node"]) for finding in record["findings"]}
 
 
 def test_the_size_of_the_cache_is_the_same_whatever_runs() -> None:
-    """Before the start, while the engine serves, and with another tenant: a second run must find what the first one gave."""
+    """A second run has to get the size of the first: before the start, while the engine serves, and with another tenant."""
     start = {"starts": [recorded(steady_mb=30000, lowest_mb=30000)]}
     sizes = set()
     for changes in ({}, LIVE, {"memory__available_mb": 90000, "tenants": [tenant()]}):
         wish = {"one": asked(node(**start, **changes), kv_cache="recorded"), "two": second(node(**start), kv_cache="recorded")}
-        pin, found = judging.judge_cache(wish, PROFILE)
-        assert pin is not None and not found
+        pin, findings = judging.judge_cache(wish, PROFILE)
+        assert pin is not None and not findings
         sizes.add(pin.size)
     assert len(sizes) == 1 and sizes.pop() % (checks.GIB // 4) == 0
     claimed = asked(node(**start), kv_cache="recorded", tenants=[{"name": "a", "gib": 70}])
-    pin, found = judging.judge_cache({"one": claimed, "two": second(node(**start), kv_cache="recorded")}, PROFILE)
-    assert pin is not None and pin.size is None and "leaves no room" in found[0]["message"]
+    pin, findings = judging.judge_cache({"one": claimed, "two": second(node(**start), kv_cache="recorded")}, PROFILE)
+    assert pin is not None and pin.size is None and "leaves no room" in findings[0]["message"]
 
 
 def test_no_cache_size_was_requested() -> None:
@@ -1143,7 +1149,7 @@ def test_no_cache_size_was_requested() -> None:
 
 
 def recorded(**changes: t.Any) -> dict[str, t.Any]:
-    """A start on record at spark-1, of the very image, profile and driver that are asked for."""
+    """Return a recorded start with the same image, profile and driver as requested."""
     image = HEALTHY["images"][PROFILE["image"]["tag"]]["id"]
     start = {
         "cluster": "gb10", "image_id": image, "profile": PROFILE["id"], "profile_digest": planning.digest(PROFILE), "driver": "580.159.03", "kernel": "6.17",
@@ -1157,8 +1163,8 @@ def test_what_a_start_took_counts_where_it_is_more_than_the_plan():
     assert not of_plan(judged(asked(node(starts=[recorded()])))), "4 GiB were left by a start of its own"
     record = judged(asked(node(starts=[recorded(steady_mb=900, lowest_mb=900)])))
     assert of_plan(record) == [("spark-1", "warn")]
-    (found,) = record["findings"]
-    assert "0.9 +/- 1.0 left of 121.69" in found["message"]
+    (finding,) = record["findings"]
+    assert "0.9 +/- 1.0 left of 121.69" in finding["message"]
     others: list[dict[str, t.Any]] = [
         {"cluster": "b"}, {"image_id": "sha256:2"}, {"profile_digest": "e"}, {"driver": "590"}, {"context": 2**23}, {"steady_mb": 60000, "lowest_mb": 60000},
     ]  # fmt: skip
@@ -1170,8 +1176,8 @@ def test_a_cache_in_bytes_is_tight_until_a_start_is_recorded():
     starts = {"starts": [recorded(steady_mb=60000, lowest_mb=60000)]}
     record = judged(asked(node(**starts), serve_arguments=arguments), second(serve_arguments=arguments))
     assert of_plan(record) == [("spark-2", "warn")]
-    (found,) = [found for found in record["findings"] if found["id"] == "plan.fits"]
-    assert "takes a recorded start" in found["message"]
+    (finding,) = [finding for finding in record["findings"] if finding["id"] == "plan.fits"]
+    assert "takes a recorded start" in finding["message"]
     longer = {**arguments, "max_model_len": 2**20}
     assert ("spark-1", "warn") in of_plan(judged(asked(node(**starts), serve_arguments=longer), second(serve_arguments=longer)))
 

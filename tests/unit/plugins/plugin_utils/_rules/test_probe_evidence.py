@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who probes whom over which links, and how what was found is judged."""
+"""Which nodes probe each other over which links, and how the results are judged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN = {"cluster": "gb10", "tags": ["fabric"], "skip_tags": [], "time": "2026-11-
 
 
 def node(number=1, rdma=True, **settings):
-    """A healthy Spark as the role notes it."""
+    """Return a healthy Spark as the role records it."""
     info = json.loads(HEALTHY.replace("192.168.100.11", f"192.168.100.1{number}").replace("192.168.101.11", f"192.168.101.1{number}"))
     defaults = {
         "head": number == 1, "cluster": "gb10", "address": f"192.168.100.1{number}", "ports": {}, "fabric_interfaces": [], "rdma_devices": [],
@@ -43,9 +43,9 @@ def cluster(count=2, **changes):
 @pytest.mark.parametrize(("count", "expected"), [(1, 0), (2, 1), (3, 3), (4, 6), (5, 5), (8, 8)])
 def test_all_pairs_up_to_four_nodes_and_a_ring_beyond(count, expected):
     names = [f"n{number}" for number in range(count)]
-    found = probe_evidence.pairs(names)
-    assert len(found) == expected == len({frozenset(pair) for pair in found})
-    assert count < 2 or set(itertools.chain(*found)) == set(names)
+    pairs = probe_evidence.pairs(names)
+    assert len(pairs) == expected == len({frozenset(pair) for pair in pairs})
+    assert count < 2 or set(itertools.chain(*pairs)) == set(names)
 
 
 @pytest.mark.parametrize("count", range(1, 20))
@@ -53,8 +53,8 @@ def test_no_node_is_in_two_pairs_of_a_round(count):
     pairs = probe_evidence.pairs([f"n{number}" for number in range(count)])
     rounds = probe_evidence.rounds(pairs)
     assert sorted(itertools.chain(*rounds)) == sorted(pairs)
-    for one in rounds:
-        busy = list(itertools.chain(*one))
+    for round_pairs in rounds:
+        busy = list(itertools.chain(*round_pairs))
         assert len(busy) == len(set(busy))
     assert len(rounds) <= 5
 
@@ -99,7 +99,7 @@ def test_a_link_without_carrier_or_address_is_not_probed():
 def test_twins_in_one_subnet_are_each_matched_once():
     links = [{"link": name, "address": f"10.0.0.{number}", "network": "10.0.0.0/24"} for number, name in enumerate(("p0", "p1"), 1)]
     peers = [{"link": name, "address": f"10.0.0.{number}", "network": "10.0.0.0/24"} for number, name in enumerate(("p1", "p0"), 3)]
-    assert [(one["link"], other["link"]) for one, other in probe_evidence.matched(links, peers)] == [("p0", "p0"), ("p1", "p1")]
+    assert [(own["link"], peer["link"]) for own, peer in probe_evidence.matched(links, peers)] == [("p0", "p0"), ("p1", "p1")]
 
 
 def test_a_bond_is_one_link_by_tcp():
@@ -118,8 +118,8 @@ def test_a_bond_is_one_link_by_tcp():
 
 def test_a_node_without_a_card_is_probed_where_its_address_is():
     nodes = cluster()
-    for one in nodes.values():
-        one["info"]["fabric"] = []
+    for entry in nodes.values():
+        entry["info"]["fabric"] = []
     (parts,) = probe_evidence.plan(nodes)
     assert [link["link"] for link in parts["spark-1"]["links"]] == ["enp1s0f0np0"] and parts["spark-1"]["method"] == "tcp"
 
@@ -138,7 +138,7 @@ def test_one_node_has_no_peer_to_probe():
 
 # -- judging ---------------------------------------------------------------------------------------------------------
 
-#: An owner's ping over a pair that is well, and over one of which NCCL got 24 Gb/s of 187 until a reboot.
+#: Ping results of owners: on a healthy pair, and on one where NCCL got 24 of 187 Gb/s until a reboot.
 PASSES = {"passes": True, "path_mtu": None, "rtt_ms": 0.282}
 SLOW = {**PASSES, "rtt_ms": 1.016}
 UNTRIED = {"passes": None, "path_mtu": None, "rtt_ms": None}
@@ -162,8 +162,8 @@ def judged(result, nodes=None):
     return record
 
 
-def found(record):
-    return {(one["id"], one["node"], one["verdict"]) for one in record["findings"]}
+def verdicts(record):
+    return {(finding["id"], finding["node"], finding["verdict"]) for finding in record["findings"]}
 
 
 TCP = {"method": "tcp", "why": "ib_write_bw is missing on its peer"}
@@ -182,9 +182,9 @@ def test_what_the_guide_measured_passes():
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        # Reported of a link that is up at 200 Gbit/s.
+        # Reported for a link with a speed of 200 Gbit/s.
         (measured([link(out=13.23), link("b")], (110, 188)), {("probe.rdma_capped", "spark-1", "block")}),
-        # The other way, it is what the peer sends.
+        # In the other direction, the peer sends.
         (measured([link(back=13.23), link("b")], (189, 188)), {("probe.rdma_capped", "spark-2", "block")}),
         (measured([link(out=60.0), link("b")], (189, 188)), {("probe.rdma_slow", "spark-1", "warn")}),
         (measured(together=(98.0, 188.0)), {("probe.rdma_sum", "spark-1", "warn")}),
@@ -202,21 +202,21 @@ def test_what_the_guide_measured_passes():
 )  # fmt: skip
 def test_each_fault_is_one_finding_on_the_node_that_sent(result, expected):
     record = judged(result)
-    assert found(record) == expected
-    for one in record["findings"]:
-        assert "{" not in one["message"] + one["remedy"] and "None" not in one["message"] + one["remedy"], one
-        assert one["remedy"] and one["source"]
+    assert verdicts(record) == expected
+    for finding in record["findings"]:
+        assert "{" not in finding["message"] + finding["remedy"] and "None" not in finding["message"] + finding["remedy"], finding
+        assert finding["remedy"] and finding["source"]
 
 
 def test_a_capped_link_is_not_also_slow():
     record = judged(measured([link(out=13.23, back=13.3), link("b", 13.2, 13.1)], (26, 26)))
-    assert {one["id"] for one in record["findings"]} == {"probe.rdma_capped"} and len(record["findings"]) == 4
+    assert {finding["id"] for finding in record["findings"]} == {"probe.rdma_capped"} and len(record["findings"]) == 4
     assert {entry["why"] for entry in record["not_judged"]} == {"probe.rdma_capped comes first", "probe.rdma_slow comes first"}
 
 
 def test_where_tcp_is_allowed_its_use_passes():
     record = judged(measured(together=(90, 90), **TCP), cluster(fabric_fallback="tcp"))
-    assert found(record) == set()
+    assert verdicts(record) == set()
     assert {entry["id"] for entry in record["not_judged"]} == {"probe.rdma_used"}
 
 
@@ -225,7 +225,7 @@ def test_lines_are_tuned_and_silenced_like_any_rule():
     record = judged(measured(together=(98.0, 97.0)), cluster(rules=rules))
     assert record["findings"] == [] and record["tuned"][0]["id"] == "probe.rdma_sum"
     record = judged(measured([link(out=13.23), link("b")], (110, 188)), cluster(silenced=["probe.rdma_capped"]))
-    assert [(one["verdict"], one["was"]) for one in record["findings"]] == [("silenced", "block")]
+    assert [(finding["verdict"], finding["was"]) for finding in record["findings"]] == [("silenced", "block")]
     assert tuning.tuning_problems(rules, "rules", "input.rules") == []
 
 
@@ -237,17 +237,17 @@ def test_the_preflight_does_not_judge_by_probes():
 
 def test_a_cluster_of_one_node_has_no_fabric_that_could_pass():
     record = judging.judge_probe(cluster(1), [], PROFILE, RUN)
-    assert record["verdict"] == "unknown" and [one["id"] for one in record["findings"]] == ["probe.measured"]
+    assert record["verdict"] == "unknown" and [finding["id"] for finding in record["findings"]] == ["probe.measured"]
     assert "it takes two nodes" in record["findings"][0]["message"]
 
 
 def test_two_without_a_common_subnet_were_measured_by_nothing():
     record = judged(measured(links=[], together=None, method="tcp", errors=["no subnet in common"]))
-    assert [(one["id"], one["verdict"]) for one in record["findings"]] == [("probe.measured", "unknown")]
+    assert [(finding["id"], finding["verdict"]) for finding in record["findings"]] == [("probe.measured", "unknown")]
 
 
 def test_a_probe_that_did_not_run_does_not_pass():
-    asked = {name: {"info": one["info"], "zombies": {"findings": []}, "settings": one["settings"]} for name, one in cluster().items()}
-    record = judging.judge(asked, PROFILE, RUN, rule_table.probing())
-    assert {one["verdict"] for one in record["findings"]} == {"unknown", "warn"} and record["verdict"] == "unknown"
-    assert all("probe is missing" in one["message"] for one in record["findings"])
+    answers = {name: {"info": entry["info"], "zombies": {"findings": []}, "settings": entry["settings"]} for name, entry in cluster().items()}
+    record = judging.judge(answers, PROFILE, RUN, rule_table.probing())
+    assert {finding["verdict"] for finding in record["findings"]} == {"unknown", "warn"} and record["verdict"] == "unknown"
+    assert all("probe is missing" in finding["message"] for finding in record["findings"])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Why a node cannot be looked at, by the words of ssh, sudo and Ansible."""
+"""Why a node cannot be reached, by the messages of ssh, sudo and Ansible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import reachin
 
 
 @pytest.mark.parametrize(
-    ("said", "cause", "remedy"),
+    ("text", "cause", "remedy"),
     [
         ("Failed to connect to the host via ssh: ssh: Could not resolve hostname spark1: Name or service not known", "name", "correct the name"),
         ("ssh: connect to host 192.0.2.1 port 22: Connection timed out", "answer", "ping 192.0.2.1; then ssh me@192.0.2.1"),
@@ -31,10 +31,10 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import reachin
         ("", "unknown", "python3 --version"),
     ],
 )
-def test_what_was_said_has_its_cause_and_what_to_type(said, cause, remedy):
-    found = reaching.cause_of(said, "spark-1", "192.0.2.1", "me")
-    assert found["cause"] == cause and remedy in found["remedy"], found
-    assert found["what"] and "\n" not in found["what"] and "{" not in found["remedy"]
+def test_what_was_said_has_its_cause_and_what_to_type(text, cause, remedy):
+    result = reaching.cause_of(text, "spark-1", "192.0.2.1", "me")
+    assert result["cause"] == cause and remedy in result["remedy"], result
+    assert result["what"] and "\n" not in result["what"] and "{" not in result["remedy"]
 
 
 def test_only_nodes_that_do_not_answer_are_findings():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rule that only compares is a row of the table: no function of its own, no file beside rules.yml."""
+"""A rule that only compares is a row of rules.yml. It needs no function and no other file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from healthy_pair import HEALTHY, PROFILE, RUN, asked, node, second
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules import checks, judging, rule_table
 from ansible_collections.gb10.cluster.plugins.plugin_utils._rules.evidence import Node, Unseen
 
-#: Check functions that serve one rule, by why it is no row: what they do beside comparing. A new one that only compares is a row instead.
+#: Check functions that only one rule uses, by what they do beyond comparing. A new check that only compares has to be a row instead.
 ALONE = {
     "works out a figure: a sum, a share, a floor, a plan": {
         "pcie_full", "counters_low", "daemon_memlock", "space", "space_for_image", "reserved_at_boot", "memory_of_class", "memory_for_engine",
@@ -47,13 +47,13 @@ def test_a_check_that_serves_one_rule_does_more_than_compare():
 
 
 def table(**row: t.Any) -> tuple[rule_table.Rule, ...]:
-    """A table of one rule, as rules.yml would have it."""
+    """Return a table with one rule, in the form of rules.yml."""
     fixed = {"id": "a.rule", "title": "It is so", "compares": "requirement", "evidence": ["kernel"], "verdict": "block", "message": "{measured} of {needed}."}
-    # JSON is YAML.
+    # JSON is also YAML.
     return rule_table.parsed(json.dumps({"rules": [{**fixed, "remedy": "Do it.", "source": "here", "tags": ["kernel"], **row}]}))
 
 
-#: Rules on evidence that node_info has, as one would write them into rules.yml: the row, a change that meets it, what it says then.
+#: Rules on evidence of node_info, as in rules.yml: the row, a change that meets it, and the resulting message.
 NEW_RULES: list[tuple[dict[str, t.Any], dict[str, t.Any], str]] = [
     ({"check": "value_is", "with": {"of": "kernel.arch", "value": "aarch64"}}, {"kernel__arch": "x86_64"}, "x86_64 of aarch64."),
     ({"check": "value_is_not", "with": {"of": "docker.version", "value": "1"}}, {"docker__version": "1"}, "1 of not 1."),
@@ -100,21 +100,21 @@ NEW_RULES: list[tuple[dict[str, t.Any], dict[str, t.Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "change", "says"), NEW_RULES, ids=lambda one: one.get("check", "") if isinstance(one, dict) else "")
+@pytest.mark.parametrize(("row", "change", "says"), NEW_RULES, ids=lambda value: value.get("check", "") if isinstance(value, dict) else "")
 def test_a_rule_on_known_evidence_is_one_row(row, change, says):
     rules = table(**row)
     healthy = {"spark-1": asked(), "spark-2": second()}
     assert judging.judge(healthy, PROFILE, RUN, rules)["findings"] == []
-    (found,) = judging.judge({**healthy, "spark-1": asked(node(**change))}, PROFILE, RUN, rules)["findings"]
-    assert (found["verdict"], found["message"]) == ("block", says)
+    (finding,) = judging.judge({**healthy, "spark-1": asked(node(**change))}, PROFILE, RUN, rules)["findings"]
+    assert (finding["verdict"], finding["message"]) == ("block", says)
 
 
-@pytest.mark.parametrize(("row", "change", "says"), NEW_RULES[:1] + NEW_RULES[2:6], ids=lambda one: one.get("check", "") if isinstance(one, dict) else "")
+@pytest.mark.parametrize(("row", "change", "says"), NEW_RULES[:1] + NEW_RULES[2:6], ids=lambda value: value.get("check", "") if isinstance(value, dict) else "")
 def test_what_such_a_rule_compares_is_unknown_when_it_is_missing(row, change, says):
     missing = {name: None for name in change if name != "docker__snap"} or {"kernel__release": None, "docker__snap": True}
     record = judging.judge({"spark-1": asked(node(**missing)), "spark-2": second()}, PROFILE, RUN, table(**row))
-    (found,) = record["findings"]
-    assert found["verdict"] == "unknown" and " is missing" in found["message"]
+    (finding,) = record["findings"]
+    assert finding["verdict"] == "unknown" and " is missing" in finding["message"]
 
 
 THERE = Node("spark-1", {"errors": [{"section": "lost", "error": "permission denied"}], "one": 1, "none": None, "list": [2], "lost": None}, {}, {"word": "x"})
@@ -131,7 +131,7 @@ THERE = Node("spark-1", {"errors": [{"section": "lost", "error": "permission den
         ([["none", "empty"]], True),
         ([["none", "known"]], False),
         ([["none", "is", 1]], None),
-        # One that fails decides, whatever is unknown.
+        # A condition that fails decides, even if another one is unknown.
         ([["none", "is", 1], ["one", "is", 2]], False),
         # An error that explains the null is always missing evidence.
         ([["lost", "empty"]], None),

@@ -19,12 +19,12 @@ NOW = 1795228877.0
 
 
 def log(node, ahead, *lines):
-    """The findings of a node whose clock is ``ahead`` of the controller's, which one poll has measured."""
+    """Return the findings of a node whose clock is ``ahead`` seconds ahead of the controller's, as measured by one poll."""
     clock = Clock()
     clock.measure(NOW - 0.4, NOW + ahead - 0.1, NOW + 0.2)
-    found = Diagnosis()
-    found.feed(timed(lines, node, NOW + ahead, ahead=clock.ahead))
-    return found.findings(node)
+    diagnosis = Diagnosis()
+    diagnosis.feed(timed(lines, node, NOW + ahead, ahead=clock.ahead))
+    return diagnosis.findings(node)
 
 
 def test_the_shortest_poll_measures_the_clock():
@@ -44,9 +44,9 @@ def test_the_first_failure_is_the_first_by_one_clock(minutes):
     hour, minute = divmod(2 * 60 + 41 + minutes, 60)
     worker = log("spark-2", ahead, f"ERROR 11-21 {hour:02}:{minute:02}:10 [x.py:1] torch.OutOfMemoryError: CUDA out of memory.")
     head = log("spark-1", 0.0, "ERROR 11-21 02:41:14 [x.py:1] torch.distributed.DistBackendError: NCCL error in: x", "CUDA_ERROR_ILLEGAL_ADDRESS")
-    found = events.first([*head, *worker])
-    assert (found["node"], found["id"]) == ("spark-2", "memory-out") and abs(found["time"] - (NOW - 7)) < 1
-    assert events.text(found).startswith("First to fail: spark-2 at 02:41:")
+    failure = events.first([*head, *worker])
+    assert (failure["node"], failure["id"]) == ("spark-2", "memory-out") and abs(failure["time"] - (NOW - 7)) < 1
+    assert events.text(failure).startswith("First to fail: spark-2 at 02:41:")
 
 
 def test_a_known_cause_stands_before_an_earlier_echo():
@@ -59,7 +59,7 @@ def ended(node, at):
     return events.of_error(node, ClusterError(f"ended on {node}", reason="rank ended", remedy="look"), at)
 
 
-#: As Ray 2.60 wrote it when a rank's node was lost, recorded in the lab.
+#: Log of Ray 2.60 after the node of a rank was lost, recorded in the lab.
 DIED = [
     "(EngineCore pid=536) ERROR 11-21 02:41:17 [core.py:1510] ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
     "(EngineCore pid=536) ERROR 11-21 02:41:17 [core.py:1510] \tclass_name: RayWorkerProc",
@@ -68,8 +68,8 @@ DIED = [
 ADDRESSES = {"10.77.1.11": "spark-1", "10.77.1.12": "spark-2"}
 
 
-def told(*lines):
-    """Whose death is spoken of in these lines, when each comes with a poll of its own."""
+def dead_addresses(*lines):
+    """Return the addresses of the dead in these lines, when each line comes with its own poll."""
     deaths = events.Deaths()
     for line in lines:
         deaths.feed([line])
@@ -77,41 +77,41 @@ def told(*lines):
 
 
 def test_of_ranks_that_ended_within_a_poll_ray_names_the_first():
-    found = [ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
-    assert events.first(found)["node"] == "spark-1"
-    assert events.first(found, told(*DIED), ADDRESSES)["node"] == "spark-2"
-    # An unknown address, and one before the death, name no node.
-    assert events.first(found, told(DIED[2], *DIED[:2]), ADDRESSES)["node"] == "spark-1"
-    assert events.first(found, told(*DIED), {"10.77.1.11": "spark-1"})["node"] == "spark-1"
+    findings = [ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
+    assert events.first(findings)["node"] == "spark-1"
+    assert events.first(findings, dead_addresses(*DIED), ADDRESSES)["node"] == "spark-2"
+    # An unknown address names no node, nor does an address before the death.
+    assert events.first(findings, dead_addresses(DIED[2], *DIED[:2]), ADDRESSES)["node"] == "spark-1"
+    assert events.first(findings, dead_addresses(*DIED), {"10.77.1.11": "spark-1"})["node"] == "spark-1"
 
 
 def test_who_died_is_remembered_however_much_the_log_says_after_it():
-    """Recorded in the lab: the head's core ends after Ray lost the other node, with more than a hundred lines of tracebacks below the address."""
+    """Recorded in the lab: after Ray lost the other node, the head's core ends with over a hundred lines of tracebacks below the address."""
     deaths = events.Deaths()
     deaths.feed([*DIED, *["(EngineCore pid=302) ERROR 11-23 02:18:33 [ray_executor_v2.py:574] Failed to kill actor rank=0"] * 500])
     assert deaths.told == ["10.77.1.12"]
 
 
 def test_a_node_that_ray_lost_is_the_first_to_fail():
-    """Recorded in the lab, with the packets of the worker's fabric dropped: all that ends is on the head."""
+    """Recorded in the lab, with the packets of the worker's fabric dropped: processes only end on the head."""
     lines = [*DIED, "(EngineCore pid=302) ERROR 11-21 02:41:17 [core.py:1510] health check failed due to missing too many heartbeats"]
-    found = events.first([*log("spark-1", 0.0, *lines), ended("spark-1", NOW)], told(*lines), ADDRESSES)
-    assert (found["node"], found["id"]) == ("spark-2", "ray-node-dead") and "did not answer Ray in time" in found["cause"]
+    failure = events.first([*log("spark-1", 0.0, *lines), ended("spark-1", NOW)], dead_addresses(*lines), ADDRESSES)
+    assert (failure["node"], failure["id"]) == ("spark-2", "ray-node-dead") and "did not answer Ray in time" in failure["cause"]
 
 
 def core(node, at):
     return events.of_error(node, ClusterError(f"core ended on {node}", reason="core ended"), at)
 
 
-#: As vLLM's own watch over its ranks writes it (v1/executor/ray_executor_v2.py of 0.32.0).
+#: Log line of vLLM's own monitor of its ranks (v1/executor/ray_executor_v2.py of 0.32.0).
 RANK_DIED = "(EngineCore pid=5) ERROR 11-21 02:41:17 [ray_executor_v2.py:522] RayWorkerProc rank=[1] died unexpectedly, shutting down executor."
 
 
 def test_the_engine_names_a_rank_by_its_number():
-    found = [core("spark-1", NOW), ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
-    assert events.first(found, told(RANK_DIED), {}, {0: "spark-1", 1: "spark-2"})["node"] == "spark-2"
-    # Of more nodes only the head's rank is known; the core, which ended with its ranks, says most then.
-    assert events.first(found, told(RANK_DIED), {}, {0: "spark-1"})["id"] == "core ended"
+    findings = [core("spark-1", NOW), ended("spark-1", NOW), ended("spark-2", NOW + 1.5)]
+    assert events.first(findings, dead_addresses(RANK_DIED), {}, {0: "spark-1", 1: "spark-2"})["node"] == "spark-2"
+    # With more nodes, only the rank of the head is known. The core, which ended with its ranks, is then the best answer.
+    assert events.first(findings, dead_addresses(RANK_DIED), {}, {0: "spark-1"})["id"] == "core ended"
 
 
 def test_what_explains_the_end_of_all_ranks_stands_before_them():
@@ -124,19 +124,19 @@ def test_what_explains_the_end_of_all_ranks_stands_before_them():
 
 
 def test_an_echo_is_about_the_node_that_ray_names():
-    """Recorded in the lab: a rank was killed as soon as it was there, before any look had seen it, and the head's core failed for that."""
+    """Recorded in the lab: a rank was killed right after its start and before the first poll, and the head's core failed because of it."""
     failed = "(EngineCore pid=281) ERROR 11-21 02:41:17 [core.py:1510] EngineCore failed to start."
-    found = events.first(log("spark-1", 0.0, failed, *DIED), told(*DIED), ADDRESSES)
-    assert (found["node"], found["id"], found["certainty"]) == ("spark-2", "rank-died", "known")
+    failure = events.first(log("spark-1", 0.0, failed, *DIED), dead_addresses(*DIED), ADDRESSES)
+    assert (failure["node"], failure["id"], failure["certainty"]) == ("spark-2", "rank-died", "known")
     echo = log("spark-1", 0.0, *DIED)
-    assert events.first(echo, told(*DIED), ADDRESSES)["node"] == "spark-2"
+    assert events.first(echo, dead_addresses(*DIED), ADDRESSES)["node"] == "spark-2"
 
 
 def test_the_unknown_is_shown_with_its_lines():
     line = "ERROR 11-21 02:41:12 [x.py:1] FlurbError: the flurb is gone"
-    found = events.first(log("spark-2", 0.0, line))
-    assert (found["certainty"], found["lines"]) == ("unknown", [line])
-    assert "no signature knows this error" in events.text(found) and "the flurb is gone" in events.text(found)
+    failure = events.first(log("spark-2", 0.0, line))
+    assert (failure["certainty"], failure["lines"]) == ("unknown", [line])
+    assert "no signature knows this error" in events.text(failure) and "the flurb is gone" in events.text(failure)
     assert events.first([]) is None
 
 

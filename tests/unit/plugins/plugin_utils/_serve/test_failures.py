@@ -37,14 +37,14 @@ def diagnosis(*lines):
 )
 def test_recorded_failures(name, id, words):
     log = (RECORDED / f"failed_{name}.log").read_text()
-    found = diagnosis(*engine_log.plain_lines(log))
-    assert words in found.line
-    assert (found.fatal.signature.id if found.fatal else None) == id
+    result = diagnosis(*engine_log.plain_lines(log))
+    assert words in result.line
+    assert (result.fatal.signature.id if result.fatal else None) == id
 
 
 def test_a_good_start_has_no_failure():
-    found = diagnosis(*engine_log.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()))
-    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
+    result = diagnosis(*engine_log.plain_lines((RECORDED / "ready_ray_tp2.log").read_text()))
+    assert (result.fatal, result.first_error, result.warnings) == (None, "", [])
 
 
 def test_a_short_wait_for_gpus_is_no_failure():
@@ -52,23 +52,23 @@ def test_a_short_wait_for_gpus_is_no_failure():
 
 
 def test_a_cause_wins_over_an_echo_before_it():
-    found = diagnosis(
+    result = diagnosis(
         "(EngineCore pid=217) ERROR 11-21 02:08:44 [core.py:1501] EngineCore failed to start.",
         "(EngineCore pid=217) ERROR 11-21 02:08:44 [core.py:1501] Traceback (most recent call last):",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
         "RuntimeError: Engine core initialization failed. See root cause above.",
     )
-    assert found.fatal.signature.id == "memory-out"
-    assert found.line.startswith("torch.OutOfMemoryError")
+    assert result.fatal.signature.id == "memory-out"
+    assert result.line.startswith("torch.OutOfMemoryError")
 
 
 def test_the_first_of_two_causes_wins():
-    found = diagnosis("OSError: [Errno 98] Address already in use", "ValueError: No available memory for the cache blocks.")
-    assert found.fatal.signature.id == "port-taken"
+    result = diagnosis("OSError: [Errno 98] Address already in use", "ValueError: No available memory for the cache blocks.")
+    assert result.fatal.signature.id == "port-taken"
 
 
 def test_an_unknown_failure_is_its_first_exception_not_the_last():
-    found = diagnosis(
+    result = diagnosis(
         "INFO 11-21 02:00:00 [x.py:1] hello",
         "(EngineCore pid=1) ERROR 11-21 02:00:00 [core.py:1501] EngineCore failed to start.",
         "(EngineCore pid=1) ERROR 11-21 02:00:00 [core.py:1501] Traceback (most recent call last):",
@@ -76,8 +76,8 @@ def test_an_unknown_failure_is_its_first_exception_not_the_last():
         "(EngineCore pid=1) ERROR 11-21 02:00:00 [core.py:1501] KeyError: 'layer.3.weight'",
         "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
     )
-    assert found.line.endswith("KeyError: 'layer.3.weight'")
-    assert found.fatal.signature.rank_scope == "echo"
+    assert result.line.endswith("KeyError: 'layer.3.weight'")
+    assert result.fatal.signature.rank_scope == "echo"
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_a_finding_has_the_common_shape():
 
 
 def test_only_the_end_of_a_long_log_is_kept():
-    found = diagnosis(*(str(n) for n in range(1000)))
-    assert list(found.tail)[-1] == "999"
-    assert len(found.tail) == failures.TAIL_LINES
+    result = diagnosis(*(str(n) for n in range(1000)))
+    assert list(result.tail)[-1] == "999"
+    assert len(result.tail) == failures.TAIL_LINES
 
 
 # -- logs of several nodes -----------------------------------------------------------------------------------------------
@@ -114,45 +114,45 @@ def at(seconds, text, node="spark-1", source="engine.log"):
 
 
 def test_the_first_cause_of_all_nodes_is_named_first():
-    found = failures.diagnose(
+    findings = failures.diagnose(
         [
             at(30, "torch.distributed.DistBackendError: NCCL error in: x, unhandled system error"),
             at(40, "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined."),
             at(20, "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "spark-2"),
         ]
     )
-    assert [(one["id"], one["node"], one["rank"], one["certainty"]) for one in found] == [
+    assert [(finding["id"], finding["node"], finding["rank"], finding["certainty"]) for finding in findings] == [
         ("memory-out", "spark-2", 1, "known"),
         ("rank-not-joined", "spark-1", None, "known"),
         ("nccl-error", "spark-1", None, "suspected"),
     ]
-    assert found[0]["lines"][-1].startswith("[rank1]: torch.OutOfMemoryError") and found[0]["time"] == 20.0
-    assert all(found[0][field] for field in ("cause", "consequence", "remedy", "source")) and found[0]["needs_reboot"] is False
+    assert findings[0]["lines"][-1].startswith("[rank1]: torch.OutOfMemoryError") and findings[0]["time"] == 20.0
+    assert all(findings[0][field] for field in ("cause", "consequence", "remedy", "source")) and findings[0]["needs_reboot"] is False
 
 
 def test_a_line_that_ray_forwards_belongs_to_the_node_that_wrote_it():
     forwarded = at(1, "(RayWorkerProc pid=2158, ip=192.168.10.254) double free or corruption (fasttop)")
-    (one,) = failures.diagnose([forwarded], addresses={"192.168.10.254": "spark-2"})
-    assert (one["node"], one["id"]) == ("spark-2", "rank-heap-corrupted")
+    (finding,) = failures.diagnose([forwarded], addresses={"192.168.10.254": "spark-2"})
+    assert (finding["node"], finding["id"]) == ("spark-2", "rank-heap-corrupted")
 
 
 def test_an_error_that_no_signature_knows_is_unknown_and_stands_before_what_repeats_it():
-    found = failures.diagnose(
+    findings = failures.diagnose(
         [
             at(1, "(EngineCore pid=1) ERROR 11-21 02:00:00 [core.py:1501] EngineCore failed to start."),
             at(1, "(EngineCore pid=1) ERROR 11-21 02:00:00 [core.py:1501] KeyError: 'layer.3.weight'"),
             at(2, "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"),
         ]
     )
-    assert [(one["id"], one["certainty"], one["verdict"]) for one in found] == [
+    assert [(finding["id"], finding["certainty"], finding["verdict"]) for finding in findings] == [
         ("unknown", "unknown", "unknown"),
         ("engine-core-failed", "suspected", "block"),
     ]
-    assert found[0]["lines"][0].endswith("KeyError: 'layer.3.weight'") and found[0]["lines"][-1].startswith("RuntimeError")
+    assert findings[0]["lines"][0].endswith("KeyError: 'layer.3.weight'") and findings[0]["lines"][-1].startswith("RuntimeError")
 
 
 def test_lines_of_one_log_do_not_interrupt_a_report_in_another():
-    found = failures.diagnose(
+    findings = failures.diagnose(
         [
             at(1, "(APIServer pid=1) ERROR:    Exception in ASGI application"),
             at(1, "OSError: [Errno 98] Address already in use", source="other.log"),
@@ -160,7 +160,7 @@ def test_lines_of_one_log_do_not_interrupt_a_report_in_another():
             at(1, "(APIServer pid=1) ValueError: No available memory for the cache blocks"),
         ]
     )
-    assert [(one["id"], one["log"]) for one in found] == [("port-taken", "other.log")]
+    assert [(finding["id"], finding["log"]) for finding in findings] == [("port-taken", "other.log")]
 
 
 def unknown(seconds, node="spark-1", source="engine.log", number=1):
@@ -171,16 +171,16 @@ CAUSE = "torch.OutOfMemoryError: CUDA out of memory."
 
 
 def test_unknown_errors_after_a_known_cause_are_noise_and_earlier_ones_are_not():
-    found = failures.diagnose([at(10, CAUSE, "spark-2"), unknown(20), unknown(5, source="other.log", number="x"), at(None, "TypeError: x", "spark-3")])
-    assert [(one["id"], one["log"]) for one in found] == [("memory-out", "engine.log"), ("unknown", "other.log")]
+    findings = failures.diagnose([at(10, CAUSE, "spark-2"), unknown(20), unknown(5, source="other.log", number="x"), at(None, "TypeError: x", "spark-3")])
+    assert [(finding["id"], finding["log"]) for finding in findings] == [("memory-out", "engine.log"), ("unknown", "other.log")]
 
 
 def test_an_unknown_error_that_several_logs_of_a_node_have_is_said_once():
-    found = failures.diagnose([unknown(5, source="a"), unknown(6, source="b", number=2), unknown(7, "spark-2")])
-    assert [(one["node"], one["log"]) for one in found] == [("spark-1", "a"), ("spark-2", "engine.log")]
+    findings = failures.diagnose([unknown(5, source="a"), unknown(6, source="b", number=2), unknown(7, "spark-2")])
+    assert [(finding["node"], finding["log"]) for finding in findings] == [("spark-1", "a"), ("spark-2", "engine.log")]
 
 
-#: Recorded in the lab, Ray 2.60.0 without its dashboard, of clusters that served.
+#: Recorded in the lab from clusters that served, with Ray 2.60.0 and without its dashboard.
 RAY_NOISE = """\
 [state-dump] - num chunks received failed / plasma error: 0
 [2026-11-22 19:27:55,793 E 15 15] (gcs_server) gcs_server.cc:1361: Failed to establish connection to the event+metrics exporter agent. Events and metrics
@@ -203,13 +203,13 @@ def test_what_rays_own_logs_say_of_every_cluster_is_no_failure():
 
 
 def test_warnings_stand_last():
-    found = failures.diagnose(
+    findings = failures.diagnose(
         [
             at(1, "WARNING 11-21 02:07:58 [interface.py:1458] Unknown vLLM environment variable detected: VLLM_X"),
             at(9, "vllm: error: unrecognized arguments: --x"),
         ]
     )
-    assert [one["verdict"] for one in found] == ["block", "warn"]
+    assert [finding["verdict"] for finding in findings] == ["block", "warn"]
 
 
 def test_a_healthy_log_has_no_findings():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Logs of engines on real Sparks: a healthy start has no failure at any line, a fatal one is answered by its own cause."""
+"""Logs of engines on real Sparks: a healthy start has no failure at any line, and a failed one gets its own cause."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ HARMLESS = yaml.safe_load((LOGS / "harmless.yml").read_text())
 FATAL = yaml.safe_load((LOGS / "fatal.yml").read_text())
 KERNEL = yaml.safe_load((LOGS.parent / "kernel_log.yml").read_text())
 
-#: The same and other failures, in lines that were collected after the signatures had been written.
+#: Lines of the same and of other failures, collected after the signatures were written.
 VARIANTS = yaml.safe_load((LOGS / "variants.yml").read_text())
 HARMLESS_VARIANTS = yaml.safe_load((LOGS / "harmless_variants.yml").read_text())
 KERNEL_VARIANTS = yaml.safe_load((LOGS.parent / "kernel_variants.yml").read_text())
 
-#: Lines of the kernel that only arithmetic judges, which the rule log.reserved does.
+#: Kernel lines that need arithmetic; the rule log.reserved judges them.
 COUNTED_BY_A_RULE = ("kho-reserved-memory",)
 
-#: Records without a cause to find, and what is said instead.
+#: Records without a detectable cause, and why.
 UNANSWERED = {
     "engine-dead-chat": "the record holds only the front end's echo of a core that died; its signature engine-dead says where the cause stands",
     "flashinfer-no-sm12": "the line alone ends nothing, engines with other kernels serve after it: it warns, and the error that follows is fatal",
@@ -39,7 +39,7 @@ UNANSWERED = {
 
 
 def lines_of(item):
-    """The recorded lines, and the whole log where there is one."""
+    """Yield the recorded lines, and the whole log if there is one."""
     if "lines" in item:
         yield engine_log.plain_lines(item["lines"])
     if "log" in item:
@@ -52,18 +52,18 @@ def diagnosis(lines):
     return made
 
 
-def named(found):
-    """The id of the cause that a diagnosis names, None when it knows none."""
-    match = found.fatal
+def named(result):
+    """Return the id of the cause that a diagnosis names, or None."""
+    match = result.fatal
     return match.signature.id if match and match.signature.rank_scope == "cause" else None
 
 
 @pytest.mark.parametrize("item", HEALTHY, ids=lambda item: item["file"])
 def test_a_healthy_start_is_clean_at_every_line(item):
-    found = failures.Diagnosis()
+    result = failures.Diagnosis()
     for line in engine_log.plain_lines((LOGS / item["file"]).read_text()):
-        found.feed([line])
-        assert (found.fatal, found.first_error, found.warnings) == (None, "", []), line
+        result.feed([line])
+        assert (result.fatal, result.first_error, result.warnings) == (None, "", []), line
 
 
 @pytest.mark.parametrize("item", HEALTHY, ids=lambda item: item["file"])
@@ -78,8 +78,8 @@ def test_a_healthy_start_shows_its_stages_in_order(item):
 
 @pytest.mark.parametrize("item", HARMLESS, ids=lambda item: item["id"])
 def test_a_harmless_line_stays_harmless(item):
-    found = diagnosis(engine_log.plain_lines(item["line"]))
-    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
+    result = diagnosis(engine_log.plain_lines(item["line"]))
+    assert (result.fatal, result.first_error, result.warnings) == (None, "", [])
 
 
 @pytest.mark.parametrize("item", [item for item in FATAL if "answer" in item], ids=lambda item: item["id"])
@@ -92,9 +92,9 @@ def test_a_fatal_line_is_answered_by_its_own_cause(item):
 def test_what_is_said_of_a_record_without_a_cause(id):
     (item,) = (item for item in FATAL if item["id"] == id)
     (lines,) = lines_of(item)
-    found = diagnosis(lines)
-    said = [found.fatal.signature.id if found.fatal else None, [match.signature.id for match in found.warnings]]
-    assert said == {
+    result = diagnosis(lines)
+    outcome = [result.fatal.signature.id if result.fatal else None, [match.signature.id for match in result.warnings]]
+    assert outcome == {
         "engine-dead-chat": ["engine-dead", []],
         "flashinfer-no-sm12": [None, ["flashinfer-cuda-too-old"]],
         "ready-nul-record-host-lost": [None, []],
@@ -110,9 +110,9 @@ def test_the_corpus_is_whole_and_the_goals_are_met():
 
 @pytest.mark.parametrize("item", [item for item in KERNEL if item["id"] not in COUNTED_BY_A_RULE], ids=lambda item: item["id"])
 def test_what_a_kernel_wrote_is_explained_as_its_owners_met_it(item):
-    found = failures.diagnose(failures.Line(line) for line in engine_log.plain_lines(item["lines"]))
-    verdicts = {one["verdict"] for one in found}
-    assert verdicts <= {"harmless": set(), "trouble": {"warn"}, "fatal": {"block", "warn"}}[item["judge"]], found
+    findings = failures.diagnose(failures.Line(line) for line in engine_log.plain_lines(item["lines"]))
+    verdicts = {finding["verdict"] for finding in findings}
+    assert verdicts <= {"harmless": set(), "trouble": {"warn"}, "fatal": {"block", "warn"}}[item["judge"]], findings
     assert item["judge"] == "harmless" or {"trouble": "warn", "fatal": "block"}[item["judge"]] in verdicts
 
 
@@ -132,8 +132,8 @@ def test_the_rust_front_end_is_reported_long_before_the_engine_ends():
 
 @pytest.mark.parametrize("item", VARIANTS, ids=[f"{item['answer']}-{number}" for number, item in enumerate(VARIANTS)])
 def test_a_failure_is_answered_in_other_words_too(item):
-    found = diagnosis(engine_log.plain_lines(item["lines"]))
-    assert found.fatal and found.fatal.signature.id == item["answer"]
+    result = diagnosis(engine_log.plain_lines(item["lines"]))
+    assert result.fatal and result.fatal.signature.id == item["answer"]
 
 
 @pytest.mark.parametrize("item", HARMLESS_VARIANTS, ids=map(str, range(len(HARMLESS_VARIANTS))))
@@ -141,7 +141,7 @@ def test_what_is_harmless_in_other_words_stays_harmless(item):
     test_a_harmless_line_stays_harmless({"line": item["lines"]})
 
 
-#: What stands before a line, depending on who shows it.
+#: Prefixes that different programs put in front of a line.
 HEADS = [
     "2026-11-22T10:00:00.123456789Z ",
     "Nov 22 10:00:00 spark-a vllm[812]: ",
@@ -161,8 +161,8 @@ HEADS = [
 def test_a_signature_matches_the_line_from_any_source(head):
     for row in signature.shipped():
         for example in row.examples:
-            found = diagnosis(engine_log.plain_lines("".join(f"{head}{line}\n" for line in example.splitlines())))
-            assert row.id in {match.signature.id for match in [*found.warnings, found.fatal] if match}, example
+            result = diagnosis(engine_log.plain_lines("".join(f"{head}{line}\n" for line in example.splitlines())))
+            assert row.id in {match.signature.id for match in [*result.warnings, result.fatal] if match}, example
 
 
 @pytest.mark.parametrize("head", HEADS[:6])
@@ -175,11 +175,11 @@ def test_a_request_that_failed_is_not_the_engines_failure_from_any_source(head):
         "(APIServer pid=1) RuntimeError: No response returned.",
         '(APIServer pid=1) INFO:     192.168.1.2:50000 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error',
     ]
-    found = diagnosis([head + line for line in lines])
-    assert (found.fatal, found.first_error, found.warnings) == (None, "", [])
+    result = diagnosis([head + line for line in lines])
+    assert (result.fatal, result.first_error, result.warnings) == (None, "", [])
 
 
-#: What a rank says when another one failed: each of them stands beside the cause, in any order and within one second.
+#: Messages of a rank after another one failed: each appears next to the cause, in any order and within one second.
 CONSEQUENCES = [
     "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
     "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:1351] EngineCore encountered a fatal error.",
@@ -205,17 +205,17 @@ def test_the_cause_wins_over_what_follows_from_it_in_any_order(cause, consequenc
     pair = [CAUSES[cause], CONSEQUENCES[consequence]]
     for texts in (pair, pair[::-1]):
         assert named(diagnosis(texts)) == cause
-        found = failures.diagnose(failures.Line(text, node, 100.0) for text, node in zip(texts, ("spark-1", "spark-2")))
-        assert found[0]["id"] == cause
-        # The clocks of two nodes are never quite alike.
+        findings = failures.diagnose(failures.Line(text, node, 100.0) for text, node in zip(texts, ("spark-1", "spark-2")))
+        assert findings[0]["id"] == cause
+        # The clocks of two nodes always differ a little.
         early = failures.diagnose(failures.Line(text, node, 100.0 + (text == pair[0])) for text, node in zip(texts, ("spark-1", "spark-2")))
         assert early[0]["id"] == cause
 
 
 def test_what_a_peer_says_long_before_a_cause_is_the_first_failure():
     texts = [(100.0, CONSEQUENCES[4]), (400.0, CAUSES["memory-out"])]
-    found = failures.diagnose(failures.Line(text, "spark-1", at) for at, text in texts)
-    assert [one["id"] for one in found] == ["nccl-transfer-failed", "memory-out"]
+    findings = failures.diagnose(failures.Line(text, "spark-1", at) for at, text in texts)
+    assert [finding["id"] for finding in findings] == ["nccl-transfer-failed", "memory-out"]
 
 
 @pytest.mark.parametrize(
@@ -289,12 +289,12 @@ def test_the_same_failure_in_other_words(line, id):
     ],
 )
 def test_a_line_that_only_sounds_fatal(line):
-    found = diagnosis([line])
-    assert (found.fatal, found.warnings) == (None, [])
+    result = diagnosis([line])
+    assert (result.fatal, result.warnings) == (None, [])
 
 
 def test_a_clients_request_is_not_the_cause_of_a_later_death():
-    found = diagnosis(
+    result = diagnosis(
         [
             "(APIServer pid=1) ERROR 03-18 17:43:25 [serving_chat.py:255] ValueError: 'max_tokens' is too large: 16384.",
             '(APIServer pid=1) INFO:     127.0.0.1:50696 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request',
@@ -303,8 +303,8 @@ def test_a_clients_request_is_not_the_cause_of_a_later_death():
             "(APIServer pid=1) ERROR 03-18 17:50:00 [serving_chat.py:1333] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
         ]
     )
-    assert found.fatal.signature.id == "engine-dead"
-    assert found.line.endswith("KeyError: 'layer.3'")
+    assert result.fatal.signature.id == "engine-dead"
+    assert result.line.endswith("KeyError: 'layer.3'")
 
 
 def test_the_traceback_of_a_request_ends_where_another_line_begins():
@@ -369,5 +369,5 @@ def test_a_weak_cause_gives_way_to_one_that_is_named_and_to_an_earlier_echo(line
 
 
 def test_an_unknown_exception_says_more_than_the_context():
-    found = diagnosis([SHM, DEAD, "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] KeyError: 'layer.3'"])
-    assert named(found) == "rank-hangs" and found.line.endswith("KeyError: 'layer.3'")
+    result = diagnosis([SHM, DEAD, "(EngineCore pid=222) ERROR 08-15 11:21:19 [core.py:1351] KeyError: 'layer.3'"])
+    assert named(result) == "rank-hangs" and result.line.endswith("KeyError: 'layer.3'")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Logs on the controller: what is read of them, and what is named and left alone."""
+"""Logs on the controller: which are read, and which are only reported as unread."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_the_first_directory_stands_for_the_node_and_else_the_logs_name(tmp_path
     for name in ("spark-1/a.log", "spark-2/session/logs/raylet.err", "spark-3.engine.log"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x\n")
-    found, unread = log_files.find(str(tmp_path))
-    assert [(log.name, log.node) for log in found] == [
+    logs, unread = log_files.find(str(tmp_path))
+    assert [(log.name, log.node) for log in logs] == [
         ("spark-3.engine.log", "spark-3.engine"),
         ("spark-1/a.log", "spark-1"),
         ("spark-2/session/logs/raylet.err", "spark-2"),
@@ -54,9 +54,9 @@ def test_links_are_named_and_not_followed(tmp_path):
     (inside / "file.log").symlink_to(outside / "secret.log")
     (inside / "directory").symlink_to(outside)
     (inside / "a.log").write_text("x\n")
-    found, unread = log_files.find(str(inside))
-    assert [log.name for log in found] == ["a.log"]
-    assert sorted(one["name"] for one in unread) == ["directory", "file.log"] and {one["why"] for one in unread} == {"a link"}
+    logs, unread = log_files.find(str(inside))
+    assert [log.name for log in logs] == ["a.log"]
+    assert sorted(entry["name"] for entry in unread) == ["directory", "file.log"] and {entry["why"] for entry in unread} == {"a link"}
 
 
 def test_sockets_and_pipes_are_left_out(tmp_path):
@@ -74,8 +74,8 @@ def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(log_files, "MOST_FILES", 2)
     for name in "abc":
         (tmp_path / name).write_text("x\n")
-    found, unread = log_files.find(str(tmp_path))
-    assert [log.name for log in found] == ["a", "b"] and unread == [{"name": "c", "why": "beyond the first 2 files"}]
+    logs, unread = log_files.find(str(tmp_path))
+    assert [log.name for log in logs] == ["a", "b"] and unread == [{"name": "c", "why": "beyond the first 2 files"}]
 
 
 def test_a_path_without_anything_is_named(tmp_path):
@@ -95,7 +95,7 @@ def test_a_huge_file_costs_no_more_than_its_two_ends(tmp_path):
     path = tmp_path / "huge.log"
     with open(path, "wb") as stream:
         stream.write(b"OSError: [Errno 98] Address already in use\n")
-        stream.truncate(2 * 1024**3)  # a hole: it takes no room
+        stream.truncate(2 * 1024**3)  # a sparse file: it takes no disk space
         stream.seek(0, os.SEEK_END)
         stream.write(b"\nthe end\n")
     lines = texts(path, 1024)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""When a line was written, on which node and by which rank, in the ways in which programs write it."""
+"""The time, node and rank of a log line, in the formats that programs use."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ PASSED_ON = "2026-05-29 09:14:44,197 - INFO - "
 @pytest.mark.parametrize(
     ("text", "quiet"),
     [
-        # A bench wrapper's own logger in front of a line of a container (the form is an owner's).
+        # The logger of a benchmark wrapper puts its prefix before a container's line (the format was reported by an owner).
         (f"{PASSED_ON}[container] (EngineCore pid=120) ERROR 05-29 09:14:44 [core.py:946] RuntimeError: CUDA error: out of memory", False),
         ("2026-05-29 09:14:44,197 - supervisor - INFO - ERROR 05-29 09:14:44 [core.py:946] EngineCore failed to start.", False),
         (f"{PASSED_ON}(Worker_TP1 pid=7) (RayWorker pid=8) CRITICAL: the raylet died", False),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ranks that start and end together: one decision on all nodes, and no start before the last end."""
+"""Ranks start and end together: all nodes decide the same, and no rank starts before the last one ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LIVE, DEAD = plan(True, False, "the engine is live"), plan(False, True)
         ((True, True), (True, True), "mine"),
         ((True, False), (False, True), "an engine without all its ranks is not live: none lives on spark-2"),
         ((False, True), (True, False), "an engine without all its ranks is not live: none lives on spark-1"),
-        # Allowed to be restarted on one node, which the others have to follow.
+        # One node permits a restart, so the others have to restart too.
         ((True, True), (True, False), "mine"),
     ],
 )
@@ -50,17 +50,17 @@ def test_reason_to_start(head, worker, reason):
 
 
 def test_a_prediction_for_a_live_rank_shows_a_difference():
-    found = predicted(LIVE, "a rank is missing")
-    assert (found["changed"], found["msg"]) == (True, "would be restarted: a rank is missing")
-    assert found["diff"]["before"]["state"] == "incomplete"
-    assert found["diff"]["before"] != found["diff"]["after"]
+    prediction = predicted(LIVE, "a rank is missing")
+    assert (prediction["changed"], prediction["msg"]) == (True, "would be restarted: a rank is missing")
+    assert prediction["diff"]["before"]["state"] == "incomplete"
+    assert prediction["diff"]["before"] != prediction["diff"]["after"]
 
 
 # -- joint start -----------------------------------------------------------------------------------------------------
 
 
 class Nodes:
-    """Head and worker as threads that share one board; the module's runs are recorded in their order."""
+    """Head and worker as threads that share a board; the order of the module runs is recorded."""
 
     def __init__(self, root):
         self.root = root
@@ -132,7 +132,7 @@ def test_all_end_before_one_starts_and_the_head_ends_first(nodes, head, worker):
     assert nodes.errors == {}
     assert nodes.runs[:2] == [("spark-1", "stopped"), ("spark-2", "stopped")]
     assert sorted(nodes.runs[2:]) == [("spark-1", "started"), ("spark-2", "started")]
-    # Requests of an engine without all its ranks are never answered; those of a whole one wait for consent, and its head alone is asked.
+    # Without all its ranks, an engine never answers requests. Requests to a complete engine wait for consent, which only its head needs.
     lacking = head["engine_live"] != worker["engine_live"]
     assert nodes.interrupted == ({"spark-1", "spark-2"} if lacking else {"spark-2"})
     assert nodes.asked == (set() if lacking else {"spark-1"})

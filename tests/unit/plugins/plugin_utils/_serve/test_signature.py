@@ -25,8 +25,8 @@ def diagnosis(text):
 
 @pytest.mark.parametrize(("row", "example"), EXAMPLES, ids=[f"{row.id}-{row.examples.index(example)}" for row, example in EXAMPLES])
 def test_each_example_leads_to_its_own_signature(row, example):
-    found = diagnosis(example)
-    match = found.fatal if row.verdict == "block" else next((one for one in found.warnings if one.signature.id == row.id), None)
+    result = diagnosis(example)
+    match = result.fatal if row.verdict == "block" else next((warning for warning in result.warnings if warning.signature.id == row.id), None)
     assert match is not None and match.signature.id == row.id
 
 
@@ -36,9 +36,9 @@ def test_what_is_harmless_leads_to_no_failure(row):
         assert failures.diagnose([failures.Line(text)]) == []
 
 
-#: Examples that two signatures match: what is said first is the one that says more about the cause.
+#: Signatures whose examples match another signature too: the key is the more specific one and comes first.
 SHARED = {
-    # What is general gives way on the same line.
+    # On the same line, the more specific signature wins over the general one.
     "context-too-long": {"engine-config-refused"},
     "cuda-busy": {"cuda-kernel-failed"},
     "cuda-device-assert": {"cuda-kernel-failed"},
@@ -57,7 +57,7 @@ SHARED = {
     "model-type-unknown": {"engine-config-refused"},
     "ranks-need-executor": {"engine-config-refused"},
     "rendezvous-port-taken": {"port-taken"},
-    # So do suspicions and echoes, to what names the cause.
+    # The signature of the cause also wins over suspicions and echoes.
     "kernel-storage-fault": {"kernel-fault"},
     "memory-host-out": {"rank-aborted"},
     "rank-hangs": {"engine-dead"},
@@ -76,7 +76,7 @@ def test_no_other_signature_matches_an_example(row, example):
 def test_the_shared_examples_are_all_needed():
     lines = [(row, line) for row, example in EXAMPLES for line in example.splitlines()]
     matched = {(row.id, other.id) for row, line in lines for other in ROWS if other is not row and other.is_in(line)}
-    # Where one has ``after``, that stands in the line before.
+    # The pattern ``after`` of a signature is in the line before.
     assert {(id, other) for id, others in SHARED.items() for other in others} <= matched | {("rank-hangs", "engine-dead")}
 
 
@@ -136,8 +136,8 @@ def table(directory, *rows, name="mine.yml"):
 def test_a_users_table_is_read_beside_the_shipped_one(tmp_path):
     rows = signature.load([str(table(tmp_path / "own", OWN))])
     assert len(rows) == len(ROWS) + 1
-    (one,) = failures.diagnose([failures.Line(OWN["examples"][0], "spark-1")], rows)
-    assert (one["id"], one["certainty"], one["remedy"]) == ("my-proxy", "known", "Ask the site.")
+    (finding,) = failures.diagnose([failures.Line(OWN["examples"][0], "spark-1")], rows)
+    assert (finding["id"], finding["certainty"], finding["remedy"]) == ("my-proxy", "known", "Ask the site.")
 
 
 def test_a_users_signature_takes_the_place_of_a_shipped_one_with_its_id(tmp_path):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What ends a wait, and what does not: every recorded healthy start with its own timing, and loads that say nothing for minutes."""
+"""What ends a wait and what does not: every recorded healthy start with its own timing, and loads without log lines for minutes."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def test_a_rank_that_ends_is_named():
     watch = watches.RankWatch("spark-2")
     there = [process(7), process(8, "engine_core"), process(9, "raylet")]
     assert [watch.trouble(there) for _poll in range(3)] == [None] * 3
-    found = watch.trouble(there[1:])
-    assert str(found) == "ended on spark-2 while the engine started: rank (pid 7)" and found.reason == "rank ended"
+    error = watch.trouble(there[1:])
+    assert str(error) == "ended on spark-2 while the engine started: rank (pid 7)" and error.reason == "rank ended"
     assert watch.trouble([]).reason == "core ended"
 
 
 @pytest.mark.parametrize(
     "polls",
     [
-        # Another process under its number; one that was not waited for.
+        # Another process with the same pid; a zombie that was not reaped.
         [[process(7)], [process(7)], [process(7, ticks=6)]],
         [[process(7)], [process(7)], [process(7, state="ended")]],
     ],
@@ -56,7 +56,7 @@ def test_what_has_taken_its_place_is_not_the_rank(polls):
 @pytest.mark.parametrize(
     "polls",
     [
-        # One that is tried out for a moment; one whose work is done and that idles on; services of Ray.
+        # A process that only exists for one poll; one that becomes idle after its work; services of Ray.
         [[process(7)], [], []],
         [[process(7)], [process(7)], [process(7, "ray_idle")]],
         [[process(7, "ray_worker")], [process(7, "ray_worker")], []],
@@ -71,7 +71,7 @@ def test_what_ends_and_is_no_rank(polls):
 
 
 class Start:
-    """A start that is looked at every two seconds, by one watch a node."""
+    """A start that is polled every two seconds, with one watch per node."""
 
     def __init__(self, *nodes):
         self.now = 0.0
@@ -85,7 +85,7 @@ class Start:
         return watches.stall(self.works, stage, self.now, ALLOWED)
 
     def until_stalled(self, most, **poll):
-        """Seconds until the start counts as stalled, None when it does not within ``most``; ``poll`` makes the arguments of each look."""
+        """Return the seconds until the start counts as stalled, or None after ``most``; ``poll`` makes the arguments of each poll."""
         while self.now < most:
             if self.poll(**{name: make(self.now) if callable(make) else make for name, make in poll.items()}):
                 return self.now
@@ -100,23 +100,23 @@ def test_silence_alone_is_a_stall_at_the_limit():
 @pytest.mark.parametrize(
     ("what", "seconds"),
     [
-        # A load that says nothing for an hour and reads on; one that works without reading, for half an hour; ranks that wait in a loop.
+        # Reading without a log line for an hour; computing without reading for half an hour; ranks that wait in a loop.
         ({"one": lambda now: [process(cpu_s=0.0, io_mb=int(now * 100))]}, None),
         ({"one": lambda now: [process(cpu_s=now)]}, 1800),
         ({"one": lambda now: [process(cpu_s=now)], "stage": "joining ranks"}, 660),
         ({"one": lambda now: [process(cpu_s=now * 0.01)]}, 600),
-        # Shards that are counted, and a bar that moves.
+        # A counter of shards, and a moving progress bar.
         ({"shards": lambda now: f"{int(now // 500)}/9"}, None),
         ({"lines": lambda now: [f"line at {now}"] if now % 500 < 2 else []}, None),
-        # An engine that says again and again that it waits.
+        # An engine that repeats that it waits.
         ({"lines": ["INFO [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."]}, 600),
-        # What reads is no part of the engine.
+        # The process that reads does not belong to the engine.
         ({"one": lambda now: [process(kind="ray_agent", io_mb=int(now * 100), cpu_s=now)]}, 600),
     ],
 )
 def test_the_progress_that_counts(what, seconds):
-    found = Start("one").until_stalled(3600, **what)
-    assert found is None if seconds is None else found == pytest.approx(seconds, abs=6)
+    stalled_at = Start("one").until_stalled(3600, **what)
+    assert stalled_at is None if seconds is None else stalled_at == pytest.approx(seconds, abs=6)
 
 
 def test_one_node_that_works_is_enough_and_the_quietest_is_named():
@@ -129,12 +129,12 @@ def test_one_node_that_works_is_enough_and_the_quietest_is_named():
 
 
 def test_the_rank_that_rests_while_the_others_wait_in_a_loop_is_named():
-    """A collective that spark-2 never enters, though it has said something later than spark-1."""
+    """spark-2 never enters a collective, although its last log line is later than that of spark-1."""
     start = Start("spark-1", "spark-2")
     loop = {"spark-1": lambda now: [process(cpu_s=now)], "spark-2": lambda now: [process(cpu_s=0.0, io_mb=int(min(now, 100)))]}
     assert start.until_stalled(3000, **loop) == pytest.approx(1900, abs=6)
-    found = watches.stall(start.works, "loading weights", start.now, ALLOWED)
-    assert "spark-2 was the first to fall silent, 30:0" in str(found) and found.details["node"] == "spark-2"
+    error = watches.stall(start.works, "loading weights", start.now, ALLOWED)
+    assert "spark-2 was the first to fall silent, 30:0" in str(error) and error.details["node"] == "spark-2"
 
 
 def test_what_the_ranks_do_is_said():
@@ -153,7 +153,7 @@ def test_what_the_ranks_do_is_said():
 
 
 def replayed(name):
-    """The lines of a recorded log with their seconds since its first one."""
+    """Return the lines of a recorded log with their seconds since the first line."""
     lines = list(timed(engine_log.plain_lines((LOGS / name).read_text()), "one", 1795228877.0))
     began = next(line.time for line in lines if line.time is not None)
     return [(max(0.0, (line.time or began) - began), line.text) for line in lines]
@@ -161,7 +161,7 @@ def replayed(name):
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_no_recorded_healthy_start_stalls_by_its_lines_alone(name):
-    """With nothing but the log, at its own pace: whatever its ranks read or computed meanwhile only makes it safer. A download alone says nothing."""
+    """Only the log is replayed, in real time. Reads and work of the ranks would only help, except in a download, which has no log lines."""
     lines = replayed(name)
     assert max(seconds for seconds, _text in lines) >= 30
     start, stage, at = Start("one"), engine_log.Stage("starting"), 0
@@ -180,5 +180,5 @@ def test_no_recorded_healthy_start_stalls_by_its_lines_alone(name):
 )
 def test_memory_has_to_stay_low(low, ends):
     watch = watches.MemoryWatch("spark-1")
-    found = [watch.trouble(1200 if one else 1300, 124609) for one in low]
-    assert bool(found[-1]) is ends
+    troubles = [watch.trouble(1200 if is_low else 1300, 124609) for is_low in low]
+    assert bool(troubles[-1]) is ends

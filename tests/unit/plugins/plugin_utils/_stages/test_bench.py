@@ -33,7 +33,7 @@ def judged(path: str = "", live: bool = True, healthy: bool = True, requests: in
 
 
 def verdicts(outcome: Outcome) -> dict[str, str]:
-    return {one["id"]: one["verdict"] for one in outcome.findings or []}
+    return {finding["id"]: finding["verdict"] for finding in outcome.findings or []}
 
 
 def test_an_idle_engine_is_measured_from_the_head_with_a_warning() -> None:
@@ -53,7 +53,7 @@ def test_a_host_outside_needs_the_image_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "found"),
+    ("state", "expected"),
     [
         ({"live": False}, {"bench.engine": "block"}),
         ({"healthy": False}, {"bench.engine": "block"}),
@@ -62,9 +62,9 @@ def test_a_host_outside_needs_the_image_by_its_name() -> None:
         ({"tokens": "2000/256"}, {"bench.idle": "pass", "bench.client": "warn", "bench.length": "block"}),
     ],
 )
-def test_what_may_not_be_measured_stops(state: dict[str, t.Any], found: dict[str, str]) -> None:
+def test_what_may_not_be_measured_stops(state: dict[str, t.Any], expected: dict[str, str]) -> None:
     outcome = judged(**state)
-    assert verdicts(outcome) == found and all(one["remedy"] for one in outcome.findings or [] if one["verdict"] != "pass")
+    assert verdicts(outcome) == expected and all(finding["remedy"] for finding in outcome.findings or [] if finding["verdict"] != "pass")
 
 
 def test_a_foreign_directory_is_found_before_anything_is_measured(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a bundle's play says, and whether a bring-up goes on from it."""
+"""The report of a bundle's play, and whether a bring-up follows."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_what_it_is_and_what_comes_next(verb: str) -> None:
 )
 def test_what_a_person_should_know_is_a_warning(more: dict[str, t.Any], id: str, words: str) -> None:
     outcome = judged(**more)
-    (found,) = outcome.findings or []
-    assert (found["id"], found["verdict"], found["node"]) == (id, "warn", "spark-1") and words in found["message"] and found["remedy"]
+    (finding,) = outcome.findings or []
+    assert (finding["id"], finding["verdict"], finding["node"]) == (id, "warn", "spark-1") and words in finding["message"] and finding["remedy"]
     assert outcome.stats["gb10_verdict"] == "warn" and id in bundle.IDS
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which profiles fit the nodes that were asked, and what is written of that."""
+"""Which profiles fit the queried nodes, and the record that is written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def profile(**fields: t.Any) -> dict[str, t.Any]:
 
 
 def node(free_gib: float = 200, total_gib: float = 121.7, models: t.Sequence[dict[str, t.Any]] = (), **settings: t.Any) -> dict[str, t.Any]:
-    """What is known of a node."""
+    """The answers of a node."""
     info = {
         "errors": [],
         "memory": {"total_mb": int(total_gib * 1024)},
@@ -88,29 +88,29 @@ UNREAD = {**node(), "info": {**node()["info"], "models": [], "errors": [{"sectio
         ({"model__gated": True}, [node(hub_token=True), node(hub_token="true")], "yes", []),
         ({"model__gated": True}, [node(models=[lies(93)]), node(models=[lies(93)])], "yes", []),
         ({"model__gated": True, "parallel__tensor": 1}, [node(), node()], "no", ["org/m is gated"]),
-        # Nothing is fetched there, so nothing has to be asked for.
+        # An offline node downloads nothing, so it needs no token.
         ({"model__gated": True}, [node(offline=True), node(offline=True)], "yes", []),
     ],
 )
 def test_what_fits(asks: dict[str, t.Any], nodes: list[dict[str, t.Any]], fit: str, words: list[str]) -> None:
-    found = profile_catalogue.fits(profile(**asks), {f"spark-{number}": copy.deepcopy(one) for number, one in enumerate(nodes, 1)})
-    assert found["fits"] == fit, found
-    assert all(any(word in why for why in found["why"]) for word in words), found
+    result = profile_catalogue.fits(profile(**asks), {f"spark-{number}": copy.deepcopy(answer) for number, answer in enumerate(nodes, 1)})
+    assert result["fits"] == fit, result
+    assert all(any(word in why for why in result["why"]) for word in words), result
     if fit == "yes":
-        assert found["why"] == []
+        assert result["why"] == []
 
 
 def test_what_each_node_would_fetch() -> None:
     drafter = {"drafter": {"repo": "org/d", "revision": "b" * 40, "purpose": "drafter"}}
     both = profile(repositories=drafter, serve={"speculative_config": {"model": "repository:drafter"}})
-    found = profile_catalogue.fits(both, {"spark-1": node(), "spark-2": node(models=[lies(93)]), "spark-3": copy.deepcopy(UNREAD)})
-    assert found["to_fetch"] == {"spark-1": {REPO: 93.1, "org/d": None}, "spark-2": {"org/d": None}, "spark-3": None}
+    result = profile_catalogue.fits(both, {"spark-1": node(), "spark-2": node(models=[lies(93)]), "spark-3": copy.deepcopy(UNREAD)})
+    assert result["to_fetch"] == {"spark-1": {REPO: 93.1, "org/d": None}, "spark-2": {"org/d": None}, "spark-3": None}
 
 
 def test_a_license_that_has_to_be_accepted_is_a_note() -> None:
-    asked = profile(model__license={"id": "x", "accept": True})
-    found = profile_catalogue.fits(asked, {"spark-1": node(), "spark-2": node()})
-    assert found["fits"] == "yes" and found["notes"] and "cluster: org/m is under x" in found["notes"][0]
+    licensed = profile(model__license={"id": "x", "accept": True})
+    result = profile_catalogue.fits(licensed, {"spark-1": node(), "spark-2": node()})
+    assert result["fits"] == "yes" and result["notes"] and "cluster: org/m is under x" in result["notes"][0]
 
 
 def entry(**fields: t.Any) -> dict[str, t.Any]:
@@ -137,9 +137,9 @@ def test_the_list_without_nodes_says_nothing_of_what_fits() -> None:
     assert "No node was asked" in text
     record = outcome.files["/profiles.json"]
     assert outcome.fresh and outcome.stats == {"gb10_profiles": record}
-    assert [one["cluster"] for one in record["profiles"]] == [None] and record["nodes"] == {}
+    assert [row["cluster"] for row in record["profiles"]] == [None] and record["nodes"] == {}
     assert record["invalid"] == [{"id": "broken", "path": "/b.yml", "problems": BROKEN["problems"]}]
-    assert {found["id"]: found["verdict"] for found in outcome.findings} == {"small": "pass", "broken": "block"}
+    assert {finding["id"]: finding["verdict"] for finding in outcome.findings} == {"small": "pass", "broken": "block"}
 
 
 def test_the_list_with_nodes_says_what_fits_and_who_was_silent() -> None:
@@ -159,8 +159,8 @@ def test_every_shipped_profile_is_judged_on_a_healthy_pair(path: t.Any) -> None:
         name: {"info": healthy_pair.node(), "failure": None, "model_root": "/models", "offline": False, "hub_token": False} for name in ("spark-1", "spark-2")
     }
     shipped = profiles.load(path.stem)
-    found = profile_catalogue.fits(shipped, answers)
-    assert found["fits"] in (("yes", "no") if catalogue.facts(shipped)["nodes"] == 2 else ("in part", "no"))
+    result = profile_catalogue.fits(shipped, answers)
+    assert result["fits"] in (("yes", "no") if catalogue.facts(shipped)["nodes"] == 2 else ("in part", "no"))
     assert catalogue.facts(shipped)["disk_gb"], "what a shipped profile takes of a disk is known"
 
 

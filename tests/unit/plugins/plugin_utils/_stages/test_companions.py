@@ -20,10 +20,10 @@ SPEECH = {"name": "asr", "image": f"someone/parakeet@{ID}", "port": 8765, "healt
 RUN = Run({"up": True}, [], "", ["all"], [], datetime.datetime(2026, 11, 24, tzinfo=datetime.timezone.utc), False)
 
 
-def row(one, **changes):
+def row(companion, **changes):
     there = {
-        "name": one["name"], "kind": "unit", "declared": True, "container": "", "container_id": "", "unit": one.get("unit", ""), "state": "active",
-        "running": True, "port": one["port"], "health_path": one["health_path"], "healthy": True, "health": "status 200", "pids": [],
+        "name": companion["name"], "kind": "unit", "declared": True, "container": "", "container_id": "", "unit": companion.get("unit", ""), "state": "active",
+        "running": True, "port": companion["port"], "health_path": companion["health_path"], "healthy": True, "health": "status 200", "pids": [],
         "gpu_mib": 0, "anon_mb": 0, "spec": "", "fields": {}, "log": "",
     }  # fmt: skip
     return {**there, **changes}
@@ -33,11 +33,12 @@ def info(rows, **sections):
     return {"companions": rows, "images": {}, "docker": {}, "listeners": [], **sections}
 
 
-def there(one, **changes):
+def there(companion, **changes):
     """The row of a companion whose container runs as declared."""
-    one = declared.whole(one)
-    of = {"unit": "", "container": f"gb10-companion-{one['name']}", "spec": container.labels(one)["io.gb10.spec"], "fields": container.wanted(one)}
-    return row(one, **{**of, **changes})
+    companion = declared.whole(companion)
+    spec = container.labels(companion)["io.gb10.spec"]
+    of = {"unit": "", "container": f"gb10-companion-{companion['name']}", "spec": spec, "fields": container.wanted(companion)}
+    return row(companion, **{**of, **changes})
 
 
 def wanted(mode, up=True):
@@ -45,29 +46,29 @@ def wanted(mode, up=True):
 
 
 def test_what_leads_to_a_mode():
-    found = companions.plan([OLLAMA, SPEECH], info([row(OLLAMA), there(SPEECH, container="", state="absent", running=False)]), wanted("singles"))
-    assert found["up"] == ["ollama", "asr"] and found["units"] == ["ollama.service"] and found["pull"] == [SPEECH["image"]] and found["stop"] == []
-    assert [(one["label"], one["options"]["name"]) for one in found["containers"]] == [("asr: container is absent", "gb10-companion-asr")]
-    assert found["actions"] == ["start gb10-companion-asr (container is absent)"] and found["seconds"] == {"up": 120, "down": 120}
-    # A unit comes back where its owner enabled it.
-    assert found["boots"] == [
+    plan = companions.plan([OLLAMA, SPEECH], info([row(OLLAMA), there(SPEECH, container="", state="absent", running=False)]), wanted("singles"))
+    assert plan["up"] == ["ollama", "asr"] and plan["units"] == ["ollama.service"] and plan["pull"] == [SPEECH["image"]] and plan["stop"] == []
+    assert [(entry["label"], entry["options"]["name"]) for entry in plan["containers"]] == [("asr: container is absent", "gb10-companion-asr")]
+    assert plan["actions"] == ["start gb10-companion-asr (container is absent)"] and plan["seconds"] == {"up": 120, "down": 120}
+    # Only containers are listed: systemd starts a unit at boot if its owner enabled it.
+    assert plan["boots"] == [
         {"name": "asr", "port": 8765, "health_path": "/health", "gpus": False, "health_timeout": 120, "stop_timeout": 120},
     ]
 
-    found = companions.plan([OLLAMA, SPEECH], info([row(OLLAMA), there(SPEECH)]), wanted("cluster", up=False))
-    assert found["up"] == ["ollama"] and found["stop"] == [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
-    assert found["actions"] == ["stop gb10-companion-asr"]
+    plan = companions.plan([OLLAMA, SPEECH], info([row(OLLAMA), there(SPEECH)]), wanted("cluster", up=False))
+    assert plan["up"] == ["ollama"] and plan["stop"] == [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
+    assert plan["actions"] == ["stop gb10-companion-asr"]
 
 
 def test_a_companion_as_declared_is_kept_and_a_changed_variable_stops_it_first():
-    found = companions.plan([SPEECH], info([there(SPEECH)]), wanted("singles"))
-    assert (found["why"], found["stop"], found["actions"]) == ({}, [], [])
+    plan = companions.plan([SPEECH], info([there(SPEECH)]), wanted("singles"))
+    assert (plan["why"], plan["stop"], plan["actions"]) == ({}, [], [])
     before = info([there({**SPEECH, "env": {"A": 1}}, container_id="c")], docker={"root_dir": "/var/lib/docker"})
-    found = companions.plan([{**SPEECH, "env": {"A": 2}}], before, wanted("singles"))
-    assert found["why"] == {"asr": "changed: env.A"} and [one["name"] for one in found["stop"]] == ["asr"]
-    assert found["actions"] == ["stop gb10-companion-asr", "start gb10-companion-asr (changed: env.A)"]
-    assert found["logs"] == [{"of": "gb10-companion-asr", "path": "/var/lib/docker/containers/c/c-json.log"}]
-    # One that has ended has nothing to be stopped.
+    plan = companions.plan([{**SPEECH, "env": {"A": 2}}], before, wanted("singles"))
+    assert plan["why"] == {"asr": "changed: env.A"} and [entry["name"] for entry in plan["stop"]] == ["asr"]
+    assert plan["actions"] == ["stop gb10-companion-asr", "start gb10-companion-asr (changed: env.A)"]
+    assert plan["logs"] == [{"of": "gb10-companion-asr", "path": "/var/lib/docker/containers/c/c-json.log"}]
+    # A companion that has exited needs no stop.
     assert companions.plan([SPEECH], info([there(SPEECH, running=False, state="exited")]), wanted("singles"))["stop"] == []
 
 
@@ -77,16 +78,16 @@ def test_a_companion_as_declared_is_kept_and_a_changed_variable_stops_it_first()
     ({"cdi_dirs": [], "cdi_devices": []}, False),
 ])  # fmt: skip
 def test_a_gpu_whose_specification_may_be_to_come(docker, lacks):
-    one = {**SPEECH, "gpus": True}
-    absent = [there(one, container="", running=False, state="absent")]
-    assert companions.plan([one], info(absent, docker=docker), wanted("singles"))["lacks_cdi"] is lacks
-    assert companions.plan([one], info([there(one)], docker=docker), wanted("singles"))["lacks_cdi"] is False
+    companion = {**SPEECH, "gpus": True}
+    absent = [there(companion, container="", running=False, state="absent")]
+    assert companions.plan([companion], info(absent, docker=docker), wanted("singles"))["lacks_cdi"] is lacks
+    assert companions.plan([companion], info([there(companion)], docker=docker), wanted("singles"))["lacks_cdi"] is False
 
 
 def test_without_a_mode_all_own_ones_end_and_a_stopped_one_is_left():
     rows = [row(OLLAMA), there(SPEECH, running=False), there(SPEECH, name="old", container="gb10-companion-old", declared=False)]
-    found = companions.plan([OLLAMA, SPEECH], info(rows), wanted("", up=False))
-    assert found["up"] == [] and [(one["name"], one["unit"]) for one in found["stop"]] == [("ollama", "ollama.service"), ("old", "")]
+    plan = companions.plan([OLLAMA, SPEECH], info(rows), wanted("", up=False))
+    assert plan["up"] == [] and [(entry["name"], entry["unit"]) for entry in plan["stop"]] == [("ollama", "ollama.service"), ("old", "")]
 
 
 def test_lines_say_what_is_and_what_is_not_as_wanted():
@@ -107,27 +108,27 @@ def answers(mode, declared, profile, **changes):
 
 
 def test_a_plan_is_passed_on_only_when_nothing_stops_it():
-    one = {**OLLAMA, "modes": ["off"], "memory_gib": 200}
-    given = answers("off", [one], {}, companions=[row(one, running=False)])
+    companion = {**OLLAMA, "modes": ["off"], "memory_gib": 200}
+    given = answers("off", [companion], {}, companions=[row(companion, running=False)])
     assert companions_plan.judge(given, RUN).returns == {}
     silenced = Run(**{**vars(RUN), "silenced": ["companion.claims"]})
     assert companions_plan.judge(given, silenced).returns["nodes"]["spark-1"]["up"] == ["ollama"]
 
 
 def test_the_mode_off_counts_the_companions_alone():
-    one = {**OLLAMA, "modes": ["off"], "memory_gib": 110}
-    fits = companions_plan.judge(answers("off", [one], {}, companions=[row(one, running=False)]), RUN)
+    companion = {**OLLAMA, "modes": ["off"], "memory_gib": 110}
+    fits = companions_plan.judge(answers("off", [companion], {}, companions=[row(companion, running=False)]), RUN)
     assert fits.findings is None and fits.returns["nodes"]["spark-1"]["units"] == ["ollama.service"]
 
-    one["memory_gib"] = 200
-    (found,) = companions_plan.judge(answers("off", [one], {}, companions=[row(one, running=False)]), RUN).findings
-    assert (found["id"], found["verdict"]) == ("companion.claims", "block") and "companion ollama 200 GiB declared" in found["message"]
+    companion["memory_gib"] = 200
+    (finding,) = companions_plan.judge(answers("off", [companion], {}, companions=[row(companion, running=False)]), RUN).findings
+    assert (finding["id"], finding["verdict"]) == ("companion.claims", "block") and "companion ollama 200 GiB declared" in finding["message"]
 
 
 def test_next_to_an_engine_both_count_and_a_stop_judges_nothing():
     many = answers("singles", [{**OLLAMA, "memory_gib": 90}], PROFILE, companions=[row(OLLAMA, running=False)])
-    found = companions_plan.judge(many, RUN).findings
-    assert [one["id"] for one in found] == ["plan.fits"] and "others there: companion ollama 90 GiB declared" in found[0]["message"]
+    findings = companions_plan.judge(many, RUN).findings
+    assert [finding["id"] for finding in findings] == ["plan.fits"] and "others there: companion ollama 90 GiB declared" in findings[0]["message"]
     down = Run(**{**vars(RUN), "settings": {"up": False}})
     assert companions_plan.judge(many, down).findings is None
 
@@ -135,16 +136,16 @@ def test_next_to_an_engine_both_count_and_a_stop_judges_nothing():
 def test_what_is_not_seen_is_said():
     blind = answers("off", [OLLAMA], {}, companions=None)
     blind["spark-1"]["info"]["errors"] = [*HEALTHY["errors"], {"section": "companions", "verdict": "unknown", "error": "no answer", "remedy": ""}]
-    found = companions_plan.judge(blind, RUN).findings
-    assert [(one["id"], one["verdict"]) for one in found] == [("companion.seen", "unknown")]
+    findings = companions_plan.judge(blind, RUN).findings
+    assert [(finding["id"], finding["verdict"]) for finding in findings] == [("companion.seen", "unknown")]
 
 
-def in_the_way(one, offline=False, **sections):
-    rows = sections.pop("rows", [there(one, container="", running=False, state="absent")])
+def in_the_way(companion, offline=False, **sections):
+    rows = sections.pop("rows", [there(companion, container="", running=False, state="absent")])
     seen = info(rows, **sections)
-    why = companions.plan([one], seen, wanted("singles"))["why"]
-    answer = {"companions": [one], "mode": "singles", "offline": offline, "info": seen}
-    return [(found["id"], found["message"]) for found in companions_plan.in_the_way("spark-1", answer, why)]
+    why = companions.plan([companion], seen, wanted("singles"))["why"]
+    answer = {"companions": [companion], "mode": "singles", "offline": offline, "info": seen}
+    return [(finding["id"], finding["message"]) for finding in companions_plan.in_the_way("spark-1", answer, why)]
 
 
 def test_others_on_its_port_keep_it_from_being_started():
@@ -154,36 +155,36 @@ def test_others_on_its_port_keep_it_from_being_started():
     changed = {**SPEECH, "env": {"A": 1}}
     assert in_the_way(changed, listeners=[own], rows=[there(SPEECH)]) == []
     assert in_the_way(changed, listeners=[{**own, "container": "web"}], rows=[there(SPEECH)])[0][0] == "companion.port"
-    # One that runs as declared is not started.
+    # A companion that runs as declared is not started again.
     assert in_the_way(SPEECH, listeners=[held], rows=[there(SPEECH)]) == []
 
 
 def test_an_image_that_is_not_pulled_has_to_be_there():
     assert in_the_way(SPEECH, images={SPEECH["image"]: None}) == []
-    (found,) = in_the_way(SPEECH, offline=True, images={SPEECH["image"]: None})
-    assert found == ("companion.image", f"image {SPEECH['image']} of the companion asr is not on spark-1")
+    (reason,) = in_the_way(SPEECH, offline=True, images={SPEECH["image"]: None})
+    assert reason == ("companion.image", f"image {SPEECH['image']} of the companion asr is not on spark-1")
     assert in_the_way({**SPEECH, "image": ID}, images={ID: None})[0][0] == "companion.image"
     assert in_the_way({**SPEECH, "image": ID}, images={ID: {"id": ID}}) == []
 
 
 def test_no_container_of_others_is_replaced():
-    (found,) = in_the_way(SPEECH, rows=[there(SPEECH, container="", running=False, state="foreign")])
-    assert found == ("companion.container", "gb10-companion-asr cannot be created: a container that is not ours has that name")
-    (found,) = in_the_way(SPEECH, rows=[there(SPEECH, container="asr-old")])
-    assert found == ("companion.container", "gb10-companion-asr cannot be created: companion asr already has the container asr-old")
+    (reason,) = in_the_way(SPEECH, rows=[there(SPEECH, container="", running=False, state="foreign")])
+    assert reason == ("companion.container", "gb10-companion-asr cannot be created: a container that is not ours has that name")
+    (reason,) = in_the_way(SPEECH, rows=[there(SPEECH, container="asr-old")])
+    assert reason == ("companion.container", "gb10-companion-asr cannot be created: companion asr already has the container asr-old")
 
 
 def report(rows, awaited, check_mode=False, **plan):
-    one = {"companions": [OLLAMA, SPEECH], "mode": "singles", "stop_grace": 3, "now": {"companions": rows}}
-    one["plan"] = {"nodes": {"spark-1": {"up": ["ollama", "asr"], "stop": [], "actions": ["start ollama.service"], **plan}}}
-    return companions.judge({"spark-1": one}, Run(**{**vars(RUN), "settings": {"awaited": awaited}, "check_mode": check_mode}))
+    answer = {"companions": [OLLAMA, SPEECH], "mode": "singles", "stop_grace": 3, "now": {"companions": rows}}
+    answer["plan"] = {"nodes": {"spark-1": {"up": ["ollama", "asr"], "stop": [], "actions": ["start ollama.service"], **plan}}}
+    return companions.judge({"spark-1": answer}, Run(**{**vars(RUN), "settings": {"awaited": awaited}, "check_mode": check_mode}))
 
 
 def test_the_report_has_what_was_done():
-    found = report([row(OLLAMA)], "up")
-    assert found.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == ["start ollama.service"] and found.findings is None
-    assert "  spark-1: ollama (ollama.service): active" in found.lines[1]
-    assert "fields" not in found.stats["gb10_companions_report"]["nodes"]["spark-1"]["companions"][0]
+    outcome = report([row(OLLAMA)], "up")
+    assert outcome.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == ["start ollama.service"] and outcome.findings is None
+    assert "  spark-1: ollama (ollama.service): active" in outcome.lines[1]
+    assert "fields" not in outcome.stats["gb10_companions_report"]["nodes"]["spark-1"]["companions"][0]
     looked = companions.judge({"spark-1": {"companions": [OLLAMA], "mode": "cluster", "now": {"companions": [row(OLLAMA)]}, "plan": None, "stop_grace": 3}},
                               Run(**{**vars(RUN), "settings": {"awaited": ""}}))  # fmt: skip
     assert looked.stats["gb10_companions_report"]["nodes"]["spark-1"]["actions"] == []
@@ -191,22 +192,22 @@ def test_the_report_has_what_was_done():
 
 def test_one_that_does_not_come_up_fails_with_the_end_of_its_log():
     rows = [row(OLLAMA, running=False, state="failed", healthy=None, log="first\nlast"), there(SPEECH, healthy=False, health="status 503")]
-    found = report(rows, "up")
-    assert [(one["id"], one["message"]) for one in found.findings] == [
+    outcome = report(rows, "up")
+    assert [(finding["id"], finding["message"]) for finding in outcome.findings] == [
         ("companion.runs", "companion ollama on spark-1 ended: it is failed"),
         ("companion.healthy", "companion asr on spark-1 is not healthy after 120 s: GET http://127.0.0.1:8765/health: status 503"),
     ]
-    assert "  spark-1: ollama: last" in found.lines and found.stats["gb10_verdict"] == "block"
+    assert "  spark-1: ollama: last" in outcome.lines and outcome.stats["gb10_verdict"] == "block"
     assert report(rows, "up", check_mode=True).findings is None and report(rows, "").findings is None
 
 
 def test_one_that_does_not_end_is_reported_and_the_way_to_kill_it():
     stop = [{"name": "asr", "unit": "", "container": "gb10-companion-asr"}]
-    (found,) = report([row(OLLAMA), there(SPEECH)], "down", stop=stop).findings
-    assert found["message"] == "companion asr on spark-1 got its stop signal and still runs after 3 s; it was not killed"
-    assert "gb10_allow=kill_companions" in found["remedy"] and "docker kill gb10-companion-asr" in found["remedy"]
-    (found,) = report([row(OLLAMA)], "down", stop=[{"name": "ollama", "unit": "ollama.service", "container": ""}]).findings
-    assert "systemctl kill --signal=SIGKILL ollama.service" in found["remedy"] and "gb10_allow" not in found["remedy"]
+    (finding,) = report([row(OLLAMA), there(SPEECH)], "down", stop=stop).findings
+    assert finding["message"] == "companion asr on spark-1 got its stop signal and still runs after 3 s; it was not killed"
+    assert "gb10_allow=kill_companions" in finding["remedy"] and "docker kill gb10-companion-asr" in finding["remedy"]
+    (finding,) = report([row(OLLAMA)], "down", stop=[{"name": "ollama", "unit": "ollama.service", "container": ""}]).findings
+    assert "systemctl kill --signal=SIGKILL ollama.service" in finding["remedy"] and "gb10_allow" not in finding["remedy"]
     assert report([there(SPEECH, running=False)], "down", stop=stop).findings is None
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the engine is given, as its image takes it."""
+"""Which arguments and variables the engine gets, as far as its image accepts them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import engine
 def resolved(arguments, env=(), profile=None, nodes=2, **changes):
     answer = contract(**changes)
     answer["contract"] = {**FULL, **answer["contract"]} if answer["exists"] else None
-    changed, found = engine.resolved(answer, profile or PROFILE, arguments, dict(env), "ray", nodes)
-    return changed, [(one["id"], one["verdict"]) for one in found]
+    changed, findings = engine.resolved(answer, profile or PROFILE, arguments, dict(env), "ray", nodes)
+    return changed, [(finding["id"], finding["verdict"]) for finding in findings]
 
 
 def test_what_the_engine_takes_is_not_changed():
@@ -24,11 +24,11 @@ def test_what_the_engine_takes_is_not_changed():
 
 
 def test_changes_are_names_and_new_values():
-    changed, found = resolved({"attention_backend": "A"}, {"VLLM_RPC_TIMEOUT": "9"}, contract__engine=None, contract__versions={"vllm": "0.12.0"})
+    changed, verdicts = resolved({"attention_backend": "A"}, {"VLLM_RPC_TIMEOUT": "9"}, contract__engine=None, contract__versions={"vllm": "0.12.0"})
     assert changed == {"without": ["attention_backend"], "arguments": {}, "env": {"VLLM_ATTENTION_BACKEND": "A"}}
-    assert found == [("engine.answers", "warn"), ("engine.flags", "pass")]
-    changed, found = resolved({}, {"VLLM_RPC_TIMEOUT": "9"})
-    assert changed["without"] == ["VLLM_RPC_TIMEOUT"] and found == [("engine.flags", "warn")]
+    assert verdicts == [("engine.answers", "warn"), ("engine.flags", "pass")]
+    changed, verdicts = resolved({}, {"VLLM_RPC_TIMEOUT": "9"})
+    assert changed["without"] == ["VLLM_RPC_TIMEOUT"] and verdicts == [("engine.flags", "warn")]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which images the stage takes."""
+"""Which images the stage accepts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._stages import image
 
 @pytest.mark.parametrize(("copy", "verdict"), [("required", "block"), ("preferred", "warn"), ("never", None)])
 def test_images_of_other_ids(copy, verdict):
-    """Each node may have built its own where nothing is copied, or where it could not be."""
-    found = image.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE, copy)
-    ids = {one["node"]: one["verdict"] for one in found if one["id"] == "image.id"}
+    """Without a copy, or after a failed one, each node may have built its own image."""
+    findings = image.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE, copy)
+    ids = {finding["node"]: finding["verdict"] for finding in findings if finding["id"] == "image.id"}
     assert ids == ({"spark-2": verdict} if verdict else {})
     live = image.images({"spark-1": contract(), "spark-2": contract(image_id="sha256:2")}, PROFILE, copy, live=True)
-    assert [one["verdict"] for one in live if one["id"] == "image.id"] == (["warn"] if verdict else [])
+    assert [finding["verdict"] for finding in live if finding["id"] == "image.id"] == (["warn"] if verdict else [])
     same = image.images({"spark-1": contract(), "spark-2": contract()}, PROFILE, copy)
-    assert [one["verdict"] for one in same if one["id"] == "image.id"] == (["pass"] if verdict else [])
+    assert [finding["verdict"] for finding in same if finding["id"] == "image.id"] == (["pass"] if verdict else [])
 
 
 def test_equal_images_pass():
@@ -76,8 +76,8 @@ def test_contracts_are_compared_field_by_field(change, message):
     first, second = contract(), contract()
     first["contract"] |= FULL
     second["contract"] |= {**FULL, **change}
-    (found,) = (one for one in image.images({"spark-1": first, "spark-2": second}, PROFILE) if one["id"] == "image.contract")
-    assert (found["node"], found["message"], found["verdict"]) == ("spark-2", message, "block" if "differ" in message else "pass")
+    (finding,) = (finding for finding in image.images({"spark-1": first, "spark-2": second}, PROFILE) if finding["id"] == "image.contract")
+    assert (finding["node"], finding["message"], finding["verdict"]) == ("spark-2", message, "block" if "differ" in message else "pass")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_contracts_are_compared_field_by_field(change, message):
         (reached(), "pass", "knows 13.2"),
         (reached(image_cuda="13.0", cuda="13.0", libcuda=[OWN]), "pass", "knows 13.0"),
         (reached(image_cuda="12.9", cuda="13.0", libcuda=[OWN]), "pass", "knows 13.0"),
-        # The entrypoint does not switch its libcuda on, or the image brings none: what a Spark reported of 26.08 started around its entrypoint.
+        # The entrypoint does not enable the image's libcuda, or the image has none: measured on a Spark with 26.08 started without its entrypoint.
         (reached(cuda="13.0", libcuda=[OWN]), "warn", "the provided PTX was compiled with an unsupported toolchain"),
         (reached(image_cuda="13.10", cuda="13.9"), "warn", "unsupported toolchain"),
         (reached(image_cuda="14.0"), "block", "nothing of it runs"),
@@ -94,22 +94,22 @@ def test_contracts_are_compared_field_by_field(change, message):
     ],
 )
 def test_the_cuda_of_the_image_against_the_libcuda_that_a_container_gets(gpu, verdict, words):
-    (found,) = [one for one in image.images({"spark-1": contract(gpu=gpu)}, PROFILE) if one["id"] == "image.cuda"]
-    assert (found["verdict"], found["node"]) == (verdict, "spark-1") and words in found["message"]
-    assert bool(found["remedy"]) is (verdict != "pass")
+    (finding,) = [finding for finding in image.images({"spark-1": contract(gpu=gpu)}, PROFILE) if finding["id"] == "image.cuda"]
+    assert (finding["verdict"], finding["node"]) == (verdict, "spark-1") and words in finding["message"]
+    assert bool(finding["remedy"]) is (verdict != "pass")
 
 
 def test_a_gpu_that_no_container_requests_is_not_judged():
-    found = {one["id"] for one in image.images({"spark-1": contract(gpu=None)}, PROFILE)}
-    assert not found & {"image.gpu", "image.cuda"} and "image.entrypoint" in found
+    ids = {finding["id"] for finding in image.images({"spark-1": contract(gpu=None)}, PROFILE)}
+    assert not ids & {"image.gpu", "image.cuda"} and "image.entrypoint" in ids
 
 
 def test_what_keeps_a_container_from_the_gpu_is_said_with_its_remedy():
     lost = reached(error="Failed to initialize NVML: Unknown Error", why="the container may not use the devices", remedy="sudo nvidia-ctk cdi generate")
-    (found,) = [one for one in image.images({"spark-1": contract(gpu=lost)}, PROFILE) if one["id"] == "image.gpu"]
-    assert all(words in found["message"] for words in ("Unknown Error", "may not use", "current platform None does not support ray"))
-    assert found["remedy"] == "sudo nvidia-ctk cdi generate"
-    (odd,) = [one for one in image.images({"spark-1": contract(gpu=reached(error="odd"))}, PROFILE) if one["id"] == "image.gpu"]
+    (finding,) = [finding for finding in image.images({"spark-1": contract(gpu=lost)}, PROFILE) if finding["id"] == "image.gpu"]
+    assert all(words in finding["message"] for words in ("Unknown Error", "may not use", "current platform None does not support ray"))
+    assert finding["remedy"] == "sudo nvidia-ctk cdi generate"
+    (odd,) = [finding for finding in image.images({"spark-1": contract(gpu=reached(error="odd"))}, PROFILE) if finding["id"] == "image.gpu"]
     assert "odd" in odd["message"] and "docker run" in odd["remedy"]
 
 
@@ -121,17 +121,17 @@ def test_what_keeps_a_container_from_the_gpu_is_said_with_its_remedy():
     ],
 )  # fmt: skip
 def test_a_ray_that_ignores_the_token_is_refused_where_it_is_used(version, executor, verdict):
-    found = image._ray("spark-1", contract(contract__versions={"vllm": "0.32.0", "ray": version}), {**PROFILE, "executor": executor})
-    assert found["verdict"] == verdict and ("ignores the token" in found["message"]) is (verdict == "block")
+    finding = image._ray("spark-1", contract(contract__versions={"vllm": "0.32.0", "ray": version}), {**PROFILE, "executor": executor})
+    assert finding["verdict"] == verdict and ("ignores the token" in finding["message"]) is (verdict == "block")
 
 
 def test_a_replaced_ray_is_reported():
     wanted = {"version": "2.60.0", "why": "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"}
     answer = contract(contract__versions={"vllm": "0.21.0+2325b6f0", "ray": "2.52.1"}, base={"ray_wanted": wanted})
-    found = image._ray("spark-1", answer, {**PROFILE, "evidence": "untested"})
-    assert (found["verdict"], found["measured"], found["needed"]) == ("warn", "2.52.1", "2.60.0")
-    assert found["message"] == f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0+2325b6f0."
-    assert found["remedy"].startswith("set gb10_ray_version: 2.52.1")
+    finding = image._ray("spark-1", answer, {**PROFILE, "evidence": "untested"})
+    assert (finding["verdict"], finding["measured"], finding["needed"]) == ("warn", "2.52.1", "2.60.0")
+    assert finding["message"] == f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0+2325b6f0."
+    assert finding["remedy"].startswith("set gb10_ray_version: 2.52.1")
 
 
 @pytest.mark.parametrize(
@@ -149,5 +149,5 @@ def test_a_replaced_ray_is_reported():
 )
 def test_whether_a_pair_of_vllm_and_ray_was_measured(measured, words):
     answer = contract(contract__versions={"vllm": "0.21.0+a", "ray": "2.60.0"})
-    found = image._ray("spark-1", answer, {**PROFILE, "evidence": measured})
-    assert (found["verdict"], found["message"]) == ("pass", words)
+    finding = image._ray("spark-1", answer, {**PROFILE, "evidence": measured})
+    assert (finding["verdict"], finding["message"]) == ("pass", words)

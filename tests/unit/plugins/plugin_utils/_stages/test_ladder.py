@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The plan of a climb, the judgement of a rung, the end, and the use of the record, from answers as nodes give them."""
+"""The plan of a climb, the judgment of a rung, the end, and the use of the record, from answers in the format of the nodes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ SETTINGS = {
 ENGINE = {"engine": {"live": False}, "requests_running": None}
 
 
-def asked(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
-    """Answers of two nodes to the plan; changes by node and word."""
+def plan_answers(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
+    """Return the answers of two nodes for the plan, with changes by node and key."""
     sshd = {"samples_ms": [4], "worst_ms": 4, "address": "127.0.0.1", "errors": []}
     seen = {"guard": GUARD, "boot_id": BOOT, "now": 1.0, "seen": None}
     answers = {node: {**SETTINGS, "look": LOOK, "seen": seen, "sshd": sshd, "engine": ENGINE if node == "a" else {"skipped": True}} for node in ("a", "b")}
@@ -55,26 +55,26 @@ def run(path: str = "", settings: dict[str, t.Any] | None = None, silenced: t.Se
 
 
 def verdicts(outcome: Outcome) -> dict[tuple[str, str], str]:
-    return {(one["id"], one["node"]): one["verdict"] for one in outcome.findings or []}
+    return {(finding["id"], finding["node"]): finding["verdict"] for finding in outcome.findings or []}
 
 
 def stops(outcome: Outcome) -> set[str]:
-    return {one["id"] for one in outcome.findings or [] if one["verdict"] in ("block", "unknown")}
+    return {finding["id"] for finding in outcome.findings or [] if finding["verdict"] in ("block", "unknown")}
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
-    outcome = ladder_plan.judge(asked(), run())
+    outcome = ladder_plan.judge(plan_answers(), run())
     assert stops(outcome) == set() and outcome.returns["rungs"] == PROFILE["ladder"]
-    said = "\n".join(outcome.lines)
+    shown = "\n".join(outcome.lines)
     for text in ("262144, 524288, 1048576 tokens", "Starts: 4 at most", "73 to 85 minutes", "at most", "Risk: ", "a prompt of 943718 tokens"):
-        assert text in said, said
+        assert text in shown, shown
     climb = outcome.returns["climbs"]["b"]
     assert climbs.problem_of(climb) == "" and (climb["tenants_mb"], climb["tenants"]) == (700, [{"name": "ollama", "kind": "ollama", "mb": 700}])
     assert (climb["climb_id"], climb["driver"], climb["total_mb"]) == ("20261123T140000Z", "580.159.03", 124610)
-    assert "To climb" not in said and "To climb: -e gb10_allow=ladder" in ladder_plan.judge(asked(both={"allow": []}), run()).lines
+    assert "To climb" not in shown and "To climb: -e gb10_allow=ladder" in ladder_plan.judge(plan_answers(both={"allow": []}), run()).lines
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_the_plan_names_rungs_starts_minutes_and_the_risk() -> None:
     ],
 )
 def test_what_keeps_it_from_beginning(changes: dict[str, t.Any], wrong: str) -> None:
-    outcome = ladder_plan.judge(asked(**changes), run())
+    outcome = ladder_plan.judge(plan_answers(**changes), run())
     assert stops(outcome) == {wrong}
-    assert all(one["remedy"] for one in outcome.findings or [] if one["verdict"] != "pass")
+    assert all(finding["remedy"] for finding in outcome.findings or [] if finding["verdict"] != "pass")
 
 
 def test_an_engine_without_requests_is_stopped_first() -> None:
-    outcome = ladder_plan.judge(asked(a={"engine": {"engine": {"live": True}, "requests_running": 0}}), run())
+    outcome = ladder_plan.judge(plan_answers(a={"engine": {"engine": {"live": True}, "requests_running": 0}}), run())
     assert stops(outcome) == set() and any("the engine that serves now is stopped first" in line for line in outcome.lines)
 
 
@@ -120,7 +120,7 @@ def test_rungs_that_do_not_fit_by_the_memory_plan_are_not_tried() -> None:
     assert ladder_plan.climbable([1, 2, 3], rows, ("plan.fits",)) == [1, 2, 3]
     assert ladder_plan.climbable([1, 2], {}, ()) == [1, 2], "without a plan nothing is known against it"
     small = {**LOOK, "memory": {"total_mb": 60000}}
-    outcome = ladder_plan.judge(asked(both={"look": small}), run())
+    outcome = ladder_plan.judge(plan_answers(both={"look": small}), run())
     assert stops(outcome) == {"ladder.plan"} and outcome.returns["rungs"] == [] and "262144: the memory plan says no" in "\n".join(outcome.lines)
 
 
@@ -132,7 +132,7 @@ def test_minutes_go_by_the_climb_before() -> None:
 
 def test_a_file_that_exists_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "ladder.json").write_text("")
-    assert "is not replaced" in ladder_plan.judge(asked(), run(str(tmp_path / "ladder.json"))).failure
+    assert "is not replaced" in ladder_plan.judge(plan_answers(), run(str(tmp_path / "ladder.json"))).failure
 
 
 # --- a rung -------------------------------------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ PROMPT = {"prompt_tokens": 235000, "seconds": 141.0, "findings": [{"id": "ladder
 
 
 def tried(**nodes: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
-    """Answers of two nodes to a rung that was good; changes by node and word."""
-    climb = ladder_plan.judge(asked(), run()).returns["climbs"]["a"]
+    """Return the answers of two nodes after a good rung, with changes by node."""
+    climb = ladder_plan.judge(plan_answers(), run()).returns["climbs"]["a"]
     sshd = {"samples_ms": [4, 30], "worst_ms": 30, "address": "127.0.0.1", "errors": []}
     answers = {
         node: {
@@ -180,7 +180,7 @@ FAILED = {"id": "ladder.prompt", "node": "spark", "verdict": "block", "message":
 
 
 @pytest.mark.parametrize(
-    ("changes", "wrong", "said"),
+    ("changes", "wrong", "reason"),
     [
         ({"a": {"error": "The engine did not start."}, "b": {"error": "The engine did not start."}}, "ladder.start", "a: The engine did not start"),
         ({"a": {"prompt": {**PROMPT, "findings": [FAILED]}}}, "ladder.prompt", "a: HTTP 500"),
@@ -200,10 +200,10 @@ FAILED = {"id": "ladder.prompt", "node": "spark", "verdict": "block", "message":
         ({"b": {"sshd": {"failed": True, "msg": "time out"}}}, "ladder.sshd", "b: sshd's response time is unknown: time out"),
     ],
 )
-def test_each_bad_sign_ends_the_climb(changes: dict[str, t.Any], wrong: str, said: str) -> None:
+def test_each_bad_sign_ends_the_climb(changes: dict[str, t.Any], wrong: str, reason: str) -> None:
     outcome = judged(**changes)
     assert stops(outcome) == {wrong} and outcome.returns["next"] == {"context": 0, "climbing": False}
-    assert said in outcome.returns["against"] and outcome.returns["against"].startswith("262144: ")
+    assert reason in outcome.returns["against"] and outcome.returns["against"].startswith("262144: ")
     assert outcome.returns["climbs"]["a"]["rungs"][0]["good"] is False
 
 
@@ -285,13 +285,13 @@ def ended(outcome: str, reason: str = "", path: str = "") -> Outcome:
 
 @pytest.mark.parametrize(("outcome", "verdict"), [("top", "pass"), ("returned", "warn"), ("off", "block")])
 def test_the_end_is_said_and_passed_on(outcome: str, verdict: str) -> None:
-    found = ended(outcome, "524288: b: the guard acted", "/to/ladder.json")
-    assert [one["verdict"] for one in found.findings or []] == [verdict] and found.stats["gb10_verdict"] == verdict
-    report = found.stats["gb10_ladder_report"]
+    result = ended(outcome, "524288: b: the guard acted", "/to/ladder.json")
+    assert [finding["verdict"] for finding in result.findings or []] == [verdict] and result.stats["gb10_verdict"] == verdict
+    report = result.stats["gb10_ladder_report"]
     assert (report["outcome"], report["rung"]) == (outcome, 262144) and "curve" not in json.dumps(report)
-    assert found.returns["climbs"]["a"]["outcome"] == outcome and found.fresh
-    assert set(found.files) == {"/to/ladder.json"} and found.files["/to/ladder.json"]["nodes"]["a"]["rungs"][1]["curve"]
-    assert any("524288: not good: b: the guard acted" in line for line in found.lines)
+    assert result.returns["climbs"]["a"]["outcome"] == outcome and result.fresh
+    assert set(result.files) == {"/to/ladder.json"} and result.files["/to/ladder.json"]["nodes"]["a"]["rungs"][1]["curve"]
+    assert any("524288: not good: b: the guard acted" in line for line in result.lines)
 
 
 # --- the record at a bring-up -------------------------------------------------------------------------------------------
@@ -299,9 +299,9 @@ def test_the_end_is_said_and_passed_on(outcome: str, verdict: str) -> None:
 
 def at_bring_up(look: dict[str, t.Any] | None = None, **settings: t.Any) -> Outcome:
     digest = memory_planning.digest(PROFILE, settings.get("serve_arguments"))
-    climb = {**ladder_plan.judge(asked(), run()).returns["climbs"]["a"], "rung": 524288, "outcome": "top", "profile_digest": digest, "cluster": "gb10"}
-    found = {**LOOK, "ladder": [climb], **(look or {})}
-    return rung_stage.judge({node: {**SETTINGS, **settings, "look": found} for node in ("a", "b")}, run())
+    climb = {**ladder_plan.judge(plan_answers(), run()).returns["climbs"]["a"], "rung": 524288, "outcome": "top", "profile_digest": digest, "cluster": "gb10"}
+    full_look = {**LOOK, "ladder": [climb], **(look or {})}
+    return rung_stage.judge({node: {**SETTINGS, **settings, "look": full_look} for node in ("a", "b")}, run())
 
 
 def test_the_last_good_rung_is_served_and_said() -> None:

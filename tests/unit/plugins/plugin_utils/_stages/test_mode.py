@@ -19,7 +19,7 @@ ONE = {"source": "./mine.yml", "profile": "mine_one", "model": "org/one"}
 CLUSTERS = {"gb10": {"source": "pair_tp2", "profile": "pair_tp2", "nodes": ["spark-1", "spark-2"]}}
 RECORD = {"mode": "cluster", "phase": "settled", "reason": "", "clusters": CLUSTERS, "previous": {}, "changed_at": "2026-11-24T02:00:00Z", "events": []}
 
-#: Of a node that answers.
+#: The ping result of a node that answers.
 PONG = {"ping": "pong"}
 
 
@@ -33,11 +33,11 @@ def there(role="head", live=True, model="org/pair", running=True):
 
 
 def answers(mode, clusters=None, record=None, **more):
-    """Answers of two nodes; ``clusters`` has by node what is there."""
-    found = {}
+    """Return the answers of two nodes; ``clusters`` has the clusters that exist on each node."""
+    by_node = {}
     for node in ("spark-1", "spark-2"):
         look = {"mode": record, "clusters": (clusters or {}).get(node, {})}
-        found[node] = {
+        by_node[node] = {
             "mode": mode,
             "pair": "gb10",
             "pair_profile": PAIR if mode == "cluster" else {},
@@ -54,7 +54,7 @@ def answers(mode, clusters=None, record=None, **more):
             "break_lock": "",
             **more,
         }
-    return found
+    return by_node
 
 
 def plan_of(given, **settings):
@@ -66,11 +66,11 @@ SINGLES_RUN = {node: {node: there(model="org/one")} for node in ("spark-1", "spa
 
 
 def test_singles_take_the_place_of_the_pair():
-    found = plan_of(answers("singles", PAIR_RUNS, RECORD))
-    plan = found.returns["plan"]
+    outcome = plan_of(answers("singles", PAIR_RUNS, RECORD))
+    plan = outcome.returns["plan"]
     assert (plan["down_pair"], plan["down_singles"], plan["up_pair"], plan["up_singles"]) == (True, [], False, ["spark-1", "spark-2"])
     assert plan["changes"] and plan["source"] == {"spark-1": "./mine.yml", "spark-2": "./mine.yml"}
-    assert found.lines[0] == "Mode: cluster -> singles" and "down: gb10 on spark-1, spark-2 (the mode singles does not have it)" in found.lines[1]
+    assert outcome.lines[0] == "Mode: cluster -> singles" and "down: gb10 on spark-1, spark-2 (the mode singles does not have it)" in outcome.lines[1]
 
 
 def test_the_pair_takes_the_place_of_singles():
@@ -88,9 +88,9 @@ def test_off_takes_down_what_is_there_also_when_it_only_lies_there():
 
 @pytest.mark.parametrize(("mode", "clusters"), [("cluster", PAIR_RUNS), ("singles", SINGLES_RUN)])
 def test_what_serves_already_is_only_looked_at(mode, clusters):
-    found = plan_of(answers(mode, clusters))
-    assert not found.returns["plan"]["changes"] and found.lines[-1] == "  no engine has to be stopped or started"
-    assert not found.returns["plan"]["down_pair"] and not found.returns["plan"]["down_singles"]
+    outcome = plan_of(answers(mode, clusters))
+    assert not outcome.returns["plan"]["changes"] and outcome.lines[-1] == "  no engine has to be stopped or started"
+    assert not outcome.returns["plan"]["down_pair"] and not outcome.returns["plan"]["down_singles"]
 
 
 def test_the_plan_names_the_companions_of_the_mode_and_those_that_it_does_not_have():
@@ -106,15 +106,15 @@ def test_the_plan_names_the_companions_of_the_mode_and_those_that_it_does_not_ha
 
 
 def test_a_live_engine_with_another_model_goes_and_a_dead_one_is_the_bring_ups():
-    found = plan_of(answers("cluster", {"spark-1": {"gb10": there(model="org/other")}, "spark-2": {"gb10": there("worker", live=False)}}))
-    assert found.returns["plan"]["down_pair"] and "it has another model than org/pair" in found.lines[1]
+    outcome = plan_of(answers("cluster", {"spark-1": {"gb10": there(model="org/other")}, "spark-2": {"gb10": there("worker", live=False)}}))
+    assert outcome.returns["plan"]["down_pair"] and "it has another model than org/pair" in outcome.lines[1]
     half = plan_of(answers("cluster", {"spark-1": {"gb10": there(live=False)}})).returns["plan"]
     assert not half["down_pair"] and half["changes"]
 
 
 def test_a_foreign_cluster_refuses_the_change():
-    found = plan_of(answers("off", {"spark-2": {"judges": there()}}))
-    (foreign,) = [one for one in found.findings if one["id"] == "mode.foreign"]
+    outcome = plan_of(answers("off", {"spark-2": {"judges": there()}}))
+    (foreign,) = [finding for finding in outcome.findings if finding["id"] == "mode.foreign"]
     assert (foreign["node"], foreign["verdict"]) == ("spark-2", "block") and "gb10_cluster_name=judges" in foreign["remedy"]
 
 
@@ -128,9 +128,9 @@ def test_a_foreign_cluster_refuses_the_change():
     ],
 )
 def test_wrong_settings_are_said_before_any_node_is_reached(more, id, words):
-    found = mode_declared.judge(answers(**{"mode": "singles", **more}), run())
-    said = [one for one in found.findings if one["id"] == id]
-    assert said and said[0]["verdict"] == "block" and words in said[0]["message"] and said[0]["remedy"]
+    outcome = mode_declared.judge(answers(**{"mode": "singles", **more}), run())
+    matches = [finding for finding in outcome.findings if finding["id"] == id]
+    assert matches and matches[0]["verdict"] == "block" and words in matches[0]["message"] and matches[0]["remedy"]
 
 
 def test_the_services_to_come_are_named_with_what_chooses_their_profile():
@@ -140,23 +140,23 @@ def test_the_services_to_come_are_named_with_what_chooses_their_profile():
 
 
 def test_a_node_that_could_not_be_looked_at_stops_the_change():
-    found = plan_of(answers("singles", look={"failed": True, "msg": "the Docker engine did not answer"}))
-    assert {(one["id"], one["verdict"]) for one in found.findings} == {("mode.look", "unknown")}
-    assert "the Docker engine did not answer" in found.findings[0]["message"]
+    outcome = plan_of(answers("singles", look={"failed": True, "msg": "the Docker engine did not answer"}))
+    assert {(finding["id"], finding["verdict"]) for finding in outcome.findings} == {("mode.look", "unknown")}
+    assert "the Docker engine did not answer" in outcome.findings[0]["message"]
 
 
 def test_nothing_is_planned_for_a_node_that_is_lost():
-    found = plan_of(answers("singles"), lost=["spark-2"])
-    assert found.returns["plan"]["up_singles"] == ["spark-1"]
+    outcome = plan_of(answers("singles"), lost=["spark-2"])
+    assert outcome.returns["plan"]["up_singles"] == ["spark-1"]
     assert plan_of(answers("cluster"), lost=["spark-2"]).returns["plan"]["up_pair"] is False
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------------
 
 
-def fault(said, remedy=""):
-    """What a node notes of a step that failed."""
-    return {"said": said, "remedy": remedy}
+def fault(text, remedy=""):
+    """The error that a node records for a failed step."""
+    return {"said": text, "remedy": remedy}
 
 
 def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
@@ -168,70 +168,72 @@ def ended(mode="singles", errors=None, decided=None, check_mode=False, **more):
 
 
 def test_a_change_that_went_well_is_settled_with_its_seconds():
-    _by_node, found = ended(down_at=100.0, served={"finished_at": 252.5})
-    record = found.returns["record"]
+    _by_node, outcome = ended(down_at=100.0, served={"finished_at": 252.5})
+    record = outcome.returns["record"]
     assert (record["mode"], record["phase"], record["reason"]) == ("singles", "settled", "")
     assert record["event"] == "singles is up; 152.5 s from the first stop to the last first token"
-    assert [one["verdict"] for one in found.findings] == ["pass"] and found.stats["gb10_verdict"] == "pass"
-    assert found.stats["gb10_mode_report"]["seconds_down"] == 152.5
+    assert [finding["verdict"] for finding in outcome.findings] == ["pass"] and outcome.stats["gb10_verdict"] == "pass"
+    assert outcome.stats["gb10_mode_report"]["seconds_down"] == 152.5
     assert list(record["clusters"]) == ["spark-1", "spark-2"]
 
 
 def test_a_stop_that_was_refused_leaves_the_mode_as_it_was():
-    _by_node, found = ended(errors={"spark-1": {"down": fault("it has 2 request(s)", "Wait for them.")}})
-    record = found.returns["record"]
+    _by_node, outcome = ended(errors={"spark-1": {"down": fault("it has 2 request(s)", "Wait for them.")}})
+    record = outcome.returns["record"]
     assert (record["mode"], record["phase"], record["clusters"]) == ("cluster", "settled", CLUSTERS)
     assert "singles refused, nothing was stopped: spark-1: it has 2 request(s)" in record["event"]
-    (refused,) = found.findings
+    (refused,) = outcome.findings
     assert refused["id"] == "mode.down" and refused["remedy"] == "Wait for them; then run the same command again, which continues from here"
 
 
 def test_memory_that_is_not_back_leaves_everything_off():
-    by_node, found = ended(errors={"spark-2": {"down": fault("9000 MiB have not come back")}}, down_at=100.0, leak=True)
-    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "leak")
-    assert "mode.memory" in [one["id"] for one in found.findings]
-    assert not mode_return.judge({node: {**one, "return_asked": True} for node, one in by_node.items()}, run()).returns["returns"]
+    by_node, outcome = ended(errors={"spark-2": {"down": fault("9000 MiB have not come back")}}, down_at=100.0, leak=True)
+    assert (outcome.returns["record"]["mode"], outcome.returns["record"]["phase"]) == ("off", "leak")
+    assert "mode.memory" in [finding["id"] for finding in outcome.findings]
+    assert not mode_return.judge({node: {**answer, "return_asked": True} for node, answer in by_node.items()}, run()).returns["returns"]
 
 
 def test_a_change_that_failed_says_why_and_goes_back_only_when_asked():
     errors = {"spark-2": {"up": fault("the engine did not start")}}
-    by_node, found = ended(errors=errors, down_at=100.0)
-    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("singles", "failed")
+    by_node, outcome = ended(errors=errors, down_at=100.0)
+    assert (outcome.returns["record"]["mode"], outcome.returns["record"]["phase"]) == ("singles", "failed")
     assert not mode_return.judge(by_node, run()).returns["returns"]
-    asked = {node: {**one, "return_asked": True, "look": {"mode": None, "clusters": SINGLES_RUN[node]}} for node, one in by_node.items()}
-    back = mode_return.judge(asked, run()).returns
+    with_return = {node: {**answer, "return_asked": True, "look": {"mode": None, "clusters": SINGLES_RUN[node]}} for node, answer in by_node.items()}
+    back = mode_return.judge(with_return, run()).returns
     assert back["returns"] and back["plan"]["down_singles"] == ["spark-1", "spark-2"] and back["plan"]["up_pair"]
     assert back["plan"]["source"] == {"gb10": "pair_tp2"} and back["plan"]["clusters"] == CLUSTERS
-    came = ending.judge({node: {**one, "returning": back} for node, one in asked.items()}, run())
+    came = ending.judge({node: {**answer, "returning": back} for node, answer in with_return.items()}, run())
     assert (came.returns["record"]["mode"], came.returns["record"]["phase"]) == ("cluster", "settled")
-    assert {one["id"] for one in came.findings} == {"mode.up", "mode.returned"}
-    lost = {node: {**one, "returning": back, "errors": {**one["errors"], "return": fault("it did not start either")}} for node, one in asked.items()}
+    assert {finding["id"] for finding in came.findings} == {"mode.up", "mode.returned"}
+    lost = {
+        node: {**answer, "returning": back, "errors": {**answer["errors"], "return": fault("it did not start either")}} for node, answer in with_return.items()
+    }
     assert ending.judge(lost, run()).returns["record"]["phase"] == "failed"
 
 
 def test_what_ended_without_a_reason_is_not_settled():
     text = "what failed on another node ended it"
-    _by_node, found = ended(errors={"spark-1": {"down": fault(text)}, "spark-2": {"down": fault(text)}}, down_at=100.0)
-    assert found.returns["record"]["phase"] == "failed"
+    _by_node, outcome = ended(errors={"spark-1": {"down": fault(text)}, "spark-2": {"down": fault(text)}}, down_at=100.0)
+    assert outcome.returns["record"]["phase"] == "failed"
 
 
 def test_a_node_that_is_lost_during_the_change_is_named_and_not_started_again():
     errors = {"spark-1": {"up": fault("spark-2 is gone")}}
-    by_node, found = ended(errors=errors, down_at=100.0, return_asked=True)
+    by_node, _outcome = ended(errors=errors, down_at=100.0, return_asked=True)
     gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": {"unreachable": True}, "errors": None, "decided": None, "look": None}}
     back = mode_return.judge(gone, run()).returns
     assert back["returns"] and not back["plan"]["up_pair"], "the pair needs the node that is lost"
-    said = ending.judge({node: {**one, "returning": back} for node, one in gone.items()}, run())
-    assert said.returns["record"]["phase"] == "failed" and "mode.lost" in {one["id"] for one in said.findings}
+    outcome = ending.judge({node: {**answer, "returning": back} for node, answer in gone.items()}, run())
+    assert outcome.returns["record"]["phase"] == "failed" and "mode.lost" in {finding["id"] for finding in outcome.findings}
 
 
 def test_a_node_that_no_play_asks_any_more_is_lost_also_where_nothing_else_failed():
-    by_node, found = ended(down_at=100.0)
-    assert found.returns["record"]["phase"] == "settled"
+    by_node, outcome = ended(down_at=100.0)
+    assert outcome.returns["record"]["phase"] == "settled"
     gone = {**by_node, "spark-2": {**by_node["spark-2"], "answer": None, "look": None}}
-    said = ending.judge(gone, run())
-    assert said.returns["record"]["phase"] == "failed" and [one["node"] for one in said.findings if one["id"] == "mode.lost"] == ["spark-2"]
-    back = mode_return.judge({node: {**one, "return_asked": True} for node, one in gone.items()}, run()).returns
+    after = ending.judge(gone, run())
+    assert after.returns["record"]["phase"] == "failed" and [finding["node"] for finding in after.findings if finding["id"] == "mode.lost"] == ["spark-2"]
+    back = mode_return.judge({node: {**answer, "return_asked": True} for node, answer in gone.items()}, run()).returns
     assert back["returns"] and back["lost"] == ["spark-2"]
 
 
@@ -239,7 +241,7 @@ def test_a_return_takes_down_another_profile_of_the_same_name():
     base = answers("cluster", PAIR_RUNS, {**RECORD, "clusters": {"gb10": {**CLUSTERS["gb10"], "profile": "older_tp2", "source": "older_tp2"}}})
     plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
-    back = mode_return.judge({node: {**one, **state, "errors": {"up": fault("a wrong answer")}} for node, one in base.items()}, run()).returns
+    back = mode_return.judge({node: {**answer, **state, "errors": {"up": fault("a wrong answer")}} for node, answer in base.items()}, run()).returns
     assert back["plan"]["down_pair"] and back["plan"]["source"] == {"gb10": "older_tp2"}
 
 
@@ -248,7 +250,7 @@ def test_what_ran_undeclared_is_not_started_again():
     plan = mode_plan.judge(base, run()).returns
     assert plan["undeclared"]
     state = {"decided": plan, "returning": None, "return_asked": True, "allow": [], "leak": False, "down_at": 1.0, "served": None, "answer": PONG}
-    assert not mode_return.judge({node: {**one, **state, "errors": {"up": fault("no")}} for node, one in base.items()}, run()).returns["returns"]
+    assert not mode_return.judge({node: {**answer, **state, "errors": {"up": fault("no")}} for node, answer in base.items()}, run()).returns["returns"]
 
 
 @pytest.mark.parametrize(
@@ -262,13 +264,13 @@ def test_what_ran_undeclared_is_not_started_again():
     ],
 )
 def test_what_serves_already_is_declared_only_where_the_record_says_something_else(record, declares):
-    found = plan_of(answers("cluster", PAIR_RUNS, record)).returns
-    assert (found["plan"]["changes"], found["declares"]) == (False, declares)
+    returns = plan_of(answers("cluster", PAIR_RUNS, record)).returns
+    assert (returns["plan"]["changes"], returns["declares"]) == (False, declares)
 
 
 def test_a_node_that_was_lost_keeps_a_change_from_being_settled():
-    _by_node, found = ended(decided={"lost": ["spark-2"]})
-    assert found.returns["record"]["phase"] == "failed" and [one["id"] for one in found.findings] == ["mode.lost"]
+    _by_node, outcome = ended(decided={"lost": ["spark-2"]})
+    assert outcome.returns["record"]["phase"] == "failed" and [finding["id"] for finding in outcome.findings] == ["mode.lost"]
 
 
 def test_a_teardown_says_that_the_mode_still_has_what_it_took_down():
@@ -277,8 +279,8 @@ def test_a_teardown_says_that_the_mode_still_has_what_it_took_down():
 
 
 def test_off_may_be_forgotten_and_check_mode_passes_nothing_on():
-    _by_node, found = ended("off", allow=["forget"])
-    assert found.returns["record"] == {"state": "absent"}
+    _by_node, outcome = ended("off", allow=["forget"])
+    assert outcome.returns["record"] == {"state": "absent"}
     _by_node, checked = ended("off", check_mode=True)
     assert checked.stats == {} and checked.title == "Mode off (would be declared)"
 
@@ -308,28 +310,28 @@ HELD = {
     ],
 )
 def test_a_lease_that_cannot_be_is_refused_before_any_node_is_reached(more, words):
-    (found,) = mode_declared.judge(answers(**{"mode": "cluster", **more}), run()).findings
-    assert (found["id"], found["verdict"]) == ("mode.lease", "block") and words in found["message"] and found["remedy"]
+    (finding,) = mode_declared.judge(answers(**{"mode": "cluster", **more}), run()).findings
+    assert (finding["id"], finding["verdict"]) == ("mode.lease", "block") and words in finding["message"] and finding["remedy"]
 
 
 def test_without_a_lease_nothing_is_said_of_one():
     assert mode_declared.judge(answers("cluster"), run()).findings is None
-    found = plan_of(answers("cluster"))
-    assert found.returns["lease"] == {} and not any("lease" in line for line in found.lines)
+    outcome = plan_of(answers("cluster"))
+    assert outcome.returns["lease"] == {} and not any("lease" in line for line in outcome.lines)
 
 
 def test_the_plan_of_a_lease_shows_the_command_and_the_return():
-    found = plan_of(answers("cluster", SINGLES_RUN, WAS_SINGLES, lease=["./judge.sh", "--turns", "a b"]))
-    assert found.lines[-1] == "  lease: ./judge.sh --turns 'a b' runs on this controller, then back to singles"
-    lease = found.returns["lease"]
+    outcome = plan_of(answers("cluster", SINGLES_RUN, WAS_SINGLES, lease=["./judge.sh", "--turns", "a b"]))
+    assert outcome.lines[-1] == "  lease: ./judge.sh --turns 'a b' runs on this controller, then back to singles"
+    lease = outcome.returns["lease"]
     assert not lease["keeps"] and lease["back"]["mode"] == "singles" and lease["restore"] == {"spark-1": ["spark-1"]} and lease["whole"]
-    assert found.returns["event"] == "singles -> cluster, for the lease of judge.sh" and lease["program"] == "judge.sh"
+    assert outcome.returns["event"] == "singles -> cluster, for the lease of judge.sh" and lease["program"] == "judge.sh"
 
 
 def test_an_engine_that_already_serves_is_kept_after_the_command():
-    found = plan_of(answers("cluster", PAIR_RUNS, RECORD, lease="true"))
-    assert found.returns["lease"]["keeps"] and found.lines[-1] == "  lease: true runs on this controller, what serves stays as it is"
-    # The lease of an earlier run was interrupted: what it brought up is there, and was not before.
+    outcome = plan_of(answers("cluster", PAIR_RUNS, RECORD, lease="true"))
+    assert outcome.returns["lease"]["keeps"] and outcome.lines[-1] == "  lease: true runs on this controller, what serves stays as it is"
+    # The lease of an earlier run was interrupted: its engine still runs, but did not run before the lease.
     left = plan_of(answers("cluster", PAIR_RUNS, {**RECORD, "phase": "leased", "previous": OFF}, lease="true"))
     assert not left.returns["lease"]["keeps"] and left.returns["lease"]["back"]["mode"] == "off"
 
@@ -345,10 +347,10 @@ def leased_look(**more):
 
 
 def test_a_foreign_lease_is_refused_with_its_owner_and_a_remedy():
-    found = plan_of(answers("off", look=leased_look()))
-    assert [(one["id"], one["node"]) for one in found.findings] == [("mode.leased", "spark-1"), ("mode.leased", "spark-2")]
-    assert "ada@workbench, process 4711, for judge.sh, since 2026-11-24T01:00:00Z" in found.findings[0]["message"]
-    assert "in 288 s" in found.findings[0]["remedy"] and "-e gb10_break_lock=abc" in found.findings[0]["remedy"]
+    outcome = plan_of(answers("off", look=leased_look()))
+    assert [(finding["id"], finding["node"]) for finding in outcome.findings] == [("mode.leased", "spark-1"), ("mode.leased", "spark-2")]
+    assert "ada@workbench, process 4711, for judge.sh, since 2026-11-24T01:00:00Z" in outcome.findings[0]["message"]
+    assert "in 288 s" in outcome.findings[0]["remedy"] and "-e gb10_break_lock=abc" in outcome.findings[0]["remedy"]
     assert plan_of(answers("off", look=leased_look(), break_lock="abc")).findings is None
     assert plan_of(answers("off", look=leased_look(state="ended"))).findings is None
     ending_now = plan_of(answers("off", look=leased_look(state="ending", reason="nobody renewed it"), break_lock="abc"))
@@ -361,69 +363,69 @@ def test_a_lease_whose_run_is_known_to_have_ended_is_replaced(monkeypatch):
 
 
 def test_a_lease_does_not_take_down_what_was_never_declared_and_needs_all_nodes():
-    found = plan_of(answers("cluster", SINGLES_RUN, lease="true"))
-    assert [one["id"] for one in found.findings] == ["mode.lease"] and "never declared" in found.findings[0]["message"]
+    outcome = plan_of(answers("cluster", SINGLES_RUN, lease="true"))
+    assert [finding["id"] for finding in outcome.findings] == ["mode.lease"] and "never declared" in outcome.findings[0]["message"]
     lost = plan_of(answers("cluster", record=WAS_OFF, lease="true"), lost=["spark-2"])
     assert "a lease needs all nodes" in lost.findings[0]["message"]
 
 
 def leased_end(result, errors=None, before="off", clusters=None, back=True, **more):
-    """The end of a lease of the pair whose command ended as ``result`` says; ``before`` is the record, or off."""
+    """End a lease of the pair whose command had this ``result``; ``before`` is the record before the lease, or off."""
     base = answers("cluster", clusters, WAS_OFF if before == "off" else before, lease=["./judge.sh"])
     plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": None, "return_asked": False, "leak": False, "down_at": "", "served": None, "answer": PONG, "leased": None}
     by_node = {node: {**answer, **state, "errors": errors or {}, **more} for node, answer in base.items()}
     by_node["spark-1"]["leased"] = result
-    seen = {node: {**one, "look": {"mode": None, "clusters": PAIR_RUNS[node]}} for node, one in by_node.items()}
+    seen = {node: {**answer, "look": {"mode": None, "clusters": PAIR_RUNS[node]}} for node, answer in by_node.items()}
     returning = mode_return.judge(seen, run())
     assert returning.returns["returns"] == back
-    return returning, ending.judge({node: {**one, "returning": returning.returns} for node, one in seen.items()}, run())
+    return returning, ending.judge({node: {**answer, "returning": returning.returns} for node, answer in seen.items()}, run())
 
 
 DONE = {"exit_code": 0, "limited": False, "seconds": 12.0, "log": "/l/judge.log", "msg": "judge.sh ended with exit code 0 after 12 s"}
 
 
 def test_after_the_command_the_former_mode_returns():
-    returning, found = leased_end(DONE)
+    returning, outcome = leased_end(DONE)
     assert returning.returns["plan"]["down_pair"] and returning.lines[0] == "The lease is over; back to the mode before."
-    record = found.returns["record"]
+    record = outcome.returns["record"]
     assert (record["mode"], record["phase"], record["event"]) == ("off", "settled", "the lease of judge.sh is over, back to off")
-    assert [one["verdict"] for one in found.findings] == ["pass"]
-    report = found.stats["gb10_mode_report"]["lease"]
+    assert [finding["verdict"] for finding in outcome.findings] == ["pass"]
+    report = outcome.stats["gb10_mode_report"]["lease"]
     assert (report["exit_code"], report["before"], report["during"], report["after"]) == (0, "off", "cluster", "off")
 
 
 def test_a_command_that_fails_fails_the_play_with_its_exit_code_after_the_mode_is_back():
-    _returning, found = leased_end({**DONE, "exit_code": 3, "msg": "judge.sh ended with exit code 3 after 12 s"})
-    record = found.returns["record"]
+    _returning, outcome = leased_end({**DONE, "exit_code": 3, "msg": "judge.sh ended with exit code 3 after 12 s"})
+    record = outcome.returns["record"]
     assert (record["mode"], record["phase"], record["reason"]) == ("off", "settled", "") and "ended with exit code 3" in record["event"]
-    said = {one["id"]: one for one in found.findings}
-    assert said["mode.command"]["measured"] == 3 and "/l/judge.log" in said["mode.command"]["message"] and "mode.returned" in said
-    assert found.stats["gb10_mode_report"]["lease"]["exit_code"] == 3 and found.stats["gb10_verdict"] == "block"
+    by_id = {finding["id"]: finding for finding in outcome.findings}
+    assert by_id["mode.command"]["measured"] == 3 and "/l/judge.log" in by_id["mode.command"]["message"] and "mode.returned" in by_id
+    assert outcome.stats["gb10_mode_report"]["lease"]["exit_code"] == 3 and outcome.stats["gb10_verdict"] == "block"
 
 
 def test_a_command_that_ran_too_long_says_so():
-    _returning, found = leased_end({**DONE, "limited": True, "exit_code": 143, "msg": "judge.sh was ended after 60 s, its limit"})
-    (said,) = [one for one in found.findings if one["id"] == "mode.command"]
-    assert "its limit" in said["message"] and "gb10_lease_seconds" in said["remedy"]
+    _returning, outcome = leased_end({**DONE, "limited": True, "exit_code": 143, "msg": "judge.sh was ended after 60 s, its limit"})
+    (finding,) = [finding for finding in outcome.findings if finding["id"] == "mode.command"]
+    assert "its limit" in finding["message"] and "gb10_lease_seconds" in finding["remedy"]
 
 
 def test_a_command_that_could_not_be_run_brings_the_mode_before_back_too():
-    _returning, found = leased_end(None, errors={"lease": fault("the engine does not answer this controller")})
-    assert found.returns["record"]["mode"] == "off" and found.stats["gb10_mode_report"]["lease"]["exit_code"] is None
-    assert "mode.lease" in {one["id"] for one in found.findings}
+    _returning, outcome = leased_end(None, errors={"lease": fault("the engine does not answer this controller")})
+    assert outcome.returns["record"]["mode"] == "off" and outcome.stats["gb10_mode_report"]["lease"]["exit_code"] is None
+    assert "mode.lease" in {finding["id"] for finding in outcome.findings}
 
 
 def test_a_mode_that_did_not_come_up_for_a_lease_gives_way_unasked():
-    _returning, found = leased_end(None, errors={"up": fault("a wrong answer")})
-    assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("off", "settled")
+    _returning, outcome = leased_end(None, errors={"up": fault("a wrong answer")})
+    assert (outcome.returns["record"]["mode"], outcome.returns["record"]["phase"]) == ("off", "settled")
 
 
 def test_a_declared_mode_is_kept_after_any_command():
     for code, verdict in ((0, "pass"), (3, "block")):
-        _returning, found = leased_end({**DONE, "exit_code": code}, before=RECORD, clusters=PAIR_RUNS, back=False)
-        assert (found.returns["record"]["mode"], found.returns["record"]["phase"]) == ("cluster", "settled")
-        assert found.stats["gb10_verdict"] == verdict
+        _returning, outcome = leased_end({**DONE, "exit_code": code}, before=RECORD, clusters=PAIR_RUNS, back=False)
+        assert (outcome.returns["record"]["mode"], outcome.returns["record"]["phase"]) == ("cluster", "settled")
+        assert outcome.stats["gb10_verdict"] == verdict
 
 
 def test_what_was_never_declared_is_not_declared_after_a_lease():
@@ -431,14 +433,14 @@ def test_what_was_never_declared_is_not_declared_after_a_lease():
 
 
 def test_memory_that_is_not_back_after_a_lease_is_a_leak():
-    returning, found = leased_end(DONE, leak=False)
+    returning, _outcome = leased_end(DONE, leak=False)
     assert returning.returns["returns"]
     base = answers("cluster", None, WAS_OFF, lease=["./judge.sh"])
     plan = mode_plan.judge(base, run()).returns
     state = {"decided": plan, "returning": returning.returns, "return_asked": False, "leak": True, "down_at": 1.0, "served": None}
     state.update(answer=PONG, leased=DONE)
-    said = ending.judge({node: {**one, **state, "errors": {"return": fault("9000 MiB have not come back")}} for node, one in base.items()}, run())
-    assert said.returns["record"]["phase"] == "leak"
+    outcome = ending.judge({node: {**answer, **state, "errors": {"return": fault("9000 MiB have not come back")}} for node, answer in base.items()}, run())
+    assert outcome.returns["record"]["phase"] == "leak"
 
 
 def test_a_teardown_in_a_lease_says_that_the_mode_remains():

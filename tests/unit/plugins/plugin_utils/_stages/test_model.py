@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""That all nodes load the same model."""
+"""All nodes load the same model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_all_nodes_load_one_revision(second, ids):
 
 @pytest.mark.parametrize(("listing", "ids"), [("1" * 64, set()), ("2" * 64, {"model.same"})])
 def test_a_plain_directory_holds_the_same_on_all_nodes(listing, ids):
-    """Names and sizes of its files stand for the commit that it has not."""
+    """A plain directory has no commit, so the names and sizes of its files are compared."""
     profile, problems = validation.validate(
         {"schema": 1, "id": "p", "model": {"path": "/m/x"}, "image": {"base": "r/i:1", "layers": []}, "parallel": {"tensor": 2}}
     )
     assert problems == []
     row = {"name": "model", "repo": "/m/x", "purpose": "model", "revision": None, "complete": True, "size_bytes": 10, "files": []}
-    answers = {name: {"findings": [], "repositories": [{**row, "listing": one}]} for name, one in (("spark-1", "1" * 64), ("spark-2", listing))}
+    answers = {name: {"findings": [], "repositories": [{**row, "listing": digest}]} for name, digest in (("spark-1", "1" * 64), ("spark-2", listing))}
     assert stopping(stage.models(answers, profile)) == ids

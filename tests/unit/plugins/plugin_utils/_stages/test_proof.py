@@ -68,8 +68,8 @@ def test_proof_fails(change, id):
 def test_a_container_without_the_image_s_entrypoint_is_a_warning():
     rights = {**rank_answer()["container"], "entrypoint_bypassed": True}
     ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(container=rights)}
-    (found,) = [one for one in proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS) if one["verdict"] != "pass"]
-    assert (found["id"], found["node"], found["verdict"]) == ("proof.entrypoint", "spark-2", "warn") and "gb10_allow=restart" in found["remedy"]
+    (finding,) = [finding for finding in proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS) if finding["verdict"] != "pass"]
+    assert (finding["id"], finding["node"], finding["verdict"]) == ("proof.entrypoint", "spark-2", "warn") and "gb10_allow=restart" in finding["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_container_without_the_image_s_entrypoint_is_a_warning():
         ([OWN], [OWN], False, "pass"),
         ([OWN], [COMPAT], False, "block"),
         ([], [COMPAT], False, "block"),
-        # One of an older version, created without the entrypoint, waits for its restart.
+        # A container of an older version, created without the entrypoint, needs a restart.
         ([OWN], [COMPAT], True, "warn"),
         ([OWN], None, False, "warn"),
     ],
@@ -87,12 +87,12 @@ def test_a_container_without_the_image_s_entrypoint_is_a_warning():
 def test_a_rank_holds_the_libcuda_that_its_image_was_proven_to_give(held, belongs, bypassed, verdict):
     answer = rank_answer(ranks=[{**a_rank(), "libcuda": held}], container={**rank_answer()["container"], "libcuda": belongs, "entrypoint_bypassed": bypassed})
     ranks = {"spark-1": rank_answer(), "spark-2": answer}
-    found = {one["node"]: one for one in proof.findings_of(ranks, {"tokens": 8}, EXPECTED, PROOF_NEEDS) if one["id"] == "proof.libcuda"}
-    assert (found["spark-1"]["verdict"], found["spark-2"]["verdict"]) == ("pass", verdict)
-    assert ("unsupported toolchain" in found["spark-2"]["message"]) is (bool(belongs) and verdict != "pass")
-    assert bool(found["spark-2"]["remedy"]) is (verdict != "pass")
+    by_node = {finding["node"]: finding for finding in proof.findings_of(ranks, {"tokens": 8}, EXPECTED, PROOF_NEEDS) if finding["id"] == "proof.libcuda"}
+    assert (by_node["spark-1"]["verdict"], by_node["spark-2"]["verdict"]) == ("pass", verdict)
+    assert ("unsupported toolchain" in by_node["spark-2"]["message"]) is (bool(belongs) and verdict != "pass")
+    assert bool(by_node["spark-2"]["remedy"]) is (verdict != "pass")
     without = proof.findings_of(ranks, {"tokens": 8}, EXPECTED, {**PROOF_NEEDS, "gpus": False})
-    assert "proof.libcuda" not in {one["id"] for one in without}
+    assert "proof.libcuda" not in {finding["id"] for finding in without}
 
 
 def test_without_a_token_there_is_no_proof():
@@ -101,40 +101,40 @@ def test_without_a_token_there_is_no_proof():
 
 @pytest.mark.parametrize(("alone", "verdict"), [(True, "block"), (False, "warn")])
 def test_a_token_of_the_hub_is_found(alone, verdict):
-    """A container of an older version, which has the whole cache, waits for its restart."""
+    """A container of an older version mounts the whole cache and needs a restart."""
     seen = {**rank_answer()["container"], "hub_tokens": ["/root/.cache/huggingface/token"], "hub_alone": alone}
-    found = proof._hub_token("spark-2", seen, {"stage": "ray"})
-    assert (found["id"], found["verdict"]) == ("proof.hub_token", verdict) and "/root/.cache/huggingface/token" in found["message"]
+    finding = proof._hub_token("spark-2", seen, {"stage": "ray"})
+    assert (finding["id"], finding["verdict"]) == ("proof.hub_token", verdict) and "/root/.cache/huggingface/token" in finding["message"]
     assert proof._hub_token("spark-2", {**seen, "hub_tokens": []}, {"stage": "ray"})["verdict"] == "pass"
 
 
 @pytest.mark.parametrize(("present", "secrets"), [((), "unknown"), (("VLLM_API_KEY",), "block")])
 def test_the_environment_of_a_start_proves_nothing_but_a_leak(present, secrets):
     ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[a_rank(present=present, source="exec")])}
-    found = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
-    bad = [(one["id"], one["node"], one["verdict"]) for one in found if one["verdict"] != "pass"]
+    findings = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
+    bad = [(finding["id"], finding["node"], finding["verdict"]) for finding in findings if finding["verdict"] != "pass"]
     assert bad == [("proof.env", "spark-2", "unknown"), ("proof.secrets", "spark-2", secrets), ("proof.env_same", "cluster", "unknown")]
 
 
 @pytest.mark.parametrize(("have", "verdict"), [("<secret>", "pass"), (None, "block")])
 def test_a_secret_that_is_forwarded_is_compared_and_shown_by_its_name_alone(have, verdict):
-    """A node says no secret's value, so the value of the inventory is not what is compared here."""
+    """A node never reports the value of a secret, so the value in the inventory is not compared."""
     rank = a_rank({"WANDB_API_KEY": have} if have else {})
-    (found, _leaks) = proof._rank_env("spark-2", [rank], {"WANDB_API_KEY": "4f1c9a77d02b"}, PROOF_NEEDS)
-    assert (found["id"], found["verdict"]) == ("proof.env", verdict)
-    assert "4f1c9a77d02b" not in str(found)
+    (finding, _leaks) = proof._rank_env("spark-2", [rank], {"WANDB_API_KEY": "4f1c9a77d02b"}, PROOF_NEEDS)
+    assert (finding["id"], finding["verdict"]) == ("proof.env", verdict)
+    assert "4f1c9a77d02b" not in str(finding)
 
 
 def env_same(head, worker):
-    """What is found when the two live ranks have these variables beside those that they share; forwarded ones are as they should be."""
+    """Return the findings for two live ranks with these extra variables; their forwarded variables are correct."""
     ranks = {"spark-1": rank_answer(ranks=[a_rank(**head)]), "spark-2": rank_answer(ranks=[a_rank(**worker)])}
-    found = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
-    assert stopping(found) <= {"proof.env_same"}
-    return [(one["verdict"], one["message"]) for one in found if one["id"] == "proof.env_same"]
+    findings = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, PROOF_NEEDS)
+    assert stopping(findings) <= {"proof.env_same"}
+    return [(finding["verdict"], finding["message"]) for finding in findings if finding["id"] == "proof.env_same"]
 
 
 @pytest.mark.parametrize(
-    ("head", "worker", "said"),
+    ("head", "worker", "message"),
     [
         ({}, {"LMCACHE_STALE": "22"}, "LMCACHE_STALE differs between the live ranks: spark-1 (not set), spark-2 22."),
         ({"UCX_LOG_LEVEL": "warn"}, {}, "UCX_LOG_LEVEL differs between the live ranks: spark-1 warn, spark-2 (not set)."),
@@ -148,8 +148,8 @@ def env_same(head, worker):
     ],
     ids=["stale on the worker", "missing on the worker", "Python's path", "another value", "another secret"],
 )
-def test_a_variable_that_no_inventory_names_must_be_the_same_on_both(head, worker, said):
-    assert env_same(head, worker) == [("block", said)]
+def test_a_variable_that_no_inventory_names_must_be_the_same_on_both(head, worker, message):
+    assert env_same(head, worker) == [("block", message)]
 
 
 @pytest.mark.parametrize(
@@ -183,19 +183,19 @@ def test_without_ray_the_heads_rank_has_what_its_api_has_and_nothing_else(holder
 
 
 def test_a_profile_may_ask_for_less_proof_but_secrets_are_looked_for_in_any_case():
-    found = proof.findings_of({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
-    assert {one["id"] for one in found} == {"proof.rank_hosts", "proof.halted", "proof.secrets", "proof.hub_token"}
+    findings = proof.findings_of({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, {**PROOF_NEEDS, "checks": ["rank_hosts"]})
+    assert {finding["id"] for finding in findings} == {"proof.rank_hosts", "proof.halted", "proof.secrets", "proof.hub_token"}
     every = proof.findings_of({"spark-1": rank_answer(), "spark-2": rank_answer()}, {}, EXPECTED, PROOF_NEEDS)
-    assert {one["id"] for one in every} == {"proof.secrets", "proof.hub_token", *proof.PROOF_OF}
-    # Where the traffic goes is judged of two looks: see test_fabric_traffic.py.
+    assert {finding["id"] for finding in every} == {"proof.secrets", "proof.hub_token", *proof.PROOF_OF}
+    # The path of the traffic is judged from two samples: see test_fabric_traffic.py.
     assert {*proof.PROOF_OF.values(), "fabric"} == set(form.PROOFS)
 
 
 @pytest.mark.parametrize(("stage", "words"), [("ray", "tear down"), ("native", "--tags serve, which starts all of them again")])
 def test_a_missing_rank_has_the_remedy_of_its_executor(stage, words):
     ranks = {"spark-1": rank_answer(), "spark-2": rank_answer(ranks=[])}
-    found = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, {**PROOF_NEEDS, "stage": stage})
-    assert [words in finding["remedy"] for finding in found if finding["id"] == "proof.rank_hosts"] == [True]
+    findings = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, EXPECTED, {**PROOF_NEEDS, "stage": stage})
+    assert [words in finding["remedy"] for finding in findings if finding["id"] == "proof.rank_hosts"] == [True]
 
 
 ROUTES = {"listed": True, "asked": 41, "left_out": ["POST /sleep"], "open": [], "unknown": []}
@@ -210,19 +210,19 @@ ROUTES = {"listed": True, "asked": 41, "left_out": ["POST /sleep"], "open": [], 
         ({"open": ["GET /metrics"]}, False, "warn", "started before the collection guarded them"),
         ({"open": [f"GET /{number}" for number in range(9)]}, True, "block", "GET /4 and 4 more"),
         ({"unknown": ["GET /metrics: no answer within 5 s"]}, True, "unknown", "1 do not answer"),
-        # What answered is known, whatever else did not.
+        # An open route blocks even if another route did not answer.
         ({"open": ["GET /load"], "unknown": ["GET /metrics: no answer within 5 s"]}, True, "block", "GET /load"),
     ],
 )
 def test_routes_that_answer_without_the_key(routes, guarded, verdict, words):
-    (found,) = proof.auth("spark-1", {**ROUTES, **routes}, guarded)
-    assert (found["id"], found["node"], found["verdict"]) == ("proof.auth", "spark-1", verdict) and words in found["message"]
-    assert bool(found["remedy"]) is (verdict != "pass")
+    (finding,) = proof.auth("spark-1", {**ROUTES, **routes}, guarded)
+    assert (finding["id"], finding["node"], finding["verdict"]) == ("proof.auth", "spark-1", verdict) and words in finding["message"]
+    assert bool(finding["remedy"]) is (verdict != "pass")
 
 
 def test_routes_that_were_not_checked_are_unknown():
-    (found,) = proof.auth("spark-1", None, True)
-    assert found["verdict"] == "unknown"
+    (finding,) = proof.auth("spark-1", None, True)
+    assert finding["verdict"] == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ def test_routes_that_were_not_checked_are_unknown():
 )
 def test_the_launcher_may_add_to_pythons_path(have, holds):
     ranks = {"spark-1": rank_answer(ranks=[a_rank({"PYTHONPATH": have} if have else {})]), "spark-2": rank_answer(ranks=[a_rank({"PYTHONPATH": "/x"})])}
-    found = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, dict.fromkeys(ranks, {"PYTHONPATH": "/x"}), PROOF_NEEDS)
-    assert stopping(found) == (set() if holds else {"proof.env"})
+    findings = proof.findings_of(ranks, {"tokens": 8, "seconds": 0.4}, dict.fromkeys(ranks, {"PYTHONPATH": "/x"}), PROOF_NEEDS)
+    assert stopping(findings) == (set() if holds else {"proof.env"})
 
 
-#: What differed between the two live ranks of the lab, with Ray 2.60 and vLLM 0.32 and without Ray: values as they were recorded.
+#: Variables that differed between the two live ranks in the lab, with Ray 2.60 and vLLM 0.32 and without Ray; the values are as recorded.
 SEEN_TO_DIFFER = {
     "ray": {
         "HOSTNAME": ("spark-1", "spark-2"),

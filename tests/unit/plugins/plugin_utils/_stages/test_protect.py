@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is said of the protection of all nodes, and that the page has the table and the numbers that the code has."""
+"""The report on the protection of all nodes, and the page, whose table and numbers match the code."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def test_the_record_is_read_on_the_node(tmp_path: Path) -> None:
     assert protection.summary(str(tmp_path)) == {"measures": ["holds", "swap"], "changes": 3, "path": str(path), "error": ""}
     for text in ("[]", "{", '{"schema": 2}', '{"schema": 1, "measures": {"swap": []}}'):
         path.write_text(text)
-        found = protection.summary(str(tmp_path))
-        assert found["changes"] is None and str(path) in found["error"]
+        summary = protection.summary(str(tmp_path))
+        assert summary["changes"] is None and str(path) in summary["error"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Ray's head says of its nodes."""
+"""What Ray's head reports about its nodes."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_gate(answer, ids):
 @pytest.mark.parametrize(("came", "verdict"), [("refused", "pass"), ("answered", "block"), ("", "unknown"), ("no answer", "unknown")])
 def test_gate_of_the_token(came, verdict):
     answer = {**ray(("192.168.100.1", True, 1), ("192.168.100.2", True, 1)), "ray_without_token": came}
-    (found,) = (one for one in stage.gate(answer, ADDRESSES, 1) if one["id"] == "ray.token")
-    assert found["verdict"] == verdict and ("gb10_ray_version" in found["remedy"]) is (verdict == "block")
+    (finding,) = (finding for finding in stage.gate(answer, ADDRESSES, 1) if finding["id"] == "ray.token")
+    assert finding["verdict"] == verdict and ("gb10_ray_version" in finding["remedy"]) is (verdict == "block")
 
 
 def test_a_head_that_does_not_answer_is_not_taken_for_one_without_nodes():
-    (found,) = stage.gate({**ray(), "ray_error": "no answer within 10 s"}, ADDRESSES, 1)
-    assert (found["id"], found["verdict"]) == ("ray.node", "unknown") and "no answer within 10 s" in found["message"]
+    (finding,) = stage.gate({**ray(), "ray_error": "no answer within 10 s"}, ADDRESSES, 1)
+    assert (finding["id"], finding["verdict"]) == ("ray.node", "unknown") and "no answer within 10 s" in finding["message"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what all nodes answered to what a stage shows, writes and passes on."""
+"""What a stage shows, writes and passes on, given the answers of all nodes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def run(check_mode: bool = False, silenced: t.Sequence[str] = (), path: str = "/
 # --- status -----------------------------------------------------------------------------------------------------------------
 
 
-#: What the engine's own node says of an engine that works.
+#: The answers of the head node for a working engine.
 ANSWERS = {"requests_running": 0, "last_end": "", "last_lines": [], "now": 1795228877.0, "api": "answers", "completion": {"tokens": 1, "seconds": 0.4}}
 NO_PROGRESS = {"fabric": None, "progress": None}
 RANK = {"text": "ray::RayWorkerProc.run (pid 1104)", "kind": "rank", "state": "alive", "cpu_percent": 3.0}
 
 
 def state(executor: str, *live: bool) -> dict[str, dict[str, t.Any]]:
-    """What the role status knows of the two nodes, whose ranks live or do not."""
+    """The answers that the status role gathers from nodes with live or dead ranks."""
     shared = {"head": "spark-1", "cluster": "gb10", "reached": "spark-1.local", "probe_seconds": 15}
     container = {"exists": True, "executor": executor, "container": {"name": "c", "state": "running", "created": "now", "image": "i"}, "nodes": []}
     return {
@@ -103,7 +103,7 @@ def test_status_says_what_runs_on_each_node() -> None:
 
 
 UNIT = {"installed": True, "files": True, "enabled": True, "starting": False, "active": True, "failed": False}
-#: A pair with an engine, its unit, guard and sweep, all well: the lines of one node as the lab printed them, and what a real one has more of.
+#: A healthy pair with an engine, its unit, guard and sweep: one node as printed in the lab, plus what only a real node has.
 SERVICES = {
     "guard": {**UNIT, "ring": "/var/lib/gb10/guard", "ring_bytes": 12582912, "older": False, "said": None},
     "sweep": {**UNIT, "error": "", "last_sweep": "2026-11-26T05:30:00Z", "quiet": "", "problems": [], "undelivered": {}, "last_alert": ""},
@@ -164,12 +164,12 @@ def test_status_says_what_is_wrong_with_the_fabric(fabric: dict[str, t.Any], lin
     answers = state("ray", True, False)
     whole = {"interface": "eth1", "operstate": "up", "up": True, "unanswered": {}}
     answers["spark-1"]["engine"]["fabric"], answers["spark-2"]["engine"]["fabric"] = whole, {**whole, **fabric}
-    said = status.judge(answers, run()).stats["gb10_status"]
-    assert said["spark-2"][-1].startswith(line) and not any("fabric" in one for one in said["spark-1"])
+    by_node = status.judge(answers, run()).stats["gb10_status"]
+    assert by_node["spark-2"][-1].startswith(line) and not any("fabric" in text for text in by_node["spark-1"])
 
 
 def test_status_says_which_node_failed_first_under_an_engine_that_died() -> None:
-    """The lines are recorded in the lab, of a rank that was killed."""
+    """The log lines were recorded in the lab after a rank was killed."""
     answers = state("ray", False, False)
     answers["spark-1"]["engine"] |= {
         "last_end": "run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed",
@@ -178,19 +178,19 @@ def test_status_says_which_node_failed_first_under_an_engine_that_died() -> None
             "(EngineCore pid=281) ERROR 11-21 02:41:17 [core.py:1510] ip: 10.77.1.12",
         ],
     }
-    said = status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1]
-    assert said.startswith("engine: none; the last one, run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed. ")
-    assert "First to fail: spark-2 at 02:41:17 UTC, rank-died (known): " in said and "Remedy: Look at that node's container" in said
+    last_line = status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1]
+    assert last_line.startswith("engine: none; the last one, run r ended with exit code 1, its log ends: RuntimeError: Engine core initialization failed. ")
+    assert "First to fail: spark-2 at 02:41:17 UTC, rank-died (known): " in last_line and "Remedy: Look at that node's container" in last_line
 
 
 def test_status_says_what_the_newest_start_took_on_each_node() -> None:
     answers = state("ray", True, False)
-    one = {"profile": "nemotron", "context": 262144, "took_mb": 98000, "left_mb": 20800, "recorded_at": "2026-11-23T18:20:41Z", "error": ""}
-    for node, last in {"spark-1": {"error": "starts.json is not JSON. Remedy: Remove it."}, "spark-2": one}.items():
+    last_start = {"profile": "nemotron", "context": 262144, "took_mb": 98000, "left_mb": 20800, "recorded_at": "2026-11-23T18:20:41Z", "error": ""}
+    for node, last in {"spark-1": {"error": "starts.json is not JSON. Remedy: Remove it."}, "spark-2": last_start}.items():
         answers[node]["container"] = {**answers[node]["container"], "last_start": last}
-    said = status.judge(answers, run()).stats["gb10_status"]
-    assert said["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
-    assert "recorded starts: starts.json is not JSON. Remedy: Remove it." in said["spark-1"]
+    by_node = status.judge(answers, run()).stats["gb10_status"]
+    assert by_node["spark-2"][-1] == "last proven start: nemotron with 262144 tokens took 95.7 GiB and left 20.3, 2026-11-23"
+    assert "recorded starts: starts.json is not JSON. Remedy: Remove it." in by_node["spark-1"]
     first, *rest = status.judge(answers, run()).lines
     assert "starts.json is not JSON" in first and "last proven start" not in "".join(rest), "an error is shown, a detail only with -v"
 
@@ -211,32 +211,32 @@ def test_status_says_whether_what_lives_was_proven(last: dict[str, t.Any], word:
     last = {**last, "run_id": run_id} if last.get("run_id") == "RUN" else last
     answers["spark-1"]["container"] = {**answers["spark-1"]["container"], "last_proof": last}
     stats = status.judge(answers, run()).stats
-    assert stats["gb10_proof"] == word and any(one.startswith(line.replace("RUN", run_id)) for one in stats["gb10_status"]["spark-1"])
+    assert stats["gb10_proof"] == word and any(text.startswith(line.replace("RUN", run_id)) for text in stats["gb10_status"]["spark-1"])
     answers["spark-1"]["engine"] = {"unreachable": True, "msg": "no route"}
     assert status.judge(answers, run()).stats["gb10_proof"] == "unknown"
     gone = status.judge(state("ray", False, False), run()).stats
-    assert gone["gb10_proof"] == "none" and not any("proven" in one for one in gone["gb10_status"]["spark-1"])
+    assert gone["gb10_proof"] == "none" and not any("proven" in text for text in gone["gb10_status"]["spark-1"])
 
 
 def test_status_says_how_much_lies_compiled_on_each_node() -> None:
     answers = state("ray", True, False)
-    one = {"path": "/var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c", "size_bytes": 1288490188, "files": 4711, "in_use": True}
-    other = {**one, "path": "/var/lib/gb10/gb10/cache/0.19.0-arm64-2e1d", "size_bytes": 4096, "in_use": False}
-    answers["spark-2"]["container"] = {**answers["spark-2"]["container"], "caches": [one, other]}
-    said = status.judge(answers, run()).stats["gb10_status"]
-    assert said["spark-2"][-1] == (
+    cache = {"path": "/var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c", "size_bytes": 1288490188, "files": 4711, "in_use": True}
+    other = {**cache, "path": "/var/lib/gb10/gb10/cache/0.19.0-arm64-2e1d", "size_bytes": 4096, "in_use": False}
+    answers["spark-2"]["container"] = {**answers["spark-2"]["container"], "caches": [cache, other]}
+    by_node = status.judge(answers, run()).stats["gb10_status"]
+    assert by_node["spark-2"][-1] == (
         "compiled for its images: 1.2 GiB in /var/lib/gb10/gb10/cache/0.20.1-arm64-1f0c, 4.0 KiB in /var/lib/gb10/gb10/cache/0.19.0-arm64-2e1d (not in use)"
     )
-    assert not any("compiled" in line for line in said["spark-1"])
+    assert not any("compiled" in line for line in by_node["spark-1"])
 
 
 def test_status_names_a_directory_that_other_accounts_may_enter_with_what_to_type() -> None:
     answers = state("ray", True, False)
     opened = [{"path": "/var/lib/gb10/old", "mode": "0755", "remedy": "chmod 0700 /var/lib/gb10/old"}]
     answers["spark-2"]["container"] = {**answers["spark-2"]["container"], "open_directories": opened}
-    said = status.judge(answers, run()).stats["gb10_status"]
+    by_node = status.judge(answers, run()).stats["gb10_status"]
     line = "/var/lib/gb10/old can be entered by other accounts (mode 0755), and containers write there. Remedy: chmod 0700 /var/lib/gb10/old"
-    assert line in said["spark-2"] and line not in said["spark-1"]
+    assert line in by_node["spark-2"] and line not in by_node["spark-1"]
 
 
 WAITED = {"grew": False, "still_s": 15.0, "limit_s": 600.0}
@@ -258,8 +258,8 @@ def test_an_engine_that_gives_no_token_is_not_said_to_run(answer: dict[str, t.An
     answers = state("ray", True, False)
     answers["spark-1"]["engine"].update({"completion": None, **answer})
     outcome = status.judge(answers, run())
-    said = outcome.stats["gb10_status"]["spark-1"][-1]
-    assert said.partition(". Remedy: ")[0].endswith(line) and ("Run the play again" in said) == (word == "dead")
+    last_line = outcome.stats["gb10_status"]["spark-1"][-1]
+    assert last_line.partition(". Remedy: ")[0].endswith(line) and ("Run the play again" in last_line) == (word == "dead")
     assert (bool(outcome.stats["gb10_endpoint"]), outcome.stats["gb10_health"]) == (endpoint, word)
 
 
@@ -267,11 +267,11 @@ def test_a_stopped_process_is_named_on_its_node() -> None:
     answers = state("ray", True, False)
     answers["spark-2"]["engine"]["processes"] = [{**RANK, "state": "stopped"}]
     outcome = status.judge(answers, run())
-    said = outcome.stats["gb10_status"]
-    assert said["spark-2"][-1] == (
+    by_node = outcome.stats["gb10_status"]
+    assert by_node["spark-2"][-1] == (
         "stopped by a signal or a debugger, so that the engine hangs: ray::RayWorkerProc.run (pid 1104); kill -CONT PID lets it go on"
     )
-    assert "halted: " in said["spark-1"][-1] and "spark-2: ray::RayWorkerProc.run (pid 1104)" in said["spark-1"][-1]
+    assert "halted: " in by_node["spark-1"][-1] and "spark-2: ray::RayWorkerProc.run (pid 1104)" in by_node["spark-1"][-1]
     assert (outcome.stats["gb10_health"], outcome.stats["gb10_endpoint"]) == ("halted", "")
 
 
@@ -284,16 +284,16 @@ def test_a_silent_node_makes_the_cause_of_no_token_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "line"),
+    ("routes", "line"),
     [
         ({"open": []}, "34 routes asked without the API's key, none answers."),
         ({"open": ["GET /metrics"]}, "34 routes asked without the API's key, 1 answer: GET /metrics."),
     ],
 )
-def test_status_says_what_the_api_answers_without_its_key(found: dict[str, t.Any], line: str) -> None:
+def test_status_says_what_the_api_answers_without_its_key(routes: dict[str, t.Any], line: str) -> None:
     answers = state("ray", True, False)
     answers["spark-1"]["engine"]["engine"]["guarded"] = True
-    answers["spark-1"]["engine"]["routes"] = {"asked": 34, "listed": True, "unknown": [], **found}
+    answers["spark-1"]["engine"]["routes"] = {"asked": 34, "listed": True, "unknown": [], **routes}
     assert status.judge(answers, run()).stats["gb10_status"]["spark-1"][-1] == line
 
 
@@ -304,9 +304,9 @@ def test_an_engine_that_cannot_be_asked_is_unknown_and_says_why() -> None:
 
 
 def test_status_names_the_ranks_that_a_dead_engine_lacks() -> None:
-    said = status.judge(state("native", True, False), run()).stats["gb10_status"]
-    assert said["spark-1"][-1].startswith("the engine is dead: no rank lives on spark-2.")
-    assert said["spark-2"][-1] == "rank 1 of executor native: not live; none was started"
+    by_node = status.judge(state("native", True, False), run()).stats["gb10_status"]
+    assert by_node["spark-1"][-1].startswith("the engine is dead: no rank lives on spark-2.")
+    assert by_node["spark-2"][-1] == "rank 1 of executor native: not live; none was started"
 
 
 @pytest.mark.parametrize("word", ["failed", "unreachable"])
@@ -345,7 +345,9 @@ def left(*verdicts: str) -> dict[str, dict[str, t.Any]]:
     nothing = {"errors": [], "containers": [], "listeners": []}
     memory = ([] if verdict == "pass" else [finding("memory.back", "x", verdict, "m")] for verdict in verdicts)
     kept = {"protection": {"measures": [], "changes": 0, "error": ""}}
-    return {f"spark-{number}": {"cluster": "gb10", "node": nothing, "memory": {"findings": one}, "kept": kept} for number, one in enumerate(memory, 1)}
+    return {
+        f"spark-{number}": {"cluster": "gb10", "node": nothing, "memory": {"findings": findings}, "kept": kept} for number, findings in enumerate(memory, 1)
+    }
 
 
 @pytest.mark.parametrize(
@@ -361,10 +363,10 @@ def test_the_verdict_of_a_teardown_is_the_gravest(verdicts: tuple[str, ...], ver
 
 def test_a_teardown_without_a_lost_node_is_incomplete() -> None:
     outcome = registry.stage("teardown").judge(left("pass"), run(lost=["spark-2"]))
-    (found,) = [one for one in outcome.findings or [] if one["id"] == "teardown.lost"]
-    assert (found["node"], found["verdict"]) == ("spark-2", "block")
+    (lost,) = [entry for entry in outcome.findings or [] if entry["id"] == "teardown.lost"]
+    assert (lost["node"], lost["verdict"]) == ("spark-2", "block")
     assert outcome.stats["gb10_verdict"] == "block"
-    assert [one["id"] for one in registry.stage("teardown").judge(left("pass"), run(check_mode=True, lost=["spark-2"])).findings or []] == ["teardown.lost"]
+    assert [entry["id"] for entry in registry.stage("teardown").judge(left("pass"), run(check_mode=True, lost=["spark-2"])).findings or []] == ["teardown.lost"]
 
 
 @pytest.mark.parametrize(("ignore", "verdict"), [(False, "block"), ("no", "block"), (True, "warn"), ("true", "warn")])
@@ -372,10 +374,10 @@ def test_a_lost_node_stops_a_teardown_without_consent(ignore: object, verdict: s
     gone = {"unreachable": True, "msg": "Failed to connect to the host via ssh:\nno route"}
     reached = {"spark-1": {"reached": {"ping": "pong"}}, "spark-2": {"reached": gone}}
     outcome = registry.stage("reach").judge(reached, run(ignore=ignore))
-    (found,) = outcome.findings or []
-    assert (found["node"], found["verdict"], outcome.returns) == ("spark-2", verdict, {"lost": ["spark-2"]})
-    assert found["message"].endswith("unknown: Failed to connect to the host via ssh: no route")
-    assert ("gb10_allow=lost_node" in found["remedy"]) == (verdict == "block")
+    (lost,) = outcome.findings or []
+    assert (lost["node"], lost["verdict"], outcome.returns) == ("spark-2", verdict, {"lost": ["spark-2"]})
+    assert lost["message"].endswith("unknown: Failed to connect to the host via ssh: no route")
+    assert ("gb10_allow=lost_node" in lost["remedy"]) == (verdict == "block")
 
 
 def test_nothing_is_known_of_a_teardown_in_check_mode() -> None:
@@ -395,7 +397,7 @@ def test_a_teardown_says_in_one_line_which_nodes_stay_protected(check_mode: bool
 
 
 TOKEN = {"tokens": 1, "seconds": 1}
-#: What a proof reads of the settings beside what a test is about.
+#: The settings that a proof reads, except those that a test sets.
 SETTINGS = {"own_names": [], "rules": {}, "arguments": {}, "address": "", "fabric_fallback": "none", "fabric_interfaces": [], "rdma_devices": []}
 NO_RANKS = {
     "ranks": [], "nccl_nets": {},
@@ -417,7 +419,7 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
     assert (outcome.title == "Proof (would be checked)") is predicted
     assert outcome.stats["gb10_verdict"] == ("unknown" if predicted else "block")
     if not predicted:
-        completion = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
+        completion = next(entry for entry in outcome.findings or [] if entry["id"] == "proof.completion")
         why = "unknown: no token and no progress for 15 s" if live else "no engine is live; the last one, ended"
         assert completion["message"].startswith(f"no completion: {why}")
 
@@ -431,7 +433,7 @@ def test_a_proof_is_only_predicted_of_what_is_not_there_yet(live: bool, changed:
     ],
 )
 def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halted: bool, verdict: str, words: str) -> None:
-    """An engine that is busy has proven nothing, and is not at fault."""
+    """A busy engine has proven nothing, but that is not a failure."""
     info = {"engine": {"live": True}, "api": "answers", "last_end": "", "completion": None, "progress": progress}
     rank = {
         "pid": 7, "title": "r", "env": {}, "environ": {}, "present": [], "source": "live", "halted": halted, "capabilities": [], "memlock_bytes": -1,
@@ -442,8 +444,8 @@ def test_a_proof_without_a_token_says_what_the_engine_does(progress: t.Any, halt
         "engine": info, "ranks": {**NO_RANKS, "ranks": [rank]}, **SETTINGS,
     }  # fmt: skip
     outcome = registry.stage("proof").judge({"spark-1": node}, run())
-    found = next(found for found in outcome.findings or [] if found["id"] == "proof.completion")
-    assert found["verdict"] == verdict and words in found["message"]
+    completion = next(entry for entry in outcome.findings or [] if entry["id"] == "proof.completion")
+    assert completion["verdict"] == verdict and words in completion["message"]
 
 
 @pytest.mark.parametrize(
@@ -457,7 +459,7 @@ def test_an_api_with_a_key_is_asked_for_its_routes(secret_env: dict[str, str], c
         "engine": info, "ranks": NO_RANKS, **SETTINGS,
     }  # fmt: skip
     outcome = registry.stage("proof").judge({"spark-1": node}, run(False))
-    assert [found["verdict"] for found in outcome.findings or [] if found["id"] == "proof.auth"] == verdicts
+    assert [entry["verdict"] for entry in outcome.findings or [] if entry["id"] == "proof.auth"] == verdicts
 
 
 # --- engine -----------------------------------------------------------------------------------------------------------------
@@ -473,20 +475,20 @@ def test_what_the_engine_is_given_is_passed_on_as_changes() -> None:
     outcome = asked_engine({"linear_backend": "marlin", "dtype": "auto"}, {"exists": True})
     assert outcome.returns["changes"] == {"without": ["linear_backend"], "arguments": {}, "env": {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}}
     assert outcome.returns["diff"] == {"before": {"linear_backend": "marlin"}, "after": {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}}
-    assert [one["verdict"] for one in outcome.findings or []] == ["warn", "pass"]
+    assert [entry["verdict"] for entry in outcome.findings or []] == ["warn", "pass"]
     assert outcome.returns["steps"][1] == "--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."
 
 
 def test_a_removed_argument_stops_before_any_container() -> None:
     outcome = asked_engine({"swap_space": 4}, {"exists": True})
-    (refused,) = (one for one in outcome.findings or [] if one["verdict"] == "block")
+    (refused,) = (entry for entry in outcome.findings or [] if entry["verdict"] == "block")
     assert refused["id"] == "engine.flags" and "--swap-space; it was removed in 0.18.0" in refused["message"]
 
 
 @pytest.mark.parametrize(("check_mode", "verdicts"), [(True, []), (False, ["unknown"])])
 def test_an_image_that_is_not_there_yet_is_only_predicted(check_mode: bool, verdicts: list[str]) -> None:
     outcome = asked_engine({}, {"exists": False}, check_mode)
-    assert [one["verdict"] for one in outcome.findings or []] == verdicts and "changes" not in outcome.returns
+    assert [entry["verdict"] for entry in outcome.findings or []] == verdicts and "changes" not in outcome.returns
 
 
 # --- report and abort -------------------------------------------------------------------------------------------------------
@@ -504,7 +506,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     given = {"steps": ["--linear-backend marlin becomes VLLM_NVFP4_GEMM_BACKEND=marlin."]}
     cache = {"arguments": {"kv_cache_memory_bytes": 3758096384}, "why": "3758096384 bytes"}
     rest = {"executor": executor, "engine": {"engine": ENGINE}, "proof": proofs, "given": given, "cache": cache}
-    answers = {node: {**shared, "ends": ends, **rest, "image": asked} for node, asked in (("spark-1", image), ("spark-2", {"skipped": True}))}
+    answers = {node: {**shared, "ends": ends, **rest, "image": node_image} for node, node_image in (("spark-1", image), ("spark-2", {"skipped": True}))}
     outcome = report.judge(answers, run())
     names = ", ".join(PROFILE["model"]["served_names"])
     assert outcome.lines == [
@@ -542,7 +544,7 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     assert outcome.stats["gb10_report"]["images"] == {"spark-1": {**names_of, **known}, "spark-2": None}
     assert report.image_names({"a": None}) == "none here"
     assert report.image_names({"a": {"tag": "l/e:1", "base_digest": None, "mods": {}}}) == "l/e:1, no digest of a registry is known"
-    # An engine knows the digest of what it pulled alone; a copy is the same image.
+    # A Docker engine has a digest only for images that it pulled; a copy is still the same image.
     copied = {"changed": True, "how": "layers", "layers_sent": 2, "bytes": 5, "seconds": 0.5, "msg": "m"}
     again = {**answers, "spark-2": {**answers["spark-2"], "image": {**image, "base_digest": None}, "image_copied": copied}}
     content = report.content(again, run())
@@ -551,10 +553,10 @@ def test_the_report_is_shown_written_and_passed_on() -> None:
     wanted = {"version": "2.60.0", "why": "ray 2.60.0 depends on packaging>=24.2, and the image has packaging 23.2"}
     older = {**image, "contract": {"versions": {"ray": "2.52.1", "vllm": "0.21.0"}}, "base": {**built, "ray_wanted": wanted}}
     beside_ray = {node: {**answer, "executor": {"executor": "ray", "reason": "r"}, "image": older} for node, answer in answers.items()}
-    told = report.judge(beside_ray, run())
-    assert told.stats["gb10_report"]["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
-    assert told.stats["gb10_report"]["images"]["spark-1"]["ray_wanted"] == wanted
-    assert f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0" in told.lines
+    with_ray = report.judge(beside_ray, run())
+    assert with_ray.stats["gb10_report"]["ray"] == {name: description.NOTHING[name] for name in report.OF_RAY}
+    assert with_ray.stats["gb10_report"]["images"]["spark-1"]["ray_wanted"] == wanted
+    assert f"Ray 2.52.1 in place of 2.60.0: {wanted['why']}; untested together with vLLM 0.21.0" in with_ray.lines
     assert set(report.OF_RAY) | set(report.OF_CONTAINER) == set(description.NOTHING)
 
 
@@ -562,7 +564,7 @@ def test_stage_seconds_skip_what_did_not_run() -> None:
     assert report.stage_seconds({"begin": 10.0, "image": 30.5, "model": None, "engine": 31.0, "ray": 42}) == {"image": 20.5, "ray": 11.0}
     times = {"validate": 1.0, "preflight": 4.0, "begin": 10.0, "image": 30.5}
     assert report.stage_seconds(times) == {"preflight": 3.0, "image": 20.5}
-    # A play of one tag after the lock: only what comes before its first end is unknown.
+    # A play with one tag: only the duration of its first stage is unknown.
     assert report.stage_seconds({"begin": None, "engine": 1.0, "serve": None, "proof": 3.0}) == {"proof": 2.0}
     assert report.stage_seconds({"engine": 1.0}) == {} == report.stage_seconds({})
 
@@ -639,7 +641,7 @@ def fetches(profile: dict[str, t.Any], *free_gib: float, offline: bool = False, 
         }
         for number, free in enumerate(free_gib, 1)
     }
-    return [found for found in registry.stage("download").judge(answers, run(profile=profile)).findings or [] if found["verdict"] != "pass"]
+    return [entry for entry in registry.stage("download").judge(answers, run(profile=profile)).findings or [] if entry["verdict"] != "pass"]
 
 
 DRAFTER = {"repo": "org/d", "revision": "d" * 40, "purpose": "drafter", "files": [], "size_gb": 10.0}
@@ -647,29 +649,29 @@ WITH_DRAFTER = {**PROFILE, "repositories": {"drafter": DRAFTER}}
 
 
 def test_a_download_is_refused_on_all_nodes_before_its_first_byte() -> None:
-    """80.4 GB of the model and 5 of the drafter are 79.5 GiB; a node without that much space holds the others, too."""
+    """80.4 GB of the model and 5 of the drafter are 79.5 GiB; one node without that space stops all nodes."""
     assert fetches(WITH_DRAFTER, 80, 80) == []
-    (found,) = fetches(WITH_DRAFTER, 80, 79)
-    assert (found["id"], found["node"], found["verdict"]) == ("model.disk", "spark-2", "block")
-    assert "79.0 GiB free under /models/2, 79.5 GiB are missing of" in found["message"] and "org/d" in found["message"]
+    (refused,) = fetches(WITH_DRAFTER, 80, 79)
+    assert (refused["id"], refused["node"], refused["verdict"]) == ("model.disk", "spark-2", "block")
+    assert "79.0 GiB free under /models/2, 79.5 GiB are missing of" in refused["message"] and "org/d" in refused["message"]
     assert fetches(WITH_DRAFTER, 80, 79, offline=True) == []
 
 
 def test_a_gate_and_a_license_are_judged_before_a_download() -> None:
     terms = {"gated": True, "license": {"id": "some-license", "url": "https://example.com/license", "accept": True}}
     gated = {**PROFILE, "repositories": {"drafter": {**DRAFTER, **terms}}}
-    found = {one["id"]: one for one in fetches(gated, 90, 90)}
-    assert {id: one["verdict"] for id, one in found.items()} == {"model.gated": "block", "model.license": "warn"}
-    assert "spark-1, spark-2 would fetch it, and no token is set" in found["model.gated"]["message"]
-    assert "org/d is under some-license" in found["model.license"]["message"] and "https://example.com/license" in found["model.license"]["remedy"]
-    assert [one["id"] for one in fetches(gated, 90, 90, token=True)] == ["model.license"]
+    by_id = {entry["id"]: entry for entry in fetches(gated, 90, 90)}
+    assert {id: entry["verdict"] for id, entry in by_id.items()} == {"model.gated": "block", "model.license": "warn"}
+    assert "spark-1, spark-2 would fetch it, and no token is set" in by_id["model.gated"]["message"]
+    assert "org/d is under some-license" in by_id["model.license"]["message"] and "https://example.com/license" in by_id["model.license"]["remedy"]
+    assert [entry["id"] for entry in fetches(gated, 90, 90, token=True)] == ["model.license"]
 
 
 def test_memory_is_shown_where_something_was_left_undone() -> None:
     answers = {node: {"files": {"findings": []}, "caches": {"findings": []}} for node in ("spark-1", "spark-2")}
     assert registry.stage("memory").judge(answers, run()).findings is None
     answers["spark-2"]["caches"] = {"findings": [finding("page_cache.left", "its-own-name", "warn", "m")]}
-    assert [found["node"] for found in registry.stage("memory").judge(answers, run()).findings or []] == ["spark-2"]
+    assert [entry["node"] for entry in registry.stage("memory").judge(answers, run()).findings or []] == ["spark-2"]
 
 
 def test_baselines_have_a_file_for_each_node() -> None:
@@ -692,7 +694,7 @@ def test_prune_says_how_to_remove_what_it_shows(candidates: int, remove: t.Any, 
 
 
 def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
-    """What as many healthy nodes answer to the preflight, with changes of each."""
+    """Return the preflight answers of ``count`` healthy nodes, with the same changes on each."""
     settings = {
         "head_host": "spark-1", "cluster": "gb10", "api_address": "192.168.100.11", "api_port": "8000", "ray_port": 6379, "master_port": 29501,
         "fabric_interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"], "rdma_devices": ["rocep1s0f0", "roceP2p1s0f0"], "fabric_fallback": "none",
@@ -701,12 +703,12 @@ def answers_of(count: int, **changes: t.Any) -> dict[str, dict[str, t.Any]]:
         "serve_arguments": {}, "allow": [], "rules": {}, "silenced": [], "kv_cache": "profile", "tenants": [],
         "companions": [], "mode": "cluster",
     }  # fmt: skip
-    found = {}
+    answers = {}
     for number in range(count):
         text = json.dumps(HEALTHY).replace("192.168.100.11", f"192.168.100.{11 + number}").replace("192.168.101.11", f"192.168.101.{11 + number}")
         info = {**json.loads(text), "zombies": {"findings": []}, **copy.deepcopy(changes)}
-        found[f"spark-{number + 1}"] = {**settings, "address": f"192.168.100.{11 + number}", "info": info, "waited": {"skipped": True}}
-    return found
+        answers[f"spark-{number + 1}"] = {**settings, "address": f"192.168.100.{11 + number}", "info": info, "waited": {"skipped": True}}
+    return answers
 
 
 @pytest.mark.parametrize(("executor", "ports"), [("ray", {6379, 8000}), ("native", {29501, 8000}), ("", {8000})])
@@ -737,7 +739,7 @@ def test_a_size_of_the_cache_is_said_and_passed_on_with_the_starts_that_bear_it_
     assert "spark-1 2026-11-23 with 262144 tokens, spark-2 2026-11-23" in outcome.lines[0]
     answers["spark-2"]["info"]["starts"] = []
     refused = registry.stage("cache").judge(answers, run(profile=PROFILE))
-    assert [(one["id"], one["node"], one["verdict"]) for one in refused.findings or []] == [("plan.recorded", "spark-2", "block")]
+    assert [(entry["id"], entry["node"], entry["verdict"]) for entry in refused.findings or []] == [("plan.recorded", "spark-2", "block")]
     assert refused.returns["arguments"] == {}
 
 
@@ -751,13 +753,13 @@ def test_what_was_waited_for_counts_instead_of_the_first_look() -> None:
 
 
 def test_32_nodes_without_a_driver_stay_on_one_screen() -> None:
-    """Each finding names its nodes; when every node had entries of its own this printed 545 lines."""
+    """Each finding names its nodes; with separate entries for every node this printed 545 lines."""
     sections = ("gpus", "tenants", "containers", "images", "models", "kernel_log")
     errors = [{"section": section, "verdict": "unknown", "error": "nvidia-smi is not installed", "remedy": "install the driver"} for section in sections]
     outcome = registry.stage("preflight").judge(answers_of(32, **dict.fromkeys(sections), errors=errors), run(profile=PROFILE, executor="ray"))
     assert outcome.stats["gb10_verdict"] == "unknown" and len(outcome.findings or []) >= 10 * 32
     lines = [*table.grid(outcome.matrix), *table.render(outcome.findings or [], list(answers_of(32)))]
-    # Whatever the number of nodes: a row of the grid, an entry and its remedy for each rule, and two headings.
+    # For any number of nodes: a grid row, an entry and its remedy for each rule, and two headings.
     assert len(lines) <= 3 * len({finding["id"] for finding in outcome.findings or []}) + 2, "\n".join(lines)
     assert sum("all 32 nodes" in line for line in lines) >= 20
     assert outcome.files == {"/r.json": outcome.stats["gb10_preflight"]} and len(outcome.stats["gb10_preflight"]["nodes"]) == 32

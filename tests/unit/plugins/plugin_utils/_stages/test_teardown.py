@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a teardown leaves."""
+"""What a teardown leaves behind."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def test_teardown():
 
 
 def test_teardown_tells_of_memory_under_the_inventorys_name():
-    assert [(found["node"], found["verdict"]) for found in teardown.findings_of(INFO, "spark-1", "gb10", MEMORY) if found["id"] == "memory.back"] == [
+    assert [(finding["node"], finding["verdict"]) for finding in teardown.findings_of(INFO, "spark-1", "gb10", MEMORY) if finding["id"] == "memory.back"] == [
         ("spark-1", "warn")
     ]
 
 
 def test_teardown_is_not_stopped_by_memory_without_a_record():
     unknown = {"findings": [{**MEMORY["findings"][0], "verdict": "unknown"}]}
-    assert [found["verdict"] for found in teardown.findings_of(INFO, "spark-1", "gb10", unknown) if found["id"] == "memory.back"] == ["warn"]
+    assert [finding["verdict"] for finding in teardown.findings_of(INFO, "spark-1", "gb10", unknown) if finding["id"] == "memory.back"] == ["warn"]
 
 
 def test_teardown_names_who_holds_a_port():
-    found = {finding["id"]: finding for finding in teardown.findings_of({**INFO, "listeners": [HELD]}, "spark-1", "gb10", MEMORY)}
-    assert found["teardown.ports"]["verdict"] == "warn"
-    assert "redis-server" in found["teardown.ports"]["message"]
+    by_id = {finding["id"]: finding for finding in teardown.findings_of({**INFO, "listeners": [HELD]}, "spark-1", "gb10", MEMORY)}
+    assert by_id["teardown.ports"]["verdict"] == "warn"
+    assert "redis-server" in by_id["teardown.ports"]["message"]

@@ -11,8 +11,8 @@ from ansible_collections.gb10.cluster.plugins.plugin_utils._text.table import al
 
 
 def test_values_keep_the_order_of_the_pairs():
-    found = grouped([("b", 2), ("a", 1), ("b", 1)])
-    assert list(found.items()) == [("b", [2, 1]), ("a", [1])] and found["c"] == []
+    groups = grouped([("b", 2), ("a", 1), ("b", 1)])
+    assert list(groups.items()) == [("b", [2, 1]), ("a", [1])] and groups["c"] == []
 
 
 def test_the_last_column_is_as_wide_as_its_text():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A file that was not there before: whole, for its owner alone, and never over another."""
+"""A new file is written whole, readable only by its owner, and never replaces another file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_existing_file_is_kept(tmp_path):
 
 
 def test_no_file_remains_on_a_full_disk(tmp_path):
-    """The limit of a file's size stands in for a full disk."""
+    """A limit on the file size simulates a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))

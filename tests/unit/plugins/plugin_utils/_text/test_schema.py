@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A schema's verdict: defaults, and problems that say where, what was found and what was expected."""
+"""The result of a schema check: defaults, and problems with the place, the value and the expectation."""
 
 from __future__ import annotations
 

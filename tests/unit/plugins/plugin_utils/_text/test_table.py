@@ -42,7 +42,7 @@ def test_the_verdict_of_a_look(findings, silenced, verdict):
 
 
 def test_silencing_changes_nothing_in_place():
-    assert [found["verdict"] for found in table.silence([PASS, BLOCK], ["a.one", "d.four"])] == ["pass", "silenced"]
+    assert [entry["verdict"] for entry in table.silence([PASS, BLOCK], ["a.one", "d.four"])] == ["pass", "silenced"]
     assert BLOCK["verdict"] == "block"
 
 
@@ -68,7 +68,7 @@ def test_what_several_nodes_share_is_one_entry_that_names_them():
     assert table.render([{**BLOCK, "node": node} for node in names], names)[0] == "block  d.four  all 3 nodes  no."
     more = table.render([{**BLOCK, "node": node} for node in names], [*reversed(names), "b"])
     assert more[:2] == ["block  d.four  3 nodes  no.", "                        on a-long-name-2, a-long-name-1, a-long-name-0"]
-    # Another message, remedy, verdict or id is another entry.
+    # A different message, remedy, verdict or id makes a different entry.
     for other in ({"message": "really no."}, {"remedy": "do that"}, {"verdict": "unknown"}, {"id": "d.five"}):
         assert len(table.shared([BLOCK, {**BLOCK, "node": "spark-1", **other}])) == 2
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One program has the commands of all units. It runs in an interpreter that knows neither the collection nor Ansible."""
+"""One program has the commands of all units. It runs without the collection and without Ansible."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def run(program: Path, *words: str, **more: t.Any) -> subprocess.CompletedProces
 def test_it_is_the_same_bytes_again_and_holds_nothing_of_ansible(program):
     content = archive.content()
     assert content == program.read_bytes()
-    # Nothing of core's own, which may be another in its next release.
+    # No file of ansible-core, which may change with its next release.
     names = [name for name in zipfile.ZipFile(io.BytesIO(content)).namelist() if name.startswith("ansible/")]
     assert names == ["ansible/__init__.py", "ansible/module_utils/__init__.py", "ansible/module_utils/basic.py"]
 
 
 def test_each_unit_is_a_command(program, tmp_path):
     done = run(program)
-    assert done.returncode == 2 and done.stderr == f"usage: {' | '.join((*(one.key for one in table.SERVICES), 'module'))}\n"
+    assert done.returncode == 2 and done.stderr == f"usage: {' | '.join((*(service.key for service in table.SERVICES), 'module'))}\n"
     assert run(program, "else").returncode == 2
     assert "--config" in run(program, "guard", "--help").stdout
     assert run(program, "sweep").returncode == run(program, "lease").returncode == 2
@@ -59,7 +59,7 @@ def test_its_lease_ends_where_there_is_none_and_names_what_it_cannot_read(progra
 
 
 def test_it_runs_the_modules_that_units_run(program, tmp_path):
-    asked = json.dumps({"ANSIBLE_MODULE_ARGS": {"name": "guard", "state_dir": str(tmp_path), "state": "serving", "_ansible_check_mode": False}})
-    done = run(program, "module", "node_service", input=asked)
+    arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"name": "guard", "state_dir": str(tmp_path), "state": "serving", "_ansible_check_mode": False}})
+    done = run(program, "module", "node_service", input=arguments)
     assert done.returncode == 0 and json.loads(done.stdout)["msg"] == "there is no guard on this node"
-    assert run(program, "module", "file", input=asked).returncode == run(program, "module").returncode == 2
+    assert run(program, "module", "file", input=arguments).returncode == run(program, "module").returncode == 2
