@@ -39,8 +39,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
     ],
 )
 def test_a_value_is_what_the_engine_reads(name, value, number):
-    found = argument_values.read(name, value)
-    assert found == number and isinstance(found, type(number))
+    result = argument_values.read(name, value)
+    assert result == number and isinstance(result, type(number))
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_value_is_what_the_engine_reads(name, value, number):
     ],
 )  # fmt: skip
 def test_what_the_engine_refuses_is_named(name, value):
-    with pytest.raises(ClusterError) as found:
+    with pytest.raises(ClusterError) as caught:
         argument_values.read(name, value)
-    error = found.value
+    error = caught.value
     assert (error.where, error.what, error.expected) == (name, f"is {value!r}", argument_values.KINDS[name].expected)
 
 

@@ -128,10 +128,10 @@ def test_served_name(arguments, name):
 
 
 def test_digest_is_versioned_and_stable():
-    one = serve_arguments.digest(["vllm"], {"A": "/a", "B": "/b"}, ["X", "Y"])
-    assert one == serve_arguments.digest(["vllm"], {"B": "/b", "A": "/a"}, ["Y", "X"])
+    digest = serve_arguments.digest(["vllm"], {"A": "/a", "B": "/b"}, ["X", "Y"])
+    assert digest == serve_arguments.digest(["vllm"], {"B": "/b", "A": "/a"}, ["Y", "X"])
     # Written out, because a change of it would make every live engine look changed.
-    assert one == "1:48bfe666c2af26dde96dbf440ad9c49523466763cdb4916d24044e1767ee7c32"
+    assert digest == "1:48bfe666c2af26dde96dbf440ad9c49523466763cdb4916d24044e1767ee7c32"
 
 
 @pytest.mark.parametrize("other", [(["vllm", "x"], {"A": "/a"}, []), (["vllm"], {"A": "/b"}, []), (["vllm"], {"A": "/a"}, ["X"])])

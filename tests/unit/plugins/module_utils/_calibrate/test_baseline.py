@@ -181,7 +181,7 @@ def test_a_number_out_of_range(node):
 
 
 def test_the_roles_tasks_bring_a_file_to_the_controller(node):
-    """The role's own tasks with its own variables, without the role that needs a cluster."""
+    """The role's own tasks and variables, without the role that needs a cluster."""
     play = [
         {
             "hosts": "all",
@@ -198,7 +198,7 @@ def test_the_roles_tasks_bring_a_file_to_the_controller(node):
             "tasks": [{"ansible.builtin.import_tasks": str(node.root / "tasks.yml")}],
         }
     ]
-    # This very user may write where the test writes.
+    # The user that runs the test can write there.
     _settings, start, tasks = (ROOT / "roles/doctor/tasks/baseline.yml").read_text().partition("- name: Record the baseline\n")
     (node.root / "tasks.yml").write_text((start + tasks).replace("  become: true\n", ""))
     book = node.root / "play.yml"

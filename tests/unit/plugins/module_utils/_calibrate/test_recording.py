@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is recorded is what the parsers read: a tree put up again gives the same answer. The tree is composed, as that of test_rdma."""
+"""A recorded tree, restored, gives the parsers the same answer. The tree is composed, like the one in test_rdma."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_a_recorded_tree_put_up_again_gives_the_same_fabric(tmp_path, sysfs):
 def test_what_is_not_there_is_an_error_and_hides_nothing(tmp_path):
     write(tmp_path / "proc", {"meminfo": MEMINFO})
     made = recorder(tmp_path, nvidia_smi="/nonexistent/nvidia-smi", kernel_log=str(tmp_path / "no.log"))
-    found = made.everything()
-    assert [file["name"] for file in found["files"] if file["name"].startswith("proc/")] == ["proc/meminfo"]
-    assert {"driver/smi.xml", "kernel.log", "docker/version.json"} <= {error["section"] for error in found["errors"]} and found["hostname"]
+    result = made.everything()
+    assert [file["name"] for file in result["files"] if file["name"].startswith("proc/")] == ["proc/meminfo"]
+    assert {"driver/smi.xml", "kernel.log", "docker/version.json"} <= {error["section"] for error in result["errors"]} and result["hostname"]
 
 
 def test_docker_s_answer_is_kept_without_what_names_the_machine(tmp_path, monkeypatch):

@@ -15,21 +15,21 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Cluste
 IMAGE = "someone/ollama@sha256:" + "a" * 64
 
 
-def one(**given):
+def companion(**given):
     ollama = {"name": "ollama", "image": IMAGE, "port": 11434, "health_path": "/api/tags", "memory_gib": 20, "env": {"OLLAMA_MAX_LOADED_MODELS": 1}}
     return declared.whole({**ollama, **given})
 
 
 def test_the_options_of_docker_container():
-    found = container.options(one(arguments=["--port", 1], mounts=[{"source": "/a", "target": "/b"}]), [], "never")
-    assert found["name"] == "gb10-companion-ollama" and found["image"] == IMAGE and found["pull"] == "never" and found["network_mode"] == "host"
-    assert found["env"] == {"OLLAMA_MAX_LOADED_MODELS": "1"} and found["command"] == ["--port", "1"] and found["device_requests"] == []
-    assert found["mounts"] == [{"type": "bind", "source": "/a", "target": "/b", "read_only": False}]
-    assert found["labels"]["io.gb10.role"] == "companion" and found["labels"]["io.gb10.companion"] == "ollama" and "io.gb10.cluster" not in found["labels"]
+    result = container.options(companion(arguments=["--port", 1], mounts=[{"source": "/a", "target": "/b"}]), [], "never")
+    assert result["name"] == "gb10-companion-ollama" and result["image"] == IMAGE and result["pull"] == "never" and result["network_mode"] == "host"
+    assert result["env"] == {"OLLAMA_MAX_LOADED_MODELS": "1"} and result["command"] == ["--port", "1"] and result["device_requests"] == []
+    assert result["mounts"] == [{"type": "bind", "source": "/a", "target": "/b", "read_only": False}]
+    assert result["labels"]["io.gb10.role"] == "companion" and result["labels"]["io.gb10.companion"] == "ollama" and "io.gb10.cluster" not in result["labels"]
     # It is never restarted by itself, and can get no more than Docker's usual capabilities.
-    assert not {"restart_policy", "privileged", "capabilities", "cap_drop", "auto_remove"} & found.keys()
-    assert found["security_opts"] == ["no-new-privileges:true"]
-    assert "command" not in container.options(one(), [], "never")
+    assert not {"restart_policy", "privileged", "capabilities", "cap_drop", "auto_remove"} & result.keys()
+    assert result["security_opts"] == ["no-new-privileges:true"]
+    assert "command" not in container.options(companion(), [], "never")
 
 
 @pytest.mark.parametrize(("devices", "request_"), [
@@ -37,18 +37,18 @@ def test_the_options_of_docker_container():
     ([], {"driver": "nvidia", "capabilities": [["gpu"]], "count": -1}),
 ])  # fmt: skip
 def test_the_gpu_comes_by_cdi_where_docker_has_it(devices, request_):
-    assert container.options(one(gpus=True), devices, "never")["device_requests"] == [request_]
+    assert container.options(companion(gpus=True), devices, "never")["device_requests"] == [request_]
 
 
 @pytest.mark.parametrize("changed", [
     {"image": IMAGE.replace("a", "b")}, {"port": 1}, {"env": {}}, {"arguments": ["x"]}, {"mounts": [{"source": "/a", "target": "/b"}]}, {"gpus": True},
 ])  # fmt: skip
 def test_the_labels_alone_decide_and_each_field_counts(changed):
-    assert container.options(one(), [], "never")["comparisons"] == {"*": "ignore", "labels": "allow_more_present"}
-    assert container.labels(one()) != container.labels(one(**changed))
-    assert container.labels(one()) == container.labels(one(memory_gib=1, health_timeout=5, health_path="/x", modes=["off"]))
-    # How the GPU is asked for replaces no container.
-    assert container.options(one(), [], "never")["labels"] == container.options(one(), ["nvidia.com/gpu=all"], "never")["labels"]
+    assert container.options(companion(), [], "never")["comparisons"] == {"*": "ignore", "labels": "allow_more_present"}
+    assert container.labels(companion()) != container.labels(companion(**changed))
+    assert container.labels(companion()) == container.labels(companion(memory_gib=1, health_timeout=5, health_path="/x", modes=["off"]))
+    # A different way to request the GPU does not replace the container.
+    assert container.options(companion(), [], "never")["labels"] == container.options(companion(), ["nvidia.com/gpu=all"], "never")["labels"]
 
 
 class Engine:

@@ -17,15 +17,15 @@ def of_image(**changes):
     return {**SPEECH, **changes}
 
 
-@pytest.mark.parametrize("one", [OLLAMA, SPEECH, of_image(image=ID), of_image(modes=[False], gpus=True, env={"A": 1}, arguments=["-v", 3]), of_image(
+@pytest.mark.parametrize("companion", [OLLAMA, SPEECH, of_image(image=ID), of_image(modes=[False], gpus=True, env={"A": 1}, arguments=["-v", 3]), of_image(
     mounts=[{"source": "/models", "target": "/data", "read_only": True}, {"source": "/x", "target": "/y"}],
 )])  # fmt: skip
-def test_what_is_right(one):
-    assert declared.faults([one]) == []
+def test_what_is_right(companion):
+    assert declared.faults([companion]) == []
 
 
 @pytest.mark.parametrize(
-    ("one", "where", "words"),
+    ("companion", "where", "words"),
     [
         ("ollama", "", "is 'ollama'"),
         ({**OLLAMA, "name": "Ollama"}, ".name", "1 to 32"),
@@ -52,8 +52,8 @@ def test_what_is_right(one):
         (of_image(health_timeout=0), ".health_timeout", "1 to 3600"),
     ],
 )
-def test_each_thing_that_is_wrong_is_said_once(one, where, words):
-    (fault,) = declared.faults([one])
+def test_each_thing_that_is_wrong_is_said_once(companion, where, words):
+    (fault,) = declared.faults([companion])
     assert fault.where == f"gb10_companions[0]{where}"
     assert words in " ".join(fault) and fault.remedy
 
@@ -75,6 +75,6 @@ def test_ports_that_the_cluster_needs():
 
 def test_who_is_up():
     both = [OLLAMA, {**SPEECH, "modes": ["off", "singles"]}]
-    # YAML's plain off is false.
+    # An unquoted off in YAML is false.
     assert declared.up_in([{**OLLAMA, "modes": [False]}], "off")[0]["modes"] == ["off"]
-    assert [[one["name"] for one in declared.up_in(both, mode)] for mode in ("cluster", "singles", "off", "")] == [["ollama"], ["ollama", "asr"], ["asr"], []]
+    assert [[item["name"] for item in declared.up_in(both, mode)] for mode in ("cluster", "singles", "off", "")] == [["ollama"], ["ollama", "asr"], ["asr"], []]

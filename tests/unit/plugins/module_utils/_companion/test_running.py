@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What companions of a node do, and how they are waited for."""
+"""The state of a node's companions, and the wait for them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_what_is_seen_of_each(monkeypatch, tmp_path: pathlib.Path):
     monkeypatch.setattr(running, "listeners", lambda ports, root: [])
     monkeypatch.setattr(running, "health", lambda port, path, timeout: (port == 8765, "status 200"))
     asr = {"name": "asr", "unit": "asr.service", "port": 8765, "health_path": "/health", "memory_gib": 2}
-    found = running.look([asr], [entry], seen, lambda: [{"pid": 10, "used_mib": 512, "gpu": 0}], str(tmp_path), 5)
-    assert [(one["name"], one["declared"], one["pids"], one["gpu_mib"], one["anon_mb"], one["healthy"]) for one in found] == [
+    companions = running.look([asr], [entry], seen, lambda: [{"pid": 10, "used_mib": 512, "gpu": 0}], str(tmp_path), 5)
+    assert [(item["name"], item["declared"], item["pids"], item["gpu_mib"], item["anon_mb"], item["healthy"]) for item in companions] == [
         ("asr", True, [11], 0, 1024, True),
         ("ollama", False, [10], 512, 1024, None),
     ]
@@ -48,7 +48,7 @@ def row(name="ollama", **changes):
 @pytest.mark.parametrize(("changes", "up", "down", "settled"), [
     ({}, ["ollama"], [], True),
     ({"healthy": False}, ["ollama"], [], False),
-    # One that has ended is not waited for any longer.
+    # The wait for a companion that has ended stops.
     ({"running": False, "healthy": None}, ["ollama"], [], True),
     ({"healthy": False}, ["asr"], ["tts"], True),
     ({}, [], ["ollama"], False),
@@ -67,15 +67,15 @@ def test_one_that_has_ended_shows_the_end_of_its_log(monkeypatch):
     monkeypatch.setattr(unit, "journal", lambda name, timeout: f"journal of {name}")
     asr, new = row("asr", running=False, unit="asr.service"), row("new", running=False, container_id="")
     rows = [row(running=False), asr, row("tts"), row("old", running=False), new]
-    found = running.with_logs(rows, ["ollama", "asr", "tts", "new"], Engine(), 5)
-    assert [one["log"] for one in found] == ["address in use", "journal of asr.service", "", "", ""]
+    companions = running.with_logs(rows, ["ollama", "asr", "tts", "new"], Engine(), 5)
+    assert [companion["log"] for companion in companions] == ["address in use", "journal of asr.service", "", "", ""]
 
 
 @pytest.mark.parametrize(("state", "holds"), [
     (unit.State("loaded", "active"), True),
     (unit.State("loaded", "deactivating"), True),
     (unit.State("loaded", "failed"), False),
-    # systemd has yet to start it.
+    # systemd has not started it yet.
     (unit.State("loaded", "inactive", "4711"), True),
 ])  # fmt: skip
 def test_which_units_have_processes(state, holds):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The devices that a Docker engine knows by CDI."""
+"""The CDI devices of a Docker engine."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_devices_of_all_directories(tmp_path):
     directories = ["/etc/cdi", str(run), "/nonexistent"]
     specs = cdi.specs(directories, str(tmp_path / "etc"), sections.section("docker.cdi_devices"))
     assert [(spec["path"], spec["libcuda"]) for spec in specs] == [("/etc/cdi/nvidia.yaml", ["580.159.03"]), (str(run / "net.json"), [])]
-    found = cdi.devices(specs)
-    assert found[0] == "nvidia.com/gpu=0" and found[-1] == "vendor.com/net=a" and len(found) == 4
+    devices = cdi.devices(specs)
+    assert devices[0] == "nvidia.com/gpu=0" and devices[-1] == "vendor.com/net=a" and len(devices) == 4
     (error,) = sections.errors
     assert "broken.yml" in error["error"] and error["remedy"] == f"Write it again: sudo nvidia-ctk cdi generate --output={run}/broken.yml"
 
@@ -108,7 +108,7 @@ def mutated(draw):
 @hypothesis.given(mutated())
 def test_mutated_specifications_are_read_or_unknown(text):
     try:
-        found = cdi.parse(text)
+        names = cdi.parse(text)
     except UnknownState:
         return
-    assert all(isinstance(name, str) and "=" in name for name in found)
+    assert all(isinstance(name, str) and "=" in name for name in names)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Docker engine's API: what it answers, and what is made of it, by us and by the SDK."""
+"""The Docker engine's API: its answers, and what the collection and the SDK make of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION = {"Version": "20.10.24+dfsg1", "ApiVersion": "1.41", "MinAPIVersion": "
 STREAM = b"\x02\x00\x00\x00\x00\x00\x00\x08problem\n\x01\x00\x00\x00\x00\x00\x00\x04out\n\x01\x00\x00\x00\x00\x00\x00\x05done\n"
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures" / "docker"
-# Both recorded from an engine that gave up what is older than API 1.44.
+# Both recorded from an engine without support for API versions before 1.44.
 MINIMUM_1_44 = (200, (FIXTURES / "recorded_version_minimum_1_44.json").read_bytes())
 TOO_OLD = (400, (FIXTURES / "recorded_too_old.json").read_bytes())
 
@@ -36,7 +36,7 @@ Answer = tuple[int, bytes]
 
 @contextlib.contextmanager
 def engine(tmp_path: pathlib.Path, answers: dict[str, Answer | list[Answer]]) -> t.Iterator[tuple[EngineApi, list[str]]]:
-    """An engine that gives recorded answers, and the list of requests it got; an unknown request hangs until the end."""
+    """An engine with recorded answers, and the list of its requests; an unknown request hangs until the end."""
     seen: list[str] = []
     done = threading.Event()
 
@@ -358,7 +358,7 @@ def node_labels(image_id, spec, **more):
     return {**OURS, "io.gb10.spec": spec, "io.gb10.fields": json.dumps({"image_id": image_id}), **more}
 
 
-#: What ``docker commit`` of a container of ours leaves in the image's configuration.
+#: What ``docker commit`` of one of the collection's containers leaves in the image's configuration.
 KEPT = node_labels(BASE, "1:kept")
 
 
@@ -368,7 +368,7 @@ KEPT = node_labels(BASE, "1:kept")
         # As every version of this collection made them, of an image without our labels, and of one that was committed.
         (KEPT, BASE, {}, True),
         (node_labels(COMMITTED, "1:next"), COMMITTED, KEPT, True),
-        # The image is gone (docker rmi --force): the labels name it all the same.
+        # The image is gone (docker rmi --force), but the labels still name it.
         (KEPT, BASE, None, True),
         # docker run of what was committed, with a label of the user's own.
         (KEPT, COMMITTED, KEPT, False),
@@ -376,19 +376,19 @@ KEPT = node_labels(BASE, "1:kept")
         (KEPT, COMMITTED, None, False),
         # Labels that say that it is ours and not how it was made, in an image that has none.
         (OURS, BASE, {}, True),
-        # A short-lived container of ours, of an image that was committed: it has a role of its own.
+        # A short-lived container of the collection, from a committed image: it has its own role.
         ({**KEPT, "io.gb10.role": "probe"}, COMMITTED, KEPT, True),
     ],
 )
 def test_inherited_labels_do_not_make_a_container_the_collections(tmp_path, labels, image_id, image, ours):
     entry = {"Id": "c", "Names": ["/copy"], "Image": "mine:1", "ImageID": image_id, "Labels": labels, "State": "exited"}
     details = {"Id": "c", "Name": "/copy", "Image": image_id, "Config": {"Labels": labels}}
-    found = (404, b'{"message":"No such image"}') if image is None else ok({"Id": image_id, "Config": {"Labels": image}})
+    image_answer = (404, b'{"message":"No such image"}') if image is None else ok({"Id": image_id, "Config": {"Labels": image}})
     answers = {
         "GET /version": ok(VERSION),
         "GET /v1.41/containers/json": ok([entry]),
         "GET /v1.41/containers/c/json": ok(details),
-        f"GET /v1.41/images/{image_id}/json": found,
+        f"GET /v1.41/images/{image_id}/json": image_answer,
     }
     with engine(tmp_path, answers) as (api, _seen):
         listed, alike = api.containers({}), engine_api.lookalikes(api, "gb10")
@@ -413,7 +413,7 @@ def test_only_doubt_costs_a_question(tmp_path):
 
 
 def test_a_lookalike_is_not_listed(tmp_path):
-    """Two of one role are refused; one that is not ours is none of them."""
+    """Two containers with one role are refused; another owner's container does not count."""
     own = {"Id": "a", "Names": ["/gb10-gb10-head"], "ImageID": BASE, "Labels": KEPT, "State": "running"}
     copy = {"Id": "c", "Names": ["/copy"], "ImageID": COMMITTED, "Labels": KEPT, "State": "exited"}
     answers = {

@@ -41,15 +41,15 @@ def details(host=None, env=()):
 
 
 def test_facts_of_the_engine():
-    found = survey.engine(VERSION, INFO)
-    assert set(found) == set(survey.NO_ENGINE)
-    assert found["default_runtime"] == "runc" and found["cdi_dirs"] == ["/etc/cdi", "/var/run/cdi"] and found["live_restore"] is False
-    assert found["snap"] is False and found["warnings"] == [] and found["runtimes"] == ["nvidia", "runc"]
+    facts = survey.engine(VERSION, INFO)
+    assert set(facts) == set(survey.NO_ENGINE)
+    assert facts["default_runtime"] == "runc" and facts["cdi_dirs"] == ["/etc/cdi", "/var/run/cdi"] and facts["live_restore"] is False
+    assert facts["snap"] is False and facts["warnings"] == [] and facts["runtimes"] == ["nvidia", "runc"]
 
 
 def test_an_old_engine_and_one_from_the_snap():
-    found = survey.engine(VERSION, {"DockerRootDir": "/var/snap/docker/common/var-lib-docker", "Warnings": ["WARNING: No swap limit support"]})
-    assert found["snap"] is True and found["cdi_dirs"] == [] and found["default_runtime"] is None and found["warnings"] == ["WARNING: No swap limit support"]
+    facts = survey.engine(VERSION, {"DockerRootDir": "/var/snap/docker/common/var-lib-docker", "Warnings": ["WARNING: No swap limit support"]})
+    assert facts["snap"] is True and facts["cdi_dirs"] == [] and facts["default_runtime"] is None and facts["warnings"] == ["WARNING: No swap limit support"]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_the_hook_is_looked_for_where_the_daemon_would(tmp_path):
 
 def test_in_depth(tmp_path):
     info = {**INFO, "Runtimes": {"runc": {}}, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=7"}, {"Source": "x", "ID": "y"}]}
-    found = survey.depth(survey.engine(VERSION, {**info, "CDISpecDirs": []}), info, str(tmp_path))
-    assert found["cdi_devices"] == ["nvidia.com/gpu=7"] and found["nvidia"] == "cdi" and found["cdi_libcuda"] == []
+    facts = survey.depth(survey.engine(VERSION, {**info, "CDISpecDirs": []}), info, str(tmp_path))
+    assert facts["cdi_devices"] == ["nvidia.com/gpu=7"] and facts["nvidia"] == "cdi" and facts["cdi_libcuda"] == []
     sections = Sections()
     broken = survey.depth(survey.engine(VERSION, {**INFO, "CDISpecDirs": []}), {"DiscoveredDevices": [3]}, str(tmp_path), sections.section("x"))
     assert broken["nvidia"] == "runtime" and len(sections.errors) == 1
@@ -124,10 +124,10 @@ def test_a_container_of_another_user():
         {"PrivatePort": 9, "Type": "udp"},
     ]
     env = ["HF_TOKEN=hf_abcdefghijklmnopqrstuv", "PATH=/bin", "VLLM_PORT=1", "broken"]
-    found = survey.described(
+    container = survey.described(
         entry(Ports=ports, Command="vllm serve x --api-key topsecret1"), details({"NetworkMode": "host"}, env), {"cd" * 32: [7, 9]}
     )
-    assert found == {
+    assert container == {
         "id": "cd" * 32,
         "name": "web",
         "image": "x:1",
@@ -151,32 +151,32 @@ def foreign(entries, inspect):
 
 
 def test_ours_are_left_out_and_those_that_go_meanwhile():
-    asked = []
+    inspected = []
 
     def inspect(container_id):
-        asked.append(container_id)
+        inspected.append(container_id)
         if container_id == "gone":
             raise NotFound("no such container")
         return details()
 
     ours = entry("gb10-gb10-head", Id="ours", Labels={"io.gb10.owner": "gb10.cluster"})
-    found, errors = foreign([entry("z", Id="z"), ours, entry("g", Id="gone"), entry("a", Id="a", Labels=None)], inspect)
-    assert [container["name"] for container in found] == ["a", "z"] and errors == [] and asked == ["z", "gone", "a"]
+    containers, errors = foreign([entry("z", Id="z"), ours, entry("g", Id="gone"), entry("a", Id="a", Labels=None)], inspect)
+    assert [container["name"] for container in containers] == ["a", "z"] and errors == [] and inspected == ["z", "gone", "a"]
 
 
 def test_an_engine_that_hangs_is_not_asked_again():
-    asked = []
+    inspected = []
 
     def inspect(container_id):
-        asked.append(container_id)
+        inspected.append(container_id)
         raise UnknownState("the Docker engine did not answer")
 
-    found, errors = foreign([entry("a", Id="a"), entry("b", Id="b")], inspect)
-    assert [(container["name"], container["gpu"], container["env_names"], container["host_network"]) for container in found] == [
+    containers, errors = foreign([entry("a", Id="a"), entry("b", Id="b")], inspect)
+    assert [(container["name"], container["gpu"], container["env_names"], container["host_network"]) for container in containers] == [
         ("a", None, None, None),
         ("b", None, None, None),
     ]
-    assert asked == ["a"] and len(errors) == 1
+    assert inspected == ["a"] and len(errors) == 1
 
 
 def test_after_a_refusal_the_other_containers_are_inspected():
@@ -185,23 +185,23 @@ def test_after_a_refusal_the_other_containers_are_inspected():
             raise ClusterError("the Docker engine refused")
         return details({"DeviceRequests": [{"Driver": "nvidia"}]})
 
-    found, errors = foreign([entry("a", Id="a"), entry("b", Id="b")], inspect)
-    assert [container["gpu"] for container in found] == [None, True] and errors[0]["verdict"] == "block"
+    containers, errors = foreign([entry("a", Id="a"), entry("b", Id="b")], inspect)
+    assert [container["gpu"] for container in containers] == [None, True] and errors[0]["verdict"] == "block"
 
 
 @pytest.mark.parametrize(
     "answer", [None, [], {}, {"HostConfig": None, "Config": {}}, {"HostConfig": {"DeviceRequests": [3]}, "Config": {}}, {"HostConfig": {}}]
 )
 def test_a_container_described_in_another_form_is_unknown_and_still_listed(answer):
-    found, errors = foreign([entry("a")], lambda _id: answer)
-    assert [(container["name"], container["gpu"]) for container in found] == [("a", None)]
+    containers, errors = foreign([entry("a")], lambda _id: answer)
+    assert [(container["name"], container["gpu"]) for container in containers] == [("a", None)]
     assert len(errors) == (0 if answer is None else 1)
 
 
 @pytest.mark.parametrize("broken", [{"Created": "x"}, {"Created": 10**30}, {"Ports": [3]}, {"Ports": [{"PublicPort": "x", "PrivatePort": 1, "Type": "tcp"}]}])
 def test_an_entry_in_another_shape_is_reported_once(broken):
-    found, errors = foreign([entry("a", **broken), entry("b", Id="b")], lambda _id: details())
-    assert [container["name"] for container in found] == ["b"] and len(errors) == 1
+    containers, errors = foreign([entry("a", **broken), entry("b", Id="b")], lambda _id: details())
+    assert [container["name"] for container in containers] == ["b"] and len(errors) == 1
 
 
 @pytest.mark.parametrize("answer", [None, {}, [3], [{}], [entry(Labels=3)], [entry(Names=[3])], [entry(Id=None)]])
@@ -217,19 +217,19 @@ def test_names_of_containers():
 
 
 @pytest.mark.parametrize(
-    ("name", "labels", "told"),
+    ("name", "labels", "expected"),
     [
         ("gb10-gb10-head", {"io.gb10.cluster": "gb10", "io.gb10.role": "head"}, ("gb10", "head")),
-        # As ray_cluster takes it over: it was made by hand, or by an interrupted play.
+        # ray_cluster takes over such a container: it was made by hand or by an interrupted play.
         ("gb10-gb10-worker", {}, ("gb10", "worker")),
         ("gb10-two-words-head", {"io.gb10.role": ""}, ("two-words", "head")),
         ("gb10-gb10-head", {"io.gb10.cluster": "judges"}, ("judges", "head")),
         ("quiet_turing", {"io.gb10.role": "probe"}, (None, "probe")),
     ],
 )
-def test_a_containers_cluster_and_role_are_in_its_labels_or_its_name(name, labels, told):
-    (found,) = survey.ours([entry(name, Labels={"io.gb10.owner": "gb10.cluster", **labels})])
-    assert (found["cluster"], found["role"]) == told
+def test_a_containers_cluster_and_role_are_in_its_labels_or_its_name(name, labels, expected):
+    (container,) = survey.ours([entry(name, Labels={"io.gb10.owner": "gb10.cluster", **labels})])
+    assert (container["cluster"], container["role"]) == expected
 
 
 # -- strange answers ---------------------------------------------------------------------------------------------------------------------
@@ -256,16 +256,16 @@ def test_an_answer_with_a_part_of_another_shape_never_crashes(data):
         entries = survey.entries_of([listed])
     except UnknownState:
         return
-    found, errors = foreign(entries, lambda _id: answer)
-    assert found or errors or survey.is_ours(listed)
-    json.dumps(found)
+    containers, errors = foreign(entries, lambda _id: answer)
+    assert containers or errors or survey.is_ours(listed)
+    json.dumps(containers)
 
 
 @hypothesis.settings(deadline=None, derandomize=True, database=None)
 @hypothesis.given(st.sampled_from(sorted(INFO)), ANYTHING)
 def test_an_engine_with_a_part_of_another_shape_is_read_or_unknown(key, value):
     try:
-        found = survey.engine(VERSION, {**INFO, key: value})
+        facts = survey.engine(VERSION, {**INFO, key: value})
     except UnknownState:
         return
-    survey.depth(found, INFO, "/nonexistent", Sections().section("docker"))
+    survey.depth(facts, INFO, "/nonexistent", Sections().section("docker"))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who gets the API's key: real sockets of real processes, in namespaces that a tree of /proc names."""
+"""Which processes get the API's key: real sockets of real processes, in the namespaces from a tree of /proc."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._sweep import checks
 
 KEY = "planted-k3y"
 HOST, INSIDE, USERS = "pid:[1]", "pid:[77]", "user:[5]"
-#: Listens on its argument's port next to any other listener, and prints so. It answers nothing.
+#: Listens on the port from its argument, next to any other listener, and prints this. It never answers.
 LISTENER = """
 import socket, sys
 server = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
@@ -86,7 +86,7 @@ def refused(key, port, address="127.0.0.1"):
 
 def test_only_the_engines_container_gets_the_key(proc):
     with process() as (pid, port):
-        # The engine's own process is another one of its container.
+        # The engine's own process is a different process in its container.
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
         proc.add(pid)
         assert sent(key, port) == {"Authorization": f"Bearer {KEY}"} and key
@@ -118,8 +118,8 @@ def test_a_stranger_does_not_get_it_wherever_it_listens(proc, address):
     with process(address) as (pid, port):
         key = ApiKey(KEY, proc.add(4_000_000, sees=False), str(proc.root))
         proc.add(pid, HOST)
-        said = refused(key, port, "::1" if ":" in address else "127.0.0.1")
-    assert f"thief --port [2J {pid} (pid {pid}) listens at http://" in said and said.isprintable() and "not in the engine's container" in said
+        message = refused(key, port, "::1" if ":" in address else "127.0.0.1")
+    assert f"thief --port [2J {pid} (pid {pid}) listens at http://" in message and message.isprintable() and "not in the engine's container" in message
 
 
 @pytest.mark.parametrize("other", ["127.0.0.1", "0.0.0.0"])
@@ -210,7 +210,7 @@ def test_why_it_is_withheld_is_a_text_or_an_error(proc):
 
 
 class Thief(threading.Thread):
-    """Took the port: it answers its health, wants a key for everything else, and keeps all that it is sent."""
+    """Took the port: answers its health route, requires a key for all other routes, and keeps all that it receives."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -224,9 +224,9 @@ class Thief(threading.Thread):
                 with taken:
                     taken.settimeout(5)
                     with contextlib.suppress(OSError):
-                        said = taken.recv(65536)
-                        self.came += said
-                        status = b"200 OK" if said.startswith(b"GET /health") else b"401 No"
+                        request = taken.recv(65536)
+                        self.came += request
+                        status = b"200 OK" if request.startswith(b"GET /health") else b"401 No"
                         taken.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
 
 
@@ -240,7 +240,7 @@ def thief():
 
 @pytest.fixture
 def engine(thief, tmp_path):
-    """An engine that lives, as a look at the node describes it, while another process has its port."""
+    """A live engine, as seen on its node, while another process has its port."""
     (tmp_path / "gb10").mkdir()
     (tmp_path / "gb10/api_key").write_text(f"{KEY}\n")
     return {"pid": os.getpid(), "api_address": "127.0.0.1", "api_port": thief.port, "run_id": "r1", "argv": [], "log_path": "/nowhere"}
@@ -253,8 +253,8 @@ def test_no_request_sends_the_key_to_a_foreign_listener(thief, engine, tmp_path)
     assert requests.count is None and "the API's key was not sent" in requests.unknown
     assert token_probe.progress_of(url, key, 5) is None and engine_state.engine_version(url, 5, key) == ""
     config = {"secrets_dir": str(tmp_path), "state_dir": str(tmp_path), "token_s": 5, "roots": {"proc_root": "/proc", "sysfs_root": "/sys"}}
-    for asked in (token_probe.ask(url, None, key, 5, 5), checks.ask(config, "gb10", engine)):
-        judged = health.verdict(health.Probe(asked.api, bool(asked.completion), **asked.progress), {})
+    for outcome in (token_probe.ask(url, None, key, 5, 5), checks.ask(config, "gb10", engine)):
+        judged = health.verdict(health.Probe(outcome.api, bool(outcome.completion), **outcome.progress), {})
         assert judged.state == health.UNKNOWN and "it was not asked for a token: the API's key was not sent" in judged.text
     with pytest.raises(Withheld):
         engine_state.first_token(url, None, key, 5)
@@ -263,14 +263,14 @@ def test_no_request_sends_the_key_to_a_foreign_listener(thief, engine, tmp_path)
 
 
 def test_who_answers_all_questions_without_a_key_is_sent_none(tmp_path, monkeypatch):
-    """Metrics and version are asked without it: an engine that gives them to everybody never gets it for that."""
-    asked = []
+    """Metrics and version are requested without the key: an engine that needs none for them is not sent it."""
+    calls = []
 
     def ask(url, _timeout, key=None, **_more):
-        asked.append((url.rpartition("/")[2], key))
+        calls.append((url.rpartition("/")[2], key))
         return _http.Answer(200, b'{"version": "1"}')
 
     monkeypatch.setattr(_http, "ask", ask)
     key = ApiKey(KEY, 1)
     assert engine_state.engine_version("http://h", 1, key) == "1" and engine_state.asked("http://h/metrics", 1, key).status == 200
-    assert asked == [("version", None), ("metrics", None)]
+    assert calls == [("version", None), ("metrics", None)]

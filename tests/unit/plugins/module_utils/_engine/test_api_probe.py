@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reading what an API says that may be anybody."""
+"""Reading the answers of an API that could be any process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_progress():
     ("counts", "total", "longest"),
     [
         ({"300.0": 2, "480.0": 2, "+Inf": 2}, 320.0, 300.0),
-        # All of them together were shorter than the bound that holds them.
+        # Together they were shorter than the limit.
         ({"300.0": 1, "480.0": 2, "+Inf": 2}, 331.0, 331.0),
         ({"300.0": 1, "+Inf": 2}, 5000.0, 5000.0),
         ({"300.0": 0, "+Inf": 0}, 0.0, 0.0),

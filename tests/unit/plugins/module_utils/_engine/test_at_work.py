@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who is at work, by processes and the state of our engines."""
+"""What is at work, judged by processes and the state of the collection's engines."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_processes_that_serve_are_named(tmp_path):
     process(tmp_path, 12, ["VLLM::Worker_TP1"])
     process(tmp_path, 9, ["python3", "/usr/local/bin/vllm", "serve", "x" * 100])
     (tmp_path / "13").mkdir()
-    found = at_work.serving(str(tmp_path / "none"), str(tmp_path))
-    assert [text.rpartition(" (pid ")[2] for text in found] == ["9)", "12)"]
-    assert len(found[0]) < 140 and found[1].startswith("VLLM::Worker_TP1")
+    texts = at_work.serving(str(tmp_path / "none"), str(tmp_path))
+    assert [text.rpartition(" (pid ")[2] for text in texts] == ["9)", "12)"]
+    assert len(texts[0]) < 140 and texts[1].startswith("VLLM::Worker_TP1")
 
 
 def test_the_parts_of_an_engine_have_a_state_and_nothing_else_is_listed(tmp_path):
@@ -41,11 +41,11 @@ def test_the_parts_of_an_engine_have_a_state_and_nothing_else_is_listed(tmp_path
         (15, ["raylet"], "S"),
     ):
         process(tmp_path, pid, argv, f"{pid} (x) {state} 1 " + "0 " * 40)
-    # What has ended has a name and no arguments.
+    # An ended process has a name and no arguments.
     process(tmp_path, 16, [], "16 (VLLM::Worker_TP) Z 1 " + "0 " * 40)
     process(tmp_path, 17, [], "17 (raylet) Z 1 " + "0 " * 40)
-    found = at_work.members([10, 12, 13, 14, 15, 16, 17], str(tmp_path))
-    assert [(one["text"], one["kind"], one["state"]) for one in found] == [
+    members = at_work.members([10, 12, 13, 14, 15, 16, 17], str(tmp_path))
+    assert [(member["text"], member["kind"], member["state"]) for member in members] == [
         ("ray::RayWorkerProc.run (pid 12)", "rank", "stopped"),
         ("VLLM::Worker_TP1 (pid 13)", "rank", "stopped"),
         ("VLLM::EngineCore (pid 14)", "engine_core", "uninterruptible"),
@@ -67,8 +67,8 @@ def test_two_looks_show_how_much_of_a_core_each_used():
         return [{"pid": int(pid[1:]), "start_ticks": ticks, "cpu_s": seconds, "cpu_percent": None} for pid, (ticks, seconds) in used.items()]
 
     after = at_work.compared(look(p1=(5, 1.0), p2=(5, 7.0)), look(p1=(5, 2.0), p2=(9, 8.0), p3=(5, 1.0)), 2.0)
-    # The second number has another process by now.
-    assert [one["cpu_percent"] for one in after] == [50.0, None, None]
+    # The second pid belongs to another process by now.
+    assert [row["cpu_percent"] for row in after] == [50.0, None, None]
 
 
 def test_a_live_engine_of_any_cluster_is_found_by_its_state(tmp_path):
@@ -131,7 +131,7 @@ def test_a_foreign_engine_is_not_the_recorded_one(tmp_path):
         return [int(text.rpartition(" (pid ")[2][:-1]) for text in texts]
 
     everybody = [10, 11, 20, 30, 31, 40, 50, 51]
-    found = at_work.among(everybody, 10, str(tmp_path))
-    assert (pids(found.parts), pids(found.others)) == ([10, 11, 20], [30, 31, 51, 40])
-    # Without a note it is unknown which of them is the engine's.
+    result = at_work.among(everybody, 10, str(tmp_path))
+    assert (pids(result.parts), pids(result.others)) == ([10, 11, 20], [30, 31, 51, 40])
+    # Without a note, the engine's process is unknown.
     assert pids(at_work.among(everybody, None, str(tmp_path)).parts) == [20]

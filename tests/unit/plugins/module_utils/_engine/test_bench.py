@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The client's own result, as vLLM 0.32.0 wrote it in the lab, and what the client is told."""
+"""The client's own result, as vLLM 0.32.0 wrote it in the lab, and the client's arguments."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def result(name: str = "random") -> t.Any:
 
 @pytest.mark.parametrize("name", ["random", "custom"])
 def test_the_recorded_results_are_read(name: str) -> None:
-    found = bench.figures(result(name), CASE)
-    assert set(found) == set(bench.FIGURES) and found["output_tokens"] == 128
+    figures = bench.figures(result(name), CASE)
+    assert set(figures) == set(bench.FIGURES) and figures["output_tokens"] == 128
     if name == "random":
-        assert (found["output_tok_s"], found["ttft_p50_ms"], found["tpot_p99_ms"], found["itl_p90_ms"]) == (109.524, 46.317, 17.99, 24.192)
+        assert (figures["output_tok_s"], figures["ttft_p50_ms"], figures["tpot_p99_ms"], figures["itl_p90_ms"]) == (109.524, 46.317, 17.99, 24.192)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ METRICS = "vllm:num_requests_running{engine=\"0\"} %s\nvllm:num_requests_waiting
     ],
 )
 def test_an_engine_that_is_not_known_to_be_idle_is_left_alone(monkeypatch: pytest.MonkeyPatch, answer: _http.Answer, error: type[ClusterError] | None) -> None:
-    asked: list[dict[str, t.Any]] = []
-    monkeypatch.setattr(bench._http, "ask", lambda url, timeout, **more: asked.append(more) or answer)
+    calls: list[dict[str, t.Any]] = []
+    monkeypatch.setattr(bench._http, "ask", lambda url, timeout, **more: calls.append(more) or answer)
     if error is None:
         bench.require_idle("http://192.0.2.1:8000", "secret", 1)
-        assert bench.counters("http://192.0.2.1:8000", "secret", 1) == bench.Counters(3.0, None, None) and not any(asked)
+        assert bench.counters("http://192.0.2.1:8000", "secret", 1) == bench.Counters(3.0, None, None) and not any(calls)
     else:
         with pytest.raises(error) as raised:
             bench.require_idle("http://192.0.2.1:8000", "secret", 1)
@@ -120,7 +120,7 @@ class CustomDataset:
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Path]:
-    """A vLLM whose client writes what it was given."""
+    """A vLLM whose client writes its input."""
     files = {"entrypoints/cli/main.py": CLI, "benchmarks/serve.py": SERVE, "benchmarks/datasets/datasets.py": DATASETS}
     for name, text in files.items():
         path = tmp_path / "vllm" / name
@@ -140,10 +140,10 @@ def test_the_key_goes_from_its_file_into_the_process_alone(client: Path) -> None
     bench_client.take_key(str(client / "none"))
     assert bench_client.KEY_VARIABLE not in os.environ
     bench_client.take_key(str(client / "key"))
-    found = bench_client.run({"arguments": ["--seed", "1"], "optional": {"--num-warmups": 2, "--new": 1}, "texts": ["a", "b"]})
-    assert found["key"] == "s3cret" and "s3cret" not in " ".join(found["argv"])
-    assert found["argv"][:7] == ["vllm", "bench", "serve", "--seed", "1", "--num-warmups", "2"] and "--new" not in found["argv"]
-    assert [json.loads(line) for line in found["prompts"]] == [{"prompt": "a"}, {"prompt": "b"}]
+    outcome = bench_client.run({"arguments": ["--seed", "1"], "optional": {"--num-warmups": 2, "--new": 1}, "texts": ["a", "b"]})
+    assert outcome["key"] == "s3cret" and "s3cret" not in " ".join(outcome["argv"])
+    assert outcome["argv"][:7] == ["vllm", "bench", "serve", "--seed", "1", "--num-warmups", "2"] and "--new" not in outcome["argv"]
+    assert [json.loads(line) for line in outcome["prompts"]] == [{"prompt": "a"}, {"prompt": "b"}]
 
 
 def test_nothing_runs_in_a_container_that_got_another_directory_than_the_hub_cache(client: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A prompt that fills the context, asked of a scripted engine."""
+"""A prompt that fills the context, sent to a scripted engine."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def engine(tmp_path, monkeypatch):
             "cluster_name": "gb10", "state_dir": str(tmp_path), "log_dir": str(tmp_path), "model": None, "api_key_file": None, "context": 4096,
             "percent": 90, "max_tokens": 64, "check_answer": True, "timeout": 10,
         }  # fmt: skip
-        with scripted_engine.serving(reply, serves, counts=True) as (state["api_port"], asked):
+        with scripted_engine.serving(reply, serves, counts=True) as (state["api_port"], requests):
             result = module.work(types.SimpleNamespace(params={**options, **params}, check_mode=check_mode))
-        return {**result, "questions": asked, "verdict": result["findings"][0]["verdict"] if result["findings"] else ""}
+        return {**result, "questions": requests, "verdict": result["findings"][0]["verdict"] if result["findings"] else ""}
 
     return types.SimpleNamespace(ask=ask, state=state)
 
@@ -49,7 +49,7 @@ def test_the_answer_gets_no_more_than_the_context_leaves(engine):
 
 
 @pytest.mark.parametrize(
-    ("reply", "verdict", "said"),
+    ("reply", "verdict", "words"),
     [
         (400, "block", "HTTP 400"),
         (500, "block", "HTTP 500"),
@@ -58,9 +58,9 @@ def test_the_answer_gets_no_more_than_the_context_leaves(engine):
         (lambda body: Reply("amber-1", finish_reason="length"), "warn", "cut off"),
     ],
 )
-def test_a_wrong_answer_is_reported(engine, reply, verdict, said):
+def test_a_wrong_answer_is_reported(engine, reply, verdict, words):
     result = engine.ask(reply if callable(reply) else lambda body: reply)
-    assert result["verdict"] == verdict and said in result["findings"][0]["message"]
+    assert result["verdict"] == verdict and words in result["findings"][0]["message"]
 
 
 def test_an_engine_that_learnt_nothing_only_has_to_answer(engine):
@@ -73,10 +73,10 @@ def test_an_engine_that_serves_another_length_is_another_one(engine):
 
 
 def test_an_engine_that_does_not_count_is_unknown(engine):
-    with scripted_engine.serving(scripted_engine.sound, 4096) as (port, _asked):
-        asked = questions.Engine(f"http://127.0.0.1:{port}", "lab/tiny", "", 4096, 90, 64, 1)
+    with scripted_engine.serving(scripted_engine.sound, 4096) as (port, _requests):
+        api = questions.Engine(f"http://127.0.0.1:{port}", "lab/tiny", "", 4096, 90, 64, 1)
         with pytest.raises(UnknownState, match="does not count"):
-            long_prompt.count(asked, "some words")
+            long_prompt.count(api, "some words")
 
 
 def test_no_engine_is_not_an_answer(engine):
@@ -94,7 +94,7 @@ def test_numbers_out_of_their_range_are_refused(engine):
         engine.ask(percent=96)
 
 
-#: The lab's tokenizer knows 512 pieces: 959 tokens were counted for 1275 characters, where a line is some 34 tokens.
+#: The lab's tokenizer has 512 pieces: it counted 959 tokens for 1275 characters. A line is about 34 tokens.
 @pytest.mark.parametrize(("wanted", "letters"), [(20000, 1), (20000, 2), (20000, 3), (20000, 4), (20000, 7), (921, 1.33), (460, 1.33), (943718, 4.1)])
 def test_a_text_is_fitted_to_any_tokenizer(wanted, letters):
     text, code, tokens = long_prompt.fitted("seed", wanted, lambda text: 30 + int(len(text) / letters))

@@ -40,7 +40,7 @@ RUN = {
 
 
 def fake_process(proc, pid, inner, ticks=987654, state="S", run=None):
-    """A process in the container of the fixture ``node``, or in one that sees another directory ``run``."""
+    """A process in the container of the fixture ``node``, or in a container with another directory ``run``."""
     place = proc / str(pid)
     place.mkdir(parents=True)
     (place / "root").symlink_to(run or proc.parent / "container")
@@ -50,7 +50,7 @@ def fake_process(proc, pid, inner, ticks=987654, state="S", run=None):
 
 @pytest.fixture
 def node(tmp_path):
-    """A node with one container: what it mounts at /opt/gb10/run is the directory of notes."""
+    """A node with one container, which mounts the directory of notes at /opt/gb10/run."""
     run = tmp_path / "container" / "opt" / "gb10" / "run"
     run.mkdir(parents=True)
     paths = engine_state.EnginePaths.of(str(tmp_path / "state"), str(tmp_path / "log"), "gb10")._replace(run=str(run))
@@ -186,7 +186,7 @@ def test_the_hosts_order_decides_which_run_was_ordered(node):
 
 
 def test_a_note_that_names_a_process_elsewhere_is_not_believed(node, tmp_path):
-    """Pid and start of any process of the node can be noted: only one that lives where the note lies is the engine."""
+    """A note can name any process of the node. Only a process in the note's own container is the engine."""
     paths, proc, run = node
     note(run, "run", RUN)
     (tmp_path / "elsewhere/opt/gb10/run").mkdir(parents=True)
@@ -286,8 +286,8 @@ def test_a_log_that_is_a_link_is_not_shown(node, tmp_path, linked):
     for read in (lambda path: engine_log.read_log(path, 0), engine_log.log_stage, engine_log.last_line):
         with pytest.raises(UnknownState, match="was tampered with"):
             read(state["log_path"])
-    said = engine_state.last_end(state)
-    assert "was tampered with" in said and "secret" not in said
+    text = engine_state.last_end(state)
+    assert "was tampered with" in text and "secret" not in text
 
 
 @pytest.mark.parametrize("other", [{"inner": 58}, {"ticks": 1}, {"state": "Z"}])
@@ -463,7 +463,7 @@ def test_base_url(address, url):
 
 
 class Api(http.server.BaseHTTPRequestHandler):
-    """As much of an engine's API as a look needs; the server's ``plan`` says how it answers a completion."""
+    """The part of an engine's API that a look needs; the server's ``plan`` sets its answer to a completion."""
 
     def log_message(self, format, *args):
         pass
@@ -482,8 +482,8 @@ class Api(http.server.BaseHTTPRequestHandler):
             self.answer(404, b"")
 
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append((self.path, asked, self.headers.get("Authorization")))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, request, self.headers.get("Authorization")))
         code, body = self.server.plan
         self.answer(code, body, "text/event-stream")
         if self.server.hang:
@@ -514,8 +514,8 @@ def test_a_token_is_a_token(api):
     answer = engine_state.first_token(api.url, "tiny", KeyForElsewhere("k"), 5)
     assert (answer.tokens, answer.prompt_tokens) == (1, 5)
     assert 0 <= answer.seconds < 5
-    path, asked, authorization = api.asked[0]
-    assert (path, asked["model"], asked["max_tokens"], authorization) == ("/v1/completions", "tiny", 8, "Bearer k")
+    path, request, authorization = api.asked[0]
+    assert (path, request["model"], request["max_tokens"], authorization) == ("/v1/completions", "tiny", 8, "Bearer k")
 
 
 def test_without_a_key_none_is_sent(api):

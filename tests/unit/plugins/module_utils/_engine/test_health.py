@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether an engine serves: busy is not hung, a hung engine never serves, and missing answers are unknown."""
+"""Whether an engine serves: a busy engine is not hung, a hung engine never serves, and missing answers are unknown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAITED = Probe("answers", False, False, 15.0)
     ("probe", "processes", "state", "named"),
     [
         (Probe("answers", True), BOTH, "serving", {}),
-        # /health answers and nothing came: by itself that is neither well nor ill.
+        # /health answers and no token came: this alone proves neither health nor a fault.
         (WAITED, BOTH, "unknown", {}),
         (WAITED._replace(grew=True), BOTH, "busy", {}),
         (WAITED._replace(grew=None), BOTH, "unknown", {}),
@@ -39,17 +39,17 @@ WAITED = Probe("answers", False, False, 15.0)
         (WAITED._replace(still_s=1900.0, limit_s=1957.3), BOTH, "unknown", {}),
         (WAITED._replace(still_s=1957.3, limit_s=1957.3), BOTH, "stalled", {}),
         (WAITED, {**BOTH, "spark-2": [rank(8, "stopped")]}, "halted", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
-        # Even a token says nothing of what was stopped right after it.
+        # Even a token proves nothing about processes that were stopped right after it.
         (Probe("answers", True), {**BOTH, "spark-2": [rank(8, "stopped")]}, "halted", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
         (WAITED, {**BOTH, "spark-2": [rank(8, "ended")]}, "dead", {"spark-2": ["ray::RayWorkerProc.run (pid 8)"]}),
         (WAITED, {**BOTH, "spark-2": []}, "dead", {"spark-2": ["no rank runs there"]}),
-        # One process for all: there is no rank anywhere to miss.
+        # A single process does everything: no rank can be missing.
         (WAITED, {"spark-1": [CORE]}, "unknown", {}),
         (Probe("starting", False), {**BOTH, "spark-2": []}, "starting", {}),
         (Probe("refused", False), BOTH, "dead", {}),
         (Probe("says dead", False), {**BOTH, "spark-1": [CORE]}, "dead", {"spark-1": ["no rank runs there"]}),
         (Probe("silent", False), BOTH, "unknown", {}),
-        # The rank that holds the others up.
+        # The rank that the others wait for.
         (
             WAITED._replace(still_s=1900.0),
             {**BOTH, "spark-2": [rank(8, "uninterruptible")]},
@@ -58,7 +58,7 @@ WAITED = Probe("answers", False, False, 15.0)
         ),
         (
             WAITED,
-            # Recorded in the lab: a rank that does nothing in a worker of Ray's.
+            # Recorded in the lab: an idle rank in a Ray worker.
             {**BOTH, "spark-2": [rank(8, cpu=2.0)]},
             "unknown",
             {"spark-2": ["ray::RayWorkerProc.run (pid 8) uses almost no processor time while the others wait in a loop"]},
@@ -67,9 +67,9 @@ WAITED = Probe("answers", False, False, 15.0)
     ],
 )
 def test_the_verdict(probe, processes, state, named):
-    found = health.verdict(probe, processes)
-    assert (found.state, found.named) == (state, named)
-    assert found.text.startswith(f"{state}: ") and all(text in found.text for texts in named.values() for text in texts)
+    verdict = health.verdict(probe, processes)
+    assert (verdict.state, verdict.named) == (state, named)
+    assert verdict.text.startswith(f"{state}: ") and all(text in verdict.text for texts in named.values() for text in texts)
 
 
 FLAT = Progress(1.0, 500.0, 0.25, fabric=4e9)
@@ -82,12 +82,12 @@ FLAT = Progress(1.0, 500.0, 0.25, fabric=4e9)
         (FLAT._replace(tokens=501.0), True),
         (FLAT._replace(kv_use=0.26), True),
         (FLAT._replace(steps=1.0), True),
-        # The ranks talk to each other, and vLLM counts nothing yet.
+        # The ranks exchange data, and vLLM has counted nothing yet.
         (FLAT._replace(fabric=4e9 + 4), True),
-        # A device that was reset counts from nothing, and one that cannot be read says nothing.
+        # A device that was reset counts from zero. A device that cannot be read gives no evidence.
         (FLAT._replace(fabric=8.0), False),
         (FLAT._replace(fabric=None), False),
-        # A request that was given up frees cache: nothing came out of the engine.
+        # An aborted request frees cache without any output of the engine.
         (FLAT._replace(kv_use=0.1), False),
         (FLAT._replace(running=2.0), False),
         (FLAT._replace(kv_use=None), False),
@@ -111,7 +111,7 @@ def test_missing_fabric_figures_of_an_earlier_probe_are_not_growth():
         (0.0, 964_291, 1800.0),
         (0.0, 990_007, 1848.0),
         (0.0, 1_048_576, 1957.3),
-        # The engine's own one counts where it took longer.
+        # The engine's own slowest prefill counts if it took longer.
         (471.0, 262_144, 1800.0),
         (1400.0, 1_048_576, 2100.0),
     ],
@@ -134,14 +134,14 @@ def test_a_stall_counts_from_the_first_look_that_waited_in_vain():
         ("r", 1400.0, FLAT._replace(tokens=900.0), FLAT._replace(tokens=900.0), 1400.0),
         ("s", 1400.0, FLAT, FLAT, 1400.0),
         ("r", 10.0, FLAT, FLAT, 10.0),
-        # There is progress, or it is unknown.
+        # There is progress, or progress is unknown.
         ("r", 1400.0, FLAT, FLAT._replace(kv_use=0.5), None),
         ("r", 1400.0, FLAT, None, None),
     ],
 )
 def test_what_ends_a_stall(run, began, before, after, since):
-    found = health.still(Still("r", 1000.0, FLAT), run, began, before, after)
-    assert (found and found.since) == since
+    stall = health.still(Still("r", 1000.0, FLAT), run, began, before, after)
+    assert (stall and stall.since) == since
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_note_that_cannot_be_read_is_none(note):
 
 
 def test_a_note_comes_back_as_it_was_written():
-    # The use of the cache is not in every engine's metrics.
+    # Not every engine's metrics include the use of the cache.
     for progress in (FLAT, FLAT._replace(kv_use=None)):
         noted = Still("r", 5.0, progress)
         assert Still.of_note(json.loads(json.dumps(noted.as_note()))) == noted
@@ -169,5 +169,5 @@ def test_a_note_comes_back_as_it_was_written():
 def test_notes_are_readable_by_the_version_before_and_from_it():
     older = {"run_id": "r", "since": 5.0, "progress": [1.0, 500.0, None, 471.0, 7.0]}
     assert Still.of_note(older) == Still("r", 5.0, Progress(1.0, 500.0, None, 471.0, 7.0, None))
-    # It makes a Progress of all figures under this name, of which it knows five, and passes over other names.
+    # A Progress is made of the five known figures under this name; other names are skipped.
     assert Still("r", 5.0, FLAT).as_note() == {"run_id": "r", "since": 5.0, "progress": [1.0, 500.0, 0.25, 0.0, 0.0], "fabric": 4e9}

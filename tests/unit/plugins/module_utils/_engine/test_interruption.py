@@ -42,7 +42,7 @@ def test_only_a_whole_live_engine_that_may_have_requests_is_kept(live, whole, un
 
 
 class Stops:
-    """A module that waits for the requests for as long as it is told; ``left`` says how many there are at a time."""
+    """A module that waits for the requests up to a limit; ``left`` returns their number at a time."""
 
     def __init__(self, monkeypatch, left):
         self.now, self.left, self.waited, self.said = 0.0, left, [], []
@@ -52,7 +52,7 @@ class Stops:
         self.waited.append(seconds)
         self.now += seconds
         count = self.left(self.now)
-        # The module and the way to the node take their time.
+        # The module and the connection to the node take time, too.
         self.now += 2
         if count == 0:
             return {"changed": True, "reason": "an engine runs"}
@@ -152,7 +152,7 @@ def test_waiting_requests_are_work(served, running, waiting, count):
         (http(b"", "403 Forbidden"), "refuses the question (HTTP 403)"),
         (http(b"", "404 Not Found"), ": HTTP 404"),
         (http(b"", "503 Service Unavailable"), ": HTTP 503"),
-        # An alert of TLS, which is what a server that speaks it says to a question without it.
+        # The TLS alert that a TLS server returns to a request without TLS.
         (b"\x15\x03\x01\x00\x02\x02\x46", "does it use TLS?"),
         (b"", "the connection was closed without an answer"),
         (http(metrics())[:-4], "the answer was cut off"),
@@ -180,15 +180,15 @@ def test_a_rank_without_an_api_is_unknown():
 
 
 def test_the_key_is_sent_to_an_api_that_wants_one_and_to_no_other(served, tmp_path, monkeypatch):
-    # Who may have it at all is asked in test_api_key.
+    # test_api_key tests which processes may get the key.
     monkeypatch.setattr(interruption.api_key.ApiKey, "_check", lambda _key, _connected: None)
     key = tmp_path / "api_key"
     key.write_text("planted-secret\n")
-    guarded = served(lambda asked: http(metrics("1.0")) if b"Authorization: Bearer planted-secret\r\n" in asked else http(b"", "401 Unauthorized"))
+    guarded = served(lambda request: http(metrics("1.0")) if b"Authorization: Bearer planted-secret\r\n" in request else http(b"", "401 Unauthorized"))
     open_one = served(http(metrics()))
     assert ask(guarded.port, str(key)) == Requests(1)
     assert ask(open_one.port, str(key)) == Requests(0)
-    assert not any(b"planted-secret" in asked for asked in open_one.asked)
+    assert not any(b"planted-secret" in request for request in open_one.asked)
     unknown = ask(guarded.port, str(tmp_path / "none"))
     assert unknown.count is None and "planted-secret" not in unknown.unknown
 

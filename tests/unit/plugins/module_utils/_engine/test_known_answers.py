@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Questions with known answers, asked of a scripted engine that is sound or misbehaves in one way."""
+"""Questions with known answers, sent to a scripted engine that is sound or misbehaves in one way."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def node(tmp_path, monkeypatch):
             "cluster_name": "gb10", "state_dir": str(tmp_path), "log_dir": str(tmp_path), "checks": ALL, "model": None, "api_key_file": None,
             "needle_percent": 2, "max_tokens": 4096, "timeout": 10, "again": False,
         }  # fmt: skip
-        with scripted_engine.serving(reply, context) as (state["api_port"], asked):
+        with scripted_engine.serving(reply, context) as (state["api_port"], requests):
             result = module.work(types.SimpleNamespace(params={**options, **params}, check_mode=check_mode))
-        return {**result, "questions": asked, "verdicts": {one["check"]: one["verdict"] for one in result["results"]}}
+        return {**result, "questions": requests, "verdicts": {answer["check"]: answer["verdict"] for answer in result["results"]}}
 
     return types.SimpleNamespace(ask=ask, state=state, kept=tmp_path / "gb10/answers.json")
 
@@ -45,11 +45,11 @@ def test_a_sound_engine_passes_everything(node, run):
     node.state["run_id"] = f"20261122T10150{run}-3f1c"
     result = node.ask(scripted_engine.sound)
     assert set(result["verdicts"].values()) == {"pass"}
-    assert [one["id"] for one in result["findings"]] == list(questions.IDS)
+    assert [finding["id"] for finding in result["findings"]] == list(questions.IDS)
 
 
 def on(marker, wrong):
-    """An engine that is sound but for the questions that have ``marker`` in them."""
+    """An engine that is sound except for questions that contain ``marker``."""
     return lambda body: wrong if marker in json.dumps(body) else scripted_engine.sound(body)
 
 
@@ -86,16 +86,16 @@ MISBEHAVIOURS = {
 def test_each_misbehaviour_is_found_by_its_own_check(node, name):
     check, reply, why = MISBEHAVIOURS[name]
     result = node.ask(reply)
-    assert {one: verdict for one, verdict in result["verdicts"].items() if verdict != "pass"} == {check: "block"}
-    found = next(one for one in result["findings"] if one["id"] == f"answers.{check}")
-    assert why in found["message"] and repr(found["needed"]) in found["message"] and repr(found["measured"]) in found["message"]
-    assert "left running" in found["remedy"]
+    assert {check_id: verdict for check_id, verdict in result["verdicts"].items() if verdict != "pass"} == {check: "block"}
+    finding = next(finding for finding in result["findings"] if finding["id"] == f"answers.{check}")
+    assert why in finding["message"] and repr(finding["needed"]) in finding["message"] and repr(finding["measured"]) in finding["message"]
+    assert "left running" in finding["remedy"]
 
 
 def test_an_answer_that_is_cut_off_warns(node):
     result = node.ask(on("weeks", Reply("", finish_reason="length")))
     assert result["verdicts"]["reasoning_split"] == "warn"
-    assert next(one["remedy"] for one in result["findings"] if one["verdict"] == "warn")
+    assert next(finding["remedy"] for finding in result["findings"] if finding["verdict"] == "warn")
 
 
 def test_a_run_is_asked_once_and_another_one_again(node):
@@ -122,7 +122,7 @@ def test_thinking_before_the_answer_is_not_the_answer(node):
         sound = scripted_engine.sound(body)
         return sound._replace(content=f"<think>1000 or 2000?</think>\n{sound.content}") if sound.content else sound
 
-    assert {one: verdict for one, verdict in node.ask(reply)["verdicts"].items() if verdict != "pass"} == {"reasoning_split": "block"}
+    assert {check: verdict for check, verdict in node.ask(reply)["verdicts"].items() if verdict != "pass"} == {"reasoning_split": "block"}
 
 
 def test_rubbish_is_unknown():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How the node's modules speak to the launcher."""
+"""How the node's modules call the launcher."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who uses a model: command lines, open files, engines that say nothing, and runs of ours."""
+"""What uses a model: command lines, open files, engines without an answer, and the collection's runs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_directory_is_recognized_wherever_a_container_has_it(tree: stack_tree.
 
     root.mkdir()
     with pytest.MonkeyPatch.context() as patched:
-        # What a bind mount does: the same directory at two paths.
+        # The effect of a bind mount: the same directory at two paths.
         patched.setattr(model_use.os, "stat", same)
         assert uses.of_directory(str(models), str(tree.root)) == ["vllm serve /mnt/Qwen (pid 10)", f"vllm serve {models}/x.gguf (pid 11)"]
 
@@ -132,7 +132,7 @@ def test_ranks_of_ray_use_what_their_server_names_on_whichever_node(tree: stack_
 
 
 def test_the_recorded_nodes_of_a_lab_are_understood(tmp_path: Path) -> None:
-    """What two nodes with an engine of vLLM 0.32 over Ray showed: the head names the model, the worker's rank does not."""
+    """Seen on two nodes with vLLM 0.32 over Ray: the head's command line names the model, the worker's does not."""
     head, worker = (read(stack_tree.Tree(tmp_path / name).replay(stack_tree.recorded(f"ray_tp2_{name}"))) for name in ("spark-1", "spark-2"))
     assert len(head.of_repository("gb10-lab/tiny-llama", COMMIT, ())) == 1 and head.of_repository("gb10-lab/tiny-llama", OTHER, ()) == []
     assert head.unnamed() == [] and worker.of_repository("gb10-lab/tiny-llama", COMMIT, ()) == []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which routes answer without the key is found out without anything that acts."""
+"""The routes that answer without the key are found with harmless requests alone."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ DOCUMENT = {
 
 @contextlib.contextmanager
 def api(open_paths=(), document=json.dumps(DOCUMENT), silent=()):
-    """An API that asks for its key everywhere but below ``open_paths``; yields its address and what it was asked without the key."""
-    asked = []
+    """An API that needs its key except below ``open_paths``; yields its address and the requests without the key."""
+    requests = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             if self.headers["Authorization"] != f"Bearer {KEY}":
-                asked.append((self.command, self.path, body))
+                requests.append((self.command, self.path, body))
                 if self.path in silent:
                     return
                 if not self.path.startswith(tuple(open_paths)):
@@ -61,7 +61,7 @@ def api(open_paths=(), document=json.dumps(DOCUMENT), silent=()):
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         thread.join()
@@ -69,38 +69,38 @@ def api(open_paths=(), document=json.dumps(DOCUMENT), silent=()):
 
 
 def test_all_that_is_listed_is_asked_and_nothing_acts():
-    with api() as (url, asked):
-        found = open_routes.ask(url, KeyForElsewhere(KEY), 5)
-    assert found == {"listed": True, "asked": len(asked), "left_out": ["POST /sleep", "POST /pause", "DELETE /v1/files/{id}"], "open": [], "unknown": []}
-    assert {("GET", "/load", b""), ("GET", "/v1/responses/gb10", b""), ("POST", "/v1/completions", b"{"), ("GET", "/metrics", b"")} <= set(asked)
-    assert not [path for _method, path, _body in asked if path in ("/sleep", "/pause", "/health") or path.startswith("/v1/files")]
-    assert all(body == open_routes.REJECTED_BODY for method, _path, body in asked if method == "POST")
+    with api() as (url, requests):
+        result = open_routes.ask(url, KeyForElsewhere(KEY), 5)
+    assert result == {"listed": True, "asked": len(requests), "left_out": ["POST /sleep", "POST /pause", "DELETE /v1/files/{id}"], "open": [], "unknown": []}
+    assert {("GET", "/load", b""), ("GET", "/v1/responses/gb10", b""), ("POST", "/v1/completions", b"{"), ("GET", "/metrics", b"")} <= set(requests)
+    assert not [path for _method, path, _body in requests if path in ("/sleep", "/pause", "/health") or path.startswith("/v1/files")]
+    assert all(body == open_routes.REJECTED_BODY for method, _path, body in requests if method == "POST")
     with pytest.raises(ValueError):
         json.loads(open_routes.REJECTED_BODY)
 
 
 def test_an_open_route_is_named():
-    with api(open_paths=("/metrics", "/invocations")) as (url, _asked):
+    with api(open_paths=("/metrics", "/invocations")) as (url, _requests):
         assert open_routes.ask(url, KeyForElsewhere(KEY), 5)["open"] == ["GET /metrics", "POST /invocations"]
 
 
 def test_a_route_that_does_not_exist_shows_who_is_asked_first():
-    with api(open_paths=("/gb10/",)) as (url, _asked):
+    with api(open_paths=("/gb10/",)) as (url, _requests):
         assert open_routes.ask(url, KeyForElsewhere(KEY), 5)["open"] == ["GET /gb10/no/such/route"]
 
 
 @pytest.mark.parametrize("document", ["", "[]", '{"paths": []}', '{"paths": {"/x": 1}}', "{" * 100])
 def test_without_a_list_the_known_routes_are_asked(document):
-    with api(document=document) as (url, _asked):
-        found = open_routes.ask(url, KeyForElsewhere(KEY), 5)
-    assert not found["listed"] and found["asked"] == len(open_routes.ALWAYS) and found["open"] == []
+    with api(document=document) as (url, _requests):
+        result = open_routes.ask(url, KeyForElsewhere(KEY), 5)
+    assert not result["listed"] and result["asked"] == len(open_routes.ALWAYS) and result["open"] == []
 
 
 def test_what_does_not_answer_is_unknown():
-    with api(silent=("/metrics",)) as (url, _asked):
+    with api(silent=("/metrics",)) as (url, _requests):
         assert open_routes.ask(url, KeyForElsewhere(KEY), 5)["unknown"] == ["GET /metrics: the connection was closed without an answer"]
 
 
 def test_a_dead_api_is_not_asked_on_and_on():
-    found = open_routes.ask("http://127.0.0.1:1", KeyForElsewhere(KEY), 1)
-    assert len(found["unknown"]) == open_routes.UNKNOWN_LIMIT and found["open"] == []
+    result = open_routes.ask("http://127.0.0.1:1", KeyForElsewhere(KEY), 1)
+    assert len(result["unknown"]) == open_routes.UNKNOWN_LIMIT and result["open"] == []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What root in a container put in the place of our programs' files is named, and goes without anything else going."""
+"""What root in a container put in place of the programs' files is named and removed, and nothing else is removed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ KINDS = [link, circle, fifo, local_socket, hard_link, folder, pytest.param(devic
 
 
 def every_path(paths):
-    """Every path that a program of ours writes in a container."""
+    """Every path that the collection's programs write in a container."""
     return [
         *(pathlib.Path(paths.run, name) for name in planted.NOTES),
         *(pathlib.Path(paths.engine_log, f"{RUN}.log{end}") for end in ("", ".1", ".1.new")),
@@ -104,7 +104,7 @@ def put(path, plant, target):
 
 
 def left(paths):
-    """All that lies below the cluster's directories."""
+    """Everything below the cluster's directories."""
     tops = (paths.run, paths.cache, paths.log)
     return sorted(os.path.join(where, name) for top in tops for where, folders, names in os.walk(top) for name in [*folders, *names])
 
@@ -139,7 +139,7 @@ def test_with_all_of_it_replaced_a_teardown_leaves_what_the_next_start_needs(nod
         planted.check(node)
     planted.clear(node)
     assert planted.found(node) == [] and outside(node).read_text() == SECRET
-    # A person's file, and what the host keeps, must not be removed.
+    # A user's file and the host's own files must not be removed.
     kept = {f"{node.log}/engine", f"{node.log}/engine/of-a-person.txt", f"{node.log}/containers", f"{node.log}/containers/gb10-gb10-head-1f0c.log"}
     caches = {f"{node.cache}/{IMAGE}", *(f"{node.cache}/{IMAGE}/triton{end}" for end in ("", "/ab", "/ab/kernel.so", "/ab/kernel.so/below"))}
     assert kept <= set(left(node)) <= kept | caches

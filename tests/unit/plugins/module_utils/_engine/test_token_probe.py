@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One question for a token, and what it leaves for the next look."""
+"""One request for a token, and its note for the next look."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def api():
 
     class Api(http.server.BaseHTTPRequestHandler):
         tokens, completion, health, metrics = [100.0], b"", 200, 200
-        #: Where given: what the metrics are at a time of the simulated clock, which each question moves on by what it waits in vain.
+        #: If set, the metrics at a time of the simulated clock. Each request without a token advances the clock by its wait.
         figures, now, waits = None, 0.0, 0.0
         #: The context length that it serves.
         length = 2048
@@ -68,8 +68,8 @@ def test_a_token_is_all_that_is_needed_and_ends_a_note(api, tmp_path):
     note = tmp_path / "no-progress.json"
     note.write_text(json.dumps({"run_id": RUN, "since": 1.0, "progress": [1.0, 100.0, None, 0.0]}))
     api.completion = EVENT
-    found = token_probe.ask(api.url, "m", None, 5, 5, "", RUN, str(note)).as_result()
-    assert (found["api"], found["completion"]["tokens"], found["progress"]) == ("answers", 1, None)
+    result = token_probe.ask(api.url, "m", None, 5, 5, "", RUN, str(note)).as_result()
+    assert (result["api"], result["completion"]["tokens"], result["progress"]) == ("answers", 1, None)
     assert not note.exists()
 
 
@@ -124,12 +124,12 @@ def figures(running=1.0, tokens=500.0, kv_use=0.5, steps=900.0, prefill_s=0.0):
 
 
 def full_batch(second):
-    """Every sequence is taken and the cache full; tokens flow, and a new question waits in line."""
+    """Every sequence is in use and the cache is full; tokens flow, and a new request waits."""
     return figures(256.0, 500.0 + 800.0 * second, 1.0, 900.0 + 3.0 * second)
 
 
 def prefill_of_471_s(second):
-    """One long prompt is read: 230 s without a figure that moves, as an owner of two Sparks saw them, then the cache fills."""
+    """A long prompt is read: all figures stay the same for 230 s (reported by an owner of two Sparks), then the cache fills."""
     return figures(kv_use=0.01 + max(0.0, second - 230.0) / 1000.0, steps=900.0 + max(0, int(second) - 230) // 30)
 
 
@@ -153,17 +153,17 @@ MILLION = 1_048_576
 
 
 def looked_at(api, monkeypatch, note, figures_at, seconds, length=2048, sent_at=sends_nothing):
-    """The verdicts of looks one after the other, with 15 s for each question, until ``seconds`` are over, and of one that got its token."""
+    """The verdicts of consecutive looks with 15 s for each request, until ``seconds`` are over, and of a last look that gets its token."""
     monkeypatch.setattr(token_probe, "boot_seconds", lambda: 5000.0 + api.now)
     monkeypatch.setattr(token_probe.traffic, "all_rdma_sent", lambda _root: sent_at(api.now))
     api.figures, api.waits, api.now, api.length = figures_at, 15.0, 0.0, length
     states = []
     while api.now < seconds:
-        asked = token_probe.ask(api.url, "m", None, 5, 5, "/sys", RUN, str(note))
-        states.append(health.verdict(health.Probe(asked.api, False, **asked.progress), RANKS).state)
+        outcome = token_probe.ask(api.url, "m", None, 5, 5, "/sys", RUN, str(note))
+        states.append(health.verdict(health.Probe(outcome.api, False, **outcome.progress), RANKS).state)
     api.waits, api.completion = 0.0, EVENT
-    asked = token_probe.ask(api.url, "m", None, 5, 5, "/sys", RUN, str(note))
-    return states, health.verdict(health.Probe(asked.api, bool(asked.completion)), RANKS).state
+    outcome = token_probe.ask(api.url, "m", None, 5, 5, "/sys", RUN, str(note))
+    return states, health.verdict(health.Probe(outcome.api, bool(outcome.completion)), RANKS).state
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ def looked_at(api, monkeypatch, note, figures_at, seconds, length=2048, sent_at=
         (full_batch, 3600, 2048, sends_nothing, {"busy"}),
         (prefill_of_471_s, 471, MILLION, sends_nothing, {"unknown", "busy"}),
         (prefill_of_471_s, 471, MILLION, sends, {"busy"}),
-        # Healthy, reported by owners; composed: vLLM counts nothing at all of such a prompt until it is read.
+        # Healthy, reported by owners. Composed: vLLM counts nothing of such a prompt until it is read.
         (still, 673, MILLION, sends_nothing, {"unknown"}),
         (still, 1232, MILLION, sends_nothing, {"unknown"}),
         (still, 1232, MILLION, sends, {"busy"}),
         (still, 1950, MILLION, sends_nothing, {"unknown"}),
-        # Kernels are compiled for a shape that is new: nothing moves at all.
+        # Kernels are compiled for a new shape: no figure changes.
         (still, 254, 2048, sends_nothing, {"unknown"}),
         (still_after_long_prefills, 2230, 2048, sends_nothing, {"unknown"}),
     ],
@@ -189,16 +189,16 @@ def looked_at(api, monkeypatch, note, figures_at, seconds, length=2048, sent_at=
 )  # fmt: skip
 def test_an_engine_that_works_is_never_called_stalled(api, tmp_path, monkeypatch, figures_at, seconds, length, sent_at, states):
     note = tmp_path / "no-progress.json"
-    said, last = looked_at(api, monkeypatch, note, figures_at, seconds, length, sent_at)
-    assert (len(said), set(said), last) == (-(-seconds // 15), states, "serving")
+    verdicts, last = looked_at(api, monkeypatch, note, figures_at, seconds, length, sent_at)
+    assert (len(verdicts), set(verdicts), last) == (-(-seconds // 15), states, "serving")
     assert not note.exists()
 
 
 @pytest.mark.parametrize(("length", "looks"), [(2048, 120), (MILLION, 131)])
 def test_what_stands_still_for_longer_than_its_longest_prompt_takes_is(api, tmp_path, monkeypatch, length, looks):
     """Requests run, and neither counters nor the fabric move: from 1800 s on, or from 1957.3 s on."""
-    said, _last = looked_at(api, monkeypatch, tmp_path / "no-progress.json", still, 15 * (looks + 2), length)
-    assert said == ["unknown"] * (looks - 1) + ["stalled"] * 3
+    verdicts, _last = looked_at(api, monkeypatch, tmp_path / "no-progress.json", still, 15 * (looks + 2), length)
+    assert verdicts == ["unknown"] * (looks - 1) + ["stalled"] * 3
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_an_unreadable_fabric_is_unknown(tmp_path, count):
 
 
 def test_a_note_that_a_full_disk_refuses_ends_no_look(api, tmp_path, monkeypatch):
-    """A unit would take that for the end of its engine's start."""
+    """A unit would mistake this for the end of its engine's start."""
 
     def full(*_given):
         raise OSError(28, "No space left on device")

@@ -26,14 +26,14 @@ ONE, OTHER = 4711, 4712
 
 @pytest.fixture
 def place():
-    """A directory of root's that everybody may pass, with the home of a user in it."""
-    found = Path(tempfile.mkdtemp())
-    found.chmod(0o755)
+    """root's directory that everybody can traverse, with a user's home in it."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
     for name, uid in (("home", ONE), ("theirs", OTHER), ("etc", 0)):
-        (found / name).mkdir()
-        os.chown(found / name, uid, uid)
-    yield found
-    shutil.rmtree(found)
+        (folder / name).mkdir()
+        os.chown(folder / name, uid, uid)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def link(path, target, uid=ONE):
@@ -96,14 +96,14 @@ def test_root_follows_no_path_that_other_users_can_change(place):
     (place / "etc").chmod(0o777)
     (place / "etc/cache").mkdir()
     assert f"sudo chmod go-w {place}/etc" in refused(place / "etc/cache").remedy
-    # Under the sticky bit what is there stays; what is not there yet may be anybody's first.
+    # The sticky bit protects an existing entry. A missing entry can be created by any user first.
     (place / "etc").chmod(0o1777)
     assert owners.owner_of(str(place / "etc/cache")) == (0, 0)
     assert refused(place / "etc/new").reason == "owner"
     (place / "etc").chmod(0o775)
     os.chown(place / "etc", 0, 27)
     assert refused(place / "etc/cache").reason == "owner"
-    # As the user it is no matter.
+    # For the user itself it does not matter.
     os.chown(place / "etc/cache", ONE, ONE)
     assert owners.owner_of(str(place / "etc/cache")) == (ONE, ONE)
 
@@ -157,7 +157,7 @@ def test_root_reads_nothing_for_a_user_who_may_not(place):
         with pytest.raises(ClusterError, match="which that user may not read") as caught:
             require_readable(place / "home" / name)
         assert str(place / "home") in caught.value.remedy and os.geteuid() == 0
-    # A file that everybody may read, where that user may not pass.
+    # A file that everybody can read, in a directory that the user cannot traverse.
     (place / "etc").chmod(0o700)
     with pytest.raises(ClusterError):
         require_readable(place / "home/all")
@@ -199,9 +199,9 @@ def test_nothing_that_reads_a_model_reads_it_for_a_user_who_may_not(place, read)
     link(place / "home/model.safetensors", "../etc/secret")
     with pytest.raises(ClusterError, match="which that user may not read"):
         read(place / "home", "model.safetensors")
-    # Nor is the page cache asked for it.
+    # The page cache is not queried for it, either.
     assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 1
-    # The client's own layout: links of the user's to files of the user's, which no other account may read.
+    # The client's own layout: the user's links to the user's files, which no other account can read.
     os.chown(place / "etc/secret", ONE, ONE)
     assert read(place / "home", "model.safetensors")
     assert page_cache.visit([str(place / "home")], 10, 10)["unreadable"] == 0

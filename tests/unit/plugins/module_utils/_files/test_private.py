@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a container leaves on the node is within reach of root alone, whatever modes it gives to it."""
+"""Only root can reach the files that a container leaves on the node, whatever their modes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another account takes ro
 
 @pytest.fixture
 def open_umask():
-    """The umask with which a directory would be made that everybody may enter."""
+    """A umask that would make a directory open to everybody."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -83,7 +83,7 @@ def test_a_program_that_was_left_there_is_out_of_reach_once_it_is_closed(tmp_pat
     assert private.is_open(str(folder)) and reached(planted)
     private.close(str(folder))
     assert not private.is_open(str(folder)) and not reached(planted)
-    # What was left keeps its own modes: they do not count any more.
+    # The remaining files keep their modes, which no longer matter.
     assert mode_of(folder) == 0o700 and mode_of(planted) == 0o4755
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Secrets and records: whole and on the disk by the time they have their name, and as they were where the disk is full."""
+"""Secrets and records are complete and on the disk before they get their name. A full disk leaves them unchanged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_secrets_and_records_are_renamed_by_one_function():
 
 
 class Recording:
-    """An ``os`` that tells what was synced and named, in order, and fails at one of it."""
+    """An ``os`` that records its syncs and renames in order, and fails at one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
@@ -141,7 +141,7 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     for name in (f"a.{GONE}-17.new", "a.gb10-new", *others):
         (tmp_path / name).write_text("half")
     files.write_whole(str(tmp_path / "a"), b"whole")
-    # Another writer that lives is at work, and a file with another name belongs to another program.
+    # Another live writer is at work, and a file with another name belongs to another program.
     assert sorted(os.listdir(tmp_path)) == sorted(others) and (tmp_path / "a").read_text() == "whole"
 
 
@@ -223,11 +223,11 @@ def test_a_full_disk_loses_nothing_is_named_once_and_the_next_run_completes(tmp_
             act(str(place), "after")
     recording.full = ""
     error = caught.value
-    said = str(error)
-    assert "No space left on device" in said and str(place) in said, said
+    message = str(error)
+    assert "No space left on device" in message and str(place) in message, message
     if isinstance(error, ClusterError):
         assert error.remedy.startswith("Free some space and run again: df -h /") and "become" not in error.remedy and error.reason == "disk full"
-    # A name that is there before the directory is synced is whole, too.
+    # A file that has its name before the directory is synced is complete, too.
     assert full == "directory" or content_of(place) == before
     act(str(place), "after")
     after = content_of(place)
@@ -235,7 +235,7 @@ def test_a_full_disk_loses_nothing_is_named_once_and_the_next_run_completes(tmp_
 
 
 class Full:
-    """A file that takes no byte."""
+    """A file that accepts no byte."""
 
     def __init__(self, stream: t.Any) -> None:
         self._stream = stream

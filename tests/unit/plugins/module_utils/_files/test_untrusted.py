@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What root in a container can put at a path: nothing of it leads out of the directory, hangs, or is taken for ours."""
+"""What root in a container can put at a path: nothing there leads out of the directory, hangs, or is mistaken for the collection's files."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_link_itself_can_be_removed(tree):
 
 
 def test_a_file_that_is_replaced_while_it_is_opened_is_read(tree, monkeypatch):
-    """The launcher replaces its notes whole: the one that was looked at may be gone."""
+    """The launcher replaces its notes whole: the inspected note may be gone."""
     path = tree / "top" / "run.json"
     path.write_text("old")
     looks = []
@@ -155,8 +155,8 @@ def test_everything_below_a_directory_is_listed_and_no_link_is_followed(tmp_path
     (tmp_path / "outside/secret").touch()
     (tmp_path / "top/inside/link").symlink_to("../../outside")
     os.mkfifo(tmp_path / "top/inside/pipe")
-    found = {entry.path: (entry.target, entry.status.st_size if entry.path.endswith("file") else None) for entry in untrusted.walk(str(tmp_path), "top/inside")}
-    assert found == {"deep": ("", None), "deep/file": ("", 5), "link": ("../../outside", None), "pipe": ("", None)}
+    paths = {entry.path: (entry.target, entry.status.st_size if entry.path.endswith("file") else None) for entry in untrusted.walk(str(tmp_path), "top/inside")}
+    assert paths == {"deep": ("", None), "deep/file": ("", 5), "link": ("../../outside", None), "pipe": ("", None)}
     with pytest.raises(FileNotFoundError):
         list(untrusted.walk(str(tmp_path), "top/absent"))
     (tmp_path / "top/other").symlink_to(tmp_path / "outside")
@@ -231,19 +231,19 @@ def test_a_file_is_read_without_a_buffer_and_never_beyond_one_byte_of_its_limit(
     (tree / "top/a.log").write_bytes(b"x" * 10)
     with untrusted.reader(str(tree / "top"), "a.log") as handle:
         assert isinstance(handle, io.RawIOBase)
-    asked = []
+    sizes = []
 
     class Dripping(io.BytesIO):
         def read(self, size=-1):
-            asked.append(size)
+            sizes.append(size)
             return super().read(min(size, 3))
 
     monkeypatch.setattr(untrusted, "reader", lambda top, relative: Dripping(b"x" * 10))
-    assert untrusted.read("/top", "a.log", 10) == b"x" * 10 and asked == [11, 8, 5, 2, 1]
-    asked.clear()
+    assert untrusted.read("/top", "a.log", 10) == b"x" * 10 and sizes == [11, 8, 5, 2, 1]
+    sizes.clear()
     with pytest.raises(untrusted.Tampered, match="/top/a.log was tampered with: it has more than 9 bytes"):
         untrusted.read("/top", "a.log", 9)
-    assert asked == [10, 7, 4, 1, 0]
+    assert sizes == [10, 7, 4, 1, 0]
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -263,7 +263,7 @@ def test_a_name_that_is_replaced_again_and_again_is_absent(tree, monkeypatch, ow
             untrusted.reader(str(tree / "top"), "run.json")
         assert caught.value.filename == str(tree / "top/run.json") and len(looks) == untrusted.ATTEMPTS
     else:
-        # Of a file that is not of our programs what was opened is enough, whatever its name is now.
+        # For another program's file the open handle is enough, whatever the name refers to now.
         untrusted.reader(str(tree / "top"), "run.json", own=False).close()
         assert len(looks) == 1
 

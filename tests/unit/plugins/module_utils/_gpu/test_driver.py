@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What nvidia-smi says, from answers of the real tool (recorded_*) and composed variations of them."""
+"""Answers of nvidia-smi: from the real tool (recorded_*), and composed variations of them."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def test_what_became_of_a_listed_process(tmp_path, monkeypatch):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (python3) {state} 1 " + "0 " * 22)
         (tmp_path / str(pid) / "cmdline").write_text("")
-    found = {pid: driver.state_of(pid, str(tmp_path)) for pid in (10, 11, 12, 13, 14)}
-    assert found == {10: "live", 11: "defunct", 12: "defunct", 13: "live", 14: "ghost"}
+    states = {pid: driver.state_of(pid, str(tmp_path)) for pid in (10, 11, 12, 13, 14)}
+    assert states == {10: "live", 11: "defunct", 12: "defunct", 13: "live", 14: "ghost"}
 
     def denied(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")

@@ -33,7 +33,7 @@ GB10 = recorded("composed_gb10_two.xml")
 
 
 class Noted:
-    """Collects what parts could not be read."""
+    """Collects the parts that could not be read."""
 
     def __init__(self):
         self.errors = []
@@ -194,7 +194,7 @@ def test_no_gpu_is_seen_as_none():
 
 
 class Tool:
-    """Answers as the driver's tool would, by the first argument."""
+    """Answers like the driver's tool, chosen by the first argument."""
 
     def __init__(self, **answers):
         self.answers, self.asked = answers, []
@@ -211,10 +211,10 @@ class Tool:
 @pytest.fixture
 def tool(monkeypatch):
     def tool(**answers):
-        found = Tool(**answers)
-        monkeypatch.setattr(driver_xml, "run_tool", found)
-        monkeypatch.setattr(driver, "run_tool", found)
-        return found
+        fake = Tool(**answers)
+        monkeypatch.setattr(driver_xml, "run_tool", fake)
+        monkeypatch.setattr(driver, "run_tool", fake)
+        return fake
 
     return tool
 
@@ -223,14 +223,14 @@ GPU_ROW = f"0, NVIDIA GB10, {UUID}, 580.95.05, [N/A], [N/A]\n"
 
 
 def test_the_whole_answer_is_asked_once(tool):
-    asked = tool(q=GB10)
-    assert driver_xml.gpus("nvidia-smi", 5)[0]["source"] == "xml" and asked.asked == ["q"]
+    fake = tool(q=GB10)
+    assert driver_xml.gpus("nvidia-smi", 5)[0]["source"] == "xml" and fake.asked == ["q"]
 
 
 @pytest.mark.parametrize("rc", [0, 6])
 def test_a_node_without_a_gpu_has_an_empty_list(tool, rc):
-    asked = tool(q=ToolResult(rc, recorded("recorded_h200_no_devices.txt"), ""))
-    assert driver_xml.gpus_or_none("nvidia-smi", 5) == [] and asked.asked == ["q"]
+    fake = tool(q=ToolResult(rc, recorded("recorded_h200_no_devices.txt"), ""))
+    assert driver_xml.gpus_or_none("nvidia-smi", 5) == [] and fake.asked == ["q"]
     with pytest.raises(UnknownState, match="No devices were found") as caught:
         driver_xml.gpus("nvidia-smi", 5)
     assert caught.value.reason == driver.NO_GPU
@@ -245,9 +245,9 @@ def test_half_an_answer_falls_back_to_the_short_ones(tool, answer):
 
 
 def test_a_tool_that_fails_and_yet_describes_everything_is_read_and_noted(tool):
-    asked = tool(q=ToolResult(14, GB10 + "WARNING: infoROM is corrupted at gpu 000F:01:00.0\n", ""))
+    fake = tool(q=ToolResult(14, GB10 + "WARNING: infoROM is corrupted at gpu 000F:01:00.0\n", ""))
     noted = Noted()
-    assert driver_xml.gpus("nvidia-smi", 5, noted)[0]["source"] == "xml" and asked.asked == ["q"]
+    assert driver_xml.gpus("nvidia-smi", 5, noted)[0]["source"] == "xml" and fake.asked == ["q"]
     assert "status 14" in noted.errors[0]
 
 
@@ -259,10 +259,10 @@ def test_short_processes_that_cannot_be_read_leave_the_gpu(tool):
 
 @pytest.mark.parametrize("reason", ["tool missing", "tool hangs"])
 def test_a_tool_that_is_missing_or_hangs_is_not_asked_again(tool, reason):
-    asked = tool(q=UnknownState("no", reason=reason))
+    fake = tool(q=UnknownState("no", reason=reason))
     with pytest.raises(UnknownState, match="no"):
         driver_xml.gpus("nvidia-smi", 5)
-    assert asked.asked == ["q"]
+    assert fake.asked == ["q"]
 
 
 def test_two_unreadable_answers_are_unknown_and_both_shown(tool):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a container asks for the GPU, by what Docker's engine says of itself, and whether it gets there."""
+"""How a container requests the GPU, chosen by the facts of Docker's engine, and whether it reaches the GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._gpu import gpu_acces
 
 YAML = (pathlib.Path(__file__).parents[3] / "fixtures/cdi/composed_nvidia_yaml.txt").read_text(encoding="utf-8")
 
-#: What ``docker info`` says of an engine of DGX OS 7.5, recorded as an excerpt: runc alone, and the devices of CDI.
+#: An excerpt of ``docker info`` from DGX OS 7.5: runc alone, and the CDI devices.
 DGX_OS = {
     "ServerVersion": "29.2.1",
     "Runtimes": {"io.containerd.runc.v2": {}, "runc": {}},
@@ -72,7 +72,7 @@ def test_an_engine_that_lists_none_reads_specifications(tmp_path):
 
 
 class Booting:
-    """An engine of DGX OS whose GPU's devices come at a certain look, and a systemd that knows this of what writes them."""
+    """A DGX OS engine whose GPU devices appear at a given look, and a systemd with the state of the unit that writes them."""
 
     def __init__(self, monkeypatch, comes=None, refresh="enabled\n", dirs=("/etc/cdi", "/var/run/cdi")):
         self.looks, self.comes, self.dirs, self.asked = 0, comes, list(dirs), []
@@ -149,7 +149,7 @@ REACHED = {"error": "", "driver": "580.159.03", "gpus": 1, "cuda": "13.2", "libc
 
 
 def proving(stdout="", error=None, info=None):
-    """An engine whose throw-away container prints this, or that refuses it."""
+    """An engine whose throw-away container prints this, or that refuses the container."""
     runs = []
 
     def run_throwaway(image, argv, **options):
@@ -278,7 +278,7 @@ DRIVER_C = pathlib.Path(__file__).parents[4] / "lab/node/files/driver.c"
 
 @pytest.fixture(scope="module", name="driver")
 def fixture_driver(tmp_path_factory):
-    """The lab's simulated driver, compiled; its mark of a lost GPU lies beside it."""
+    """The lab's simulated driver, compiled; its marker of a lost GPU is next to it."""
     place = tmp_path_factory.mktemp("driver")
     own = place / "driver.c"
     own.write_text(DRIVER_C.read_text(encoding="utf-8").replace("/var/lib/gb10-lab/gpu-lost", f"{place}/lost"), encoding="utf-8")
@@ -289,29 +289,29 @@ def fixture_driver(tmp_path_factory):
     return place
 
 
-def asked(place, **env):
-    """Run the probe as a container does."""
+def probed(place, **env):
+    """Run the probe as in a container."""
     given = {"LD_LIBRARY_PATH": str(place), **env}
     done = subprocess.run([sys.executable, gpu_probe.__file__], env=given, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(done.stdout.strip().removeprefix(gpu_probe.MARK))
 
 
 def test_the_probe_asks_the_libraries_that_a_process_gets(driver):
-    found = asked(driver, CUDA_VERSION="13.2.1.011")
-    assert found == {"error": "", "driver": "580.159.03", "gpus": 1, "cuda": "13.0", "libcuda": [f"{driver}/libcuda.so.1"], "image_cuda": "13.2"}
-    assert gpu_access.checked(found) == found
+    result = probed(driver, CUDA_VERSION="13.2.1.011")
+    assert result == {"error": "", "driver": "580.159.03", "gpus": 1, "cuda": "13.0", "libcuda": [f"{driver}/libcuda.so.1"], "image_cuda": "13.2"}
+    assert gpu_access.checked(result) == result
 
 
 def test_the_probe_says_what_nvml_says_of_a_gpu_that_is_lost(driver):
     (driver / "lost").touch()
     try:
-        assert asked(driver)["error"] == "Failed to initialize NVML: Unknown Error"
+        assert probed(driver)["error"] == "Failed to initialize NVML: Unknown Error"
     finally:
         (driver / "lost").unlink()
 
 
 def test_the_probe_without_a_driver(tmp_path):
-    assert "cannot open shared object file" in asked(tmp_path)["error"]
+    assert "cannot open shared object file" in probed(tmp_path)["error"]
 
 
 @pytest.mark.parametrize(
@@ -322,5 +322,5 @@ def test_without_a_variable_pytorch_says_what_it_was_built_with(tmp_path, text, 
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("raise ImportError('PyTorch is not loaded for that')")
     (tmp_path / "torch/version.py").write_text(text)
-    assert asked(tmp_path, PYTHONPATH=str(tmp_path))["image_cuda"] == cuda
-    assert asked(tmp_path, PYTHONPATH=os.devnull)["image_cuda"] == ""
+    assert probed(tmp_path, PYTHONPATH=str(tmp_path))["image_cuda"] == cuda
+    assert probed(tmp_path, PYTHONPATH=os.devnull)["image_cuda"] == ""

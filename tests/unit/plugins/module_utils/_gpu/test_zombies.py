@@ -23,7 +23,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._wait import clock
 
 RECORDED = pathlib.Path(__file__).parents[3] / "fixtures/gpu_situations"
 
-#: Sets its own title as engines do (in the memory of its arguments), says that it is ready, and waits.
+#: Sets its own title as engines do (in the memory of its arguments), reports that it is ready, and waits.
 TITLED = """
 import ctypes, signal, sys, time
 if sys.argv[2] == "deaf":
@@ -37,7 +37,7 @@ print("ready", flush=True)
 time.sleep(60)
 """
 
-#: Starts the one above and ends, so that another process adopts it.
+#: Starts the program above and ends, so that another process adopts it.
 ABANDON = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[2:], "x" * 40], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -54,7 +54,7 @@ def process(pid, ppid, *argv, state="S", container="", name=""):
 
 
 def table(*processes):
-    return {one.pid: one for one in processes}
+    return {item.pid: item for item in processes}
 
 
 INIT = process(1, 0, "/sbin/init")
@@ -73,7 +73,7 @@ def gpu(*entries, total=None):
 def test_one_process_counts_once_on_a_gpu_and_adds_up_over_gpus():
     assert zombies.listed([gpu((7, "C", "a", 100), (7, "G", "a", 100))]) == [{"pid": 7, "name": "a", "type": "C+G", "used_mib": 100}]
     two = zombies.listed([gpu((7, "C", "", 100), (9, "G", "x", None)), gpu((7, "C", "a", 50))])
-    assert [(one["pid"], one["name"], one["used_mib"]) for one in two] == [(7, "a", 150), (9, "x", None)]
+    assert [(row["pid"], row["name"], row["used_mib"]) for row in two] == [(7, "a", 150), (9, "x", None)]
     assert zombies.sum_mib(two) is None and zombies.sum_mib(two[:1]) == 150 and zombies.sum_mib([]) == 0
 
 
@@ -98,11 +98,11 @@ def entry(pid, name="x", used=100):
 def test_every_class():
     script, ended = process(10, 1, "python3", "train.py"), process(12, 10, "python3", state="Z")
     processes = table(INIT, script, process(11, 1, *CORE), ended, process(13, 1, "VLLM::Worker_TP0"))
-    found = zombies.classified([entry(10), entry(11), entry(12, ""), entry(99), entry(98)], Stacks(processes), {99: "ghost", 98: "unknown"}.__getitem__)
-    assert [(one["pid"], one["class"], one["listed"]) for one in found] == [
+    rows = zombies.classified([entry(10), entry(11), entry(12, ""), entry(99), entry(98)], Stacks(processes), {99: "ghost", 98: "unknown"}.__getitem__)
+    assert [(row["pid"], row["class"], row["listed"]) for row in rows] == [
         (10, "live", True), (11, "orphan", True), (12, "defunct", True), (13, "orphan", False), (98, "unknown", True), (99, "ghost", True)
     ]  # fmt: skip
-    assert found[2]["name"] == "python3" and found[3]["used_mib"] is None and found[3]["rss_mb"] == 2
+    assert rows[2]["name"] == "python3" and rows[3]["used_mib"] is None and rows[3]["rss_mb"] == 2
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_what_a_real_gpu_showed(tmp_path, situation, parent, kind):
     processes = table(process_table.read_process(pid, str(tmp_path)), process(ppid, 1, *parent) if parent else INIT)
     assert ppid == 1 if parent is None else ppid != 1
     entries = zombies.listed(driver_xml.parse_gpus((folder / "smi.xml").read_text()))
-    (found,) = zombies.classified(entries, Stacks(processes), lambda _pid: "ghost")
-    assert (found["pid"], found["used_mib"], found["class"], found["name"]) == (pid, 4614, kind, found["name"] or name)
-    assert found["name"]
+    (row,) = zombies.classified(entries, Stacks(processes), lambda _pid: "ghost")
+    assert (row["pid"], row["used_mib"], row["class"], row["name"]) == (pid, 4614, kind, row["name"] or name)
+    assert row["name"]
     assert stacks.first_of_namespace(pid, str(tmp_path)) is (situation == "pidns")
 
 
@@ -170,7 +170,7 @@ def seen(pid):
 
 
 def of(pid):
-    return next(one for one in seen(pid) if one["pid"] == pid)
+    return next(row for row in seen(pid) if row["pid"] == pid)
 
 
 def with_start(pid):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The ring holds a day in bounded bytes, and is read whatever its end looks like."""
+"""The ring keeps a day of records in bounded space, and stays readable however it ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_was_written_is_read_by_boot_and_window(tmp_path: Path) -> None:
     assert (first.boot_id, first.first, first.last, first.stopped) == ("b1", NOW, NOW + 20, True)
     assert (second.boot_id, second.last, second.stopped) == ("b2", NOW + 104, False)
     records, torn = ring.window(first, NOW + 17, NOW + 100)
-    assert [one["t"] for one in records] == [NOW + 17, NOW + 18, NOW + 19, NOW + 20] and torn == 0
+    assert [record["t"] for record in records] == [NOW + 17, NOW + 18, NOW + 19, NOW + 20] and torn == 0
 
 
 def test_a_missing_ring_has_no_boots_and_an_unreadable_one_is_an_error(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_boot_that_went_on_after_a_stop_was_not_stopped(tmp_path: Path) -> Non
 def test_the_newest_boots_are_returned(tmp_path: Path) -> None:
     for number in range(9):
         written(tmp_path, 1, f"b{number}", NOW + 100 * number)
-    assert [one.boot_id for one in ring.boots(str(tmp_path))] == [f"b{number}" for number in range(3, 9)]
+    assert [boot.boot_id for boot in ring.boots(str(tmp_path))] == [f"b{number}" for number in range(3, 9)]
 
 
 def test_segments_that_ended_before_a_window_are_not_read(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_segments_that_ended_before_a_window_are_not_read(tmp_path: Path) -> Non
     for ended, read in ((NOW + 48.5, False), (NOW + 49, True), (NOW + 50, True)):
         os.utime(old, (ended, ended))
         records, torn = ring.window(boot, NOW + 50, NOW + 61)
-        assert ([one["t"] for one in records], torn) == (([NOW + 50] if read else []) + [NOW + 61], int(read))
+        assert ([record["t"] for record in records], torn) == (([NOW + 50] if read else []) + [NOW + 61], int(read))
     new.unlink()
     assert ring.window(boot, NOW + 50, NOW + 61)[0] == [sample(NOW + 50)], "it went meanwhile"
 
@@ -212,7 +212,7 @@ def test_a_segment_of_just_its_bytes_is_full(tmp_path: Path) -> None:
 
 
 def test_a_jump_of_the_clock_empties_nothing(tmp_path: Path) -> None:
-    """Ten years ahead, back again, and to the beginning of time: what was recorded stays."""
+    """The clock jumps ten years ahead, back, and to zero: all records stay."""
     writer = ring.Writer(str(tmp_path), HEAD)
     jumps = [NOW, NOW + 10 * 365 * 86400, NOW + 10 * 365 * 86400 + 1, NOW + 2, 0.0, NOW + 3]
     for at in jumps:
@@ -221,8 +221,8 @@ def test_a_jump_of_the_clock_empties_nothing(tmp_path: Path) -> None:
             os.utime(path, (NOW, NOW))
     assert len(names(tmp_path)) == 5, "each jump begins a segment, and the second second of one does not"
     (boot,) = ring.boots(str(tmp_path))
-    found = [one["t"] for path in boot.paths for one in ring.parse(Path(path).read_bytes())[0] if "a" in one]
-    assert found == jumps
+    times = [record["t"] for path in boot.paths for record in ring.parse(Path(path).read_bytes())[0] if "a" in record]
+    assert times == jumps
 
 
 def test_a_segment_ends_by_its_bytes_and_its_quarter_of_an_hour(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_each_segment_begins_with_its_version_boot_and_time(tmp_path: Path) -> N
 
 
 def test_the_ring_is_for_root_and_its_group_alone(tmp_path: Path) -> None:
-    """It has lines of the kernel's log, which a node may keep from its users (dmesg_restrict)."""
+    """The ring contains lines of the kernel's log, which a node can hide from its users (dmesg_restrict)."""
     before = os.umask(0)
     try:
         written(tmp_path / "guard" / "ring", 1)
@@ -296,7 +296,7 @@ def test_a_record_that_goes_out_in_pieces_is_whole(tmp_path: Path, monkeypatch: 
     writer, real = written(tmp_path, 1), os.write
     monkeypatch.setattr(os, "write", lambda handle, content: real(handle, content[:7]))
     writer.write([sample(NOW + 1), sample(NOW + 2)], NOW + 1)
-    assert [one["t"] for one in ring.window(ring.boots(str(tmp_path))[0], 0, 1e12)[0]] == [NOW, NOW + 1, NOW + 2]
+    assert [record["t"] for record in ring.window(ring.boots(str(tmp_path))[0], 0, 1e12)[0]] == [NOW, NOW + 1, NOW + 2]
 
 
 def test_each_write_and_each_new_name_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,21 +332,21 @@ class Full(ring.Writer):
 
 
 def test_a_full_disk_is_logged_once_and_nothing_is_lost(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     writer = Full(str(tmp_path), HEAD)
-    disk = recorder.Disk(writer, str(tmp_path / "said.json"), said.append)
+    disk = recorder.Disk(writer, str(tmp_path / "said.json"), messages.append)
     for second in range(5):
         disk.put(sample(NOW + second))
         disk.flush()
-    assert len(said) == 1 and "No space left" in said[0]
+    assert len(messages) == 1 and "No space left" in messages[0]
     writer.full = False
     disk.put(sample(NOW + 5))
     disk.flush()
-    assert len(said) == 2
+    assert len(messages) == 2
     (boot,) = ring.boots(str(tmp_path))
     records, _torn = ring.window(boot, 0, 1e12)
-    assert [one["t"] for one in records if "a" in one] == [NOW + second for second in range(6)]
-    assert [one["e"] for one in records if "e" in one] == ["disk"]
+    assert [record["t"] for record in records if "a" in record] == [NOW + second for second in range(6)]
+    assert [record["e"] for record in records if "e" in record] == ["disk"]
 
 
 def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path) -> None:
@@ -358,12 +358,12 @@ def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path) -> None:
     writer.full = False
     disk.flush()
     (boot,) = ring.boots(str(tmp_path))
-    kept = [one["t"] for one in ring.window(boot, 0, 1e12)[0] if "a" in one]
+    kept = [record["t"] for record in ring.window(boot, 0, 1e12)[0] if "a" in record]
     assert kept == [NOW + second for second in range(10, recorder.KEPT + 10)]
 
 
 def test_no_secret_reaches_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kernel says of a process, and what the guard says itself, may hold one."""
+    """The kernel's lines about a process and the guard's own messages can contain one."""
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/api_key").write_text("theKeyOfThisCluster")
     monkeypatch.setattr(_redact, "SECRETS_DIR", str(tmp_path / "secrets"))
@@ -381,12 +381,12 @@ def test_no_secret_reaches_the_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_last_action_is_kept_for_readers(tmp_path: Path) -> None:
-    said = tmp_path / "said.json"
-    disk = recorder.Disk(ring.Writer(str(tmp_path / "ring"), HEAD), str(said), lambda text: None)
+    path = tmp_path / "said.json"
+    disk = recorder.Disk(ring.Writer(str(tmp_path / "ring"), HEAD), str(path), lambda text: None)
     disk.put({"e": "ranks", "t": NOW, "text": "started rank"})
     disk.flush()
-    assert not said.exists()
+    assert not path.exists()
     for second, event in enumerate(("act", "would", "level")):
         disk.put({"e": event, "t": NOW + second, "text": f"text of {event}"})
     disk.flush()
-    assert json.loads(said.read_text(encoding="utf-8")) == {"t": NOW + 1, "text": "text of would"} and os.stat(said).st_mode & 0o777 == 0o644
+    assert json.loads(path.read_text(encoding="utf-8")) == {"t": NOW + 1, "text": "text of would"} and os.stat(path).st_mode & 0o777 == 0o644

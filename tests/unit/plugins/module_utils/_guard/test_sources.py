@@ -18,7 +18,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "values"),
     [
         ("2398, 13.52, 49, 0, 0x0000000000000001", {"sm": 2398, "w": 13.52, "c": 49, "u": 0, "why": 1}),
         ("2327, 80.39, 80, 96, 0x0000000000000020", {"sm": 2327, "w": 80.39, "c": 80, "u": 96, "why": 0x20}),
@@ -28,8 +28,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import note
         ("\x00<<<simulated rubbish>>>, x, y, z, w", {"sm": None, "w": None, "c": None, "u": None, "why": None}),
     ],
 )
-def test_a_line_of_the_driver_is_parsed_and_missing_values_are_unknown(line: str, found: dict[str, object] | None) -> None:
-    assert sources.parse_gpu(line) == found
+def test_a_line_of_the_driver_is_parsed_and_missing_values_are_unknown(line: str, values: dict[str, object] | None) -> None:
+    assert sources.parse_gpu(line) == values
 
 
 def test_new_lines_of_a_log_are_returned_once(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ YOUNG = sources.Rank(7, 4000 * HERTZ, "rank", "c", True, "gb10")
 class Holders(sources.Ranks):
     """Ranks without Docker and without processes, on a node that is up for 5000 s."""
 
-    def __init__(self, root: Path, *found: sources.Rank) -> None:
+    def __init__(self, root: Path, *ranks: sources.Rank) -> None:
         (root / "uptime").write_text("5000.0 1.0\n", encoding="ascii")
         super().__init__(str(root), "b1", {"served": str(root / "served.json"), "state_dir": str(root), "load_seconds": 3600.0})
-        self.found = list(found)
+        self.found = list(ranks)
 
 
 def noted(root: Path, cluster: str = "gb10", **more: object) -> None:
@@ -152,13 +152,13 @@ def test_docker_names_the_owner_of_a_container(tmp_path: Path, monkeypatch: pyte
     ranks = Holders(tmp_path)
     monkeypatch.setattr(ranks._docker, "containers", lambda labels: listed if labels == {"io.gb10.owner": "gb10.cluster"} else [])
     ranks.refresh()
-    assert [(one.pid, one.ours, one.cluster) for one in ranks.found] == [(1, True, "gb10"), (2, True, ""), (3, False, ""), (4, False, "")]
+    assert [(rank.pid, rank.ours, rank.cluster) for rank in ranks.found] == [(1, True, "gb10"), (2, True, ""), (3, False, ""), (4, False, "")]
 
 
 def test_only_our_holders_are_signaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"]) as ours, subprocess.Popen(["sleep", "60"]) as foreign, subprocess.Popen(["sleep", "60"]) as front:
         try:
-            ticks = {one.pid: sources.process_table.read_stat(one.pid).start_ticks for one in (ours, foreign, front)}
+            ticks = {child.pid: sources.process_table.read_stat(child.pid).start_ticks for child in (ours, foreign, front)}
             ranks = sources.Ranks("/proc", "b1", {"served": str(tmp_path / "served.json"), "state_dir": str(tmp_path), "load_seconds": 3600.0})
             ranks.found = [
                 sources.Rank(ours.pid, ticks[ours.pid], "rank", "c", True),
@@ -168,19 +168,19 @@ def test_only_our_holders_are_signaled(tmp_path: Path, monkeypatch: pytest.Monke
             monkeypatch.setattr(ranks, "look", lambda: ranks.found)
             assert ranks.signal(15) == [ours.pid]
             assert ours.wait(10) == -15 and foreign.poll() is None and front.poll() is None
-            # A number that was given to another process since.
+            # The pid has been given to another process since.
             ranks.found = [sources.Rank(foreign.pid, ticks[foreign.pid] - 1, "rank", "c", True)]
             assert ranks.signal(15) == [] and foreign.poll() is None
         finally:
-            for one in (ours, foreign, front):
-                one.kill()
+            for child in (ours, foreign, front):
+                child.kill()
 
 
 def test_a_guard_takes_samples_and_says_when_it_stops(tmp_path: Path) -> None:
     roots = {"proc_root": "/proc", "sysfs_root": "/sys", "meminfo": None, "kernel_log": str(tmp_path / "none"), "nvidia_smi": str(tmp_path / "none")}
     config = json.loads(unit_text.config(str(tmp_path), "loading", 3600, [], roots))
-    said: list[str] = []
-    guard = recorder.Guard(config, said.append)
+    messages: list[str] = []
+    guard = recorder.Guard(config, messages.append)
     guard.slow.once()
     sample = guard.sample()
     assert sample["a"] > 0 and sample["g"] is None and sample["p"] in (trend.NONE, trend.LOADING, trend.SERVING)
@@ -188,7 +188,7 @@ def test_a_guard_takes_samples_and_says_when_it_stops(tmp_path: Path) -> None:
 
 
 class Scripted(trend.Watch):
-    """Orders what the test says."""
+    """Gives the orders that the test sets."""
 
     order: trend.Order | None = None
 
@@ -199,26 +199,26 @@ class Scripted(trend.Watch):
 
 def test_a_guards_message_names_the_level_or_why_it_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = {"proc_root": "/proc", "sysfs_root": "/sys", "meminfo": None, "kernel_log": str(tmp_path / "none"), "nvidia_smi": str(tmp_path / "none")}
-    said: list[str] = []
-    guard = recorder.Guard(json.loads(unit_text.config(str(tmp_path / "guard"), "loading", 3600, [], roots)), said.append)
+    messages: list[str] = []
+    guard = recorder.Guard(json.loads(unit_text.config(str(tmp_path / "guard"), "loading", 3600, [], roots)), messages.append)
     guard.watch = watch = Scripted()
     (tmp_path / "guard").mkdir()
     monkeypatch.setattr(guard.ranks, "signal", lambda number: [int(number)])
     guard.slow.phase, guard.slow.level = trend.LOADING, note.Level(None, "there is no plan")
     watch.order = trend.Order(trend.WOULD, 7 << 20, -(1 << 20))
     guard.sample()
-    assert watch.fed == (trend.LOADING, None) and "no action: the level is unknown, there is no plan" in said[-1]
+    assert watch.fed == (trend.LOADING, None) and "no action: the level is unknown, there is no plan" in messages[-1]
     guard.slow.level = note.Level(8192, "the plan")
     guard.sample()
-    assert watch.fed == (trend.LOADING, 8 << 20) and said[-1].endswith("no action: gb10_guard_act is loading")
+    assert watch.fed == (trend.LOADING, 8 << 20) and messages[-1].endswith("no action: gb10_guard_act is loading")
     watch.order, watch.under = trend.Order(trend.TERM, 7 << 20, -(1 << 20)), 8 << 20
     guard.sample()
-    assert said[-1].endswith("(loading), below the expected 8.0 GiB; SIGTERM to pids [15]")
+    assert messages[-1].endswith("(loading), below the expected 8.0 GiB; SIGTERM to pids [15]")
     guard.slow.phase, watch.order = trend.NONE, trend.Order(trend.WOULD, 7 << 20, -(1 << 20))
     guard.sample()
-    assert said[-1].endswith("no action: no rank of this collection runs")
+    assert messages[-1].endswith("no action: no rank of this collection runs")
     guard.disk.flush()
-    assert json.loads((tmp_path / "guard/said.json").read_text(encoding="utf-8"))["text"] == said[-1]
+    assert json.loads((tmp_path / "guard/said.json").read_text(encoding="utf-8"))["text"] == messages[-1]
 
 
 def test_the_ring_records_the_expected_level_of_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +231,8 @@ def test_the_ring_records_the_expected_level_of_a_start(tmp_path: Path, monkeypa
     noted(tmp_path)
     slow.once()
     slow.once()
-    told = [one["text"] for one in put if one["e"] == "level"]
-    assert told == [
+    texts = [record["text"] for record in put if record["e"] == "level"]
+    assert texts == [
         "our ranks are loading: the guard does not act without a level (an older version of this collection noted the start)",
         "our ranks are loading: a collapse counts below 6.8 GiB (the plan)",
     ]

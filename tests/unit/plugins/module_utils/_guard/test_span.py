@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What hours of a guard's records come to."""
+"""The summary of hours of a guard's records."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def sample(at, gib, **more):
 
 def test_a_curve_keeps_every_dip():
     records = [sample(100.0 + second, 3.5 if second == 1777 else 100 - second / 100) for second in range(3600)]
-    found = span.summary(records, 100.0, 3700.0, 100)
-    assert len(found["curve"]) == 100 and [1777.0, 3584] in found["curve"]
-    assert (found["lowest_mb"], found["lowest_after_s"], found["samples"]) == (3584, 1777.0, 3600)
-    assert [at for at, _mib in found["curve"]] == sorted(at for at, _mib in found["curve"])
+    summary = span.summary(records, 100.0, 3700.0, 100)
+    assert len(summary["curve"]) == 100 and [1777.0, 3584] in summary["curve"]
+    assert (summary["lowest_mb"], summary["lowest_after_s"], summary["samples"]) == (3584, 1777.0, 3600)
+    assert [at for at, _mib in summary["curve"]] == sorted(at for at, _mib in summary["curve"])
 
 
 def test_silence_counts_from_the_beginning_to_the_end():
@@ -30,8 +30,8 @@ def test_silence_counts_from_the_beginning_to_the_end():
 
 
 def test_a_ring_without_samples_knows_nothing():
-    found = span.summary([{"t": 100.5, "e": "ranks", "text": "came"}, {"t": 101.0, "a": None}], 100.0, 160.0, 100)
-    assert (found["samples"], found["curve"], found["lowest_mb"], found["lowest_after_s"]) == (0, [], None, None)
+    summary = span.summary([{"t": 100.5, "e": "ranks", "text": "came"}, {"t": 101.0, "a": None}], 100.0, 160.0, 100)
+    assert (summary["samples"], summary["curve"], summary["lowest_mb"], summary["lowest_after_s"]) == (0, [], None, None)
 
 
 def test_lines_and_acts_are_returned_once():
@@ -42,6 +42,6 @@ def test_lines_and_acts_are_returned_once():
         {"t": 101.6, "e": "would", "text": "no action"},
         {"t": 101.7, "e": "ranks", "text": "came"},
     ]
-    found = span.summary(records, 100.0, 102.0, 100)
-    assert found["kernel"] == [["xid", "NVRM: Xid 43"], ["oom", "Out of memory"]]
-    assert found["acts"] == ["SIGTERM to pids [1]", "no action"]
+    summary = span.summary(records, 100.0, 102.0, 100)
+    assert summary["kernel"] == [["xid", "NVRM: Xid 43"], ["oom", "Out of memory"]]
+    assert summary["acts"] == ["SIGTERM to pids [1]", "no action"]

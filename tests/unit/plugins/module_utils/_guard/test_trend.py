@@ -4,7 +4,7 @@
 
 """Curves of available memory, replayed: no healthy one makes the guard act, each collapse does below the level that its start was expected to end at.
 
-They are data, which says whose record each is; the lab's guard is shown the steepest seconds of the healthy ones, too.
+The curves are data with a source for each. The lab's guard also gets the steepest seconds of the healthy ones.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from ansible_collections.gb10.cluster.plugins.module_utils._memory import ending
 from guard_curves import CURVES, STEADY, composed, level, played, sampled
 
 #: (seconds, GiB available) of points on a curve, by what was recorded.
-HEALTHY = {one["name"]: one["points"] for one in CURVES["healthy"]}
-COLLAPSES = {one["name"]: one["points"] for one in CURVES["collapses"]}
+HEALTHY = {curve["name"]: curve["points"] for curve in CURVES["healthy"]}
+COLLAPSES = {curve["name"]: curve["points"] for curve in CURVES["collapses"]}
 FAST = COLLAPSES["29 to 6.3 GiB in 9 s"]
 #: Seconds until the memory is back after the signal, and where starts were expected to end, for the table of docs/guard.md.
 DELAYS, ENDS = (0.5, 6, 30), (16, 12, 8, 4)
@@ -46,7 +46,7 @@ def whats(orders):
 
 
 def test_there_are_enough_curves() -> None:
-    assert len(HEALTHY) >= 10 and len(COLLAPSES) >= 4 and all(one["source"] for one in CURVES["healthy"])
+    assert len(HEALTHY) >= 10 and len(COLLAPSES) >= 4 and all(curve["source"] for curve in CURVES["healthy"])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -90,7 +90,7 @@ def test_the_level_is_what_is_acted_below() -> None:
     samples = sampled(FAST)
     for end in (16.0, 12.0, 10.0):
         first, order = played(samples, level(end))[0]
-        before = max(one for one in samples if one.at < first.at)
+        before = max(sample for sample in samples if sample.at < first.at)
         assert order.what == TERM and first.available < level(end) <= before.available
     exact = played(samples, None)[0][0].available
     assert played(samples, exact + 1)[0][0].available == exact and played(samples, exact)[0][0].available < exact, "at the level is not below it"
@@ -99,7 +99,7 @@ def test_the_level_is_what_is_acted_below() -> None:
 
 def test_memory_that_is_back_above_the_level_ends_no_rank_whatever_falls_then() -> None:
     samples = sampled([(0, 29), (20, 29), (27, 11.4), (28, 40), (60, 20)])
-    assert whats(played(samples, level(16))) == [TERM] and still_falls([one for one in samples if one.at < 34], Policy())
+    assert whats(played(samples, level(16))) == [TERM] and still_falls([sample for sample in samples if sample.at < 34], Policy())
 
 
 def test_what_ends_when_it_is_asked_is_not_killed() -> None:
@@ -137,7 +137,7 @@ def test_without_a_level_or_consent_it_is_reported_once() -> None:
 
 def test_a_second_collapse_is_met_as_well() -> None:
     once = sampled([*FAST[:3], (30, 60), (90, 60)])
-    twice = [*once, *(Sample(one.at + 100, one.available) for one in once)]
+    twice = [*once, *(Sample(sample.at + 100, sample.available) for sample in once)]
     assert whats(played(twice, level(16))) == [TERM, TERM] and whats(played(twice, None)) == [WOULD, WOULD]
 
 
@@ -148,7 +148,7 @@ def test_samples_that_come_late_are_judged_by_their_times() -> None:
 
 
 def test_sawteeth_that_are_seen_late_are_no_collapse() -> None:
-    """In the lab, on a machine with six times the work that it had processors for, sawteeth ended a rank: falls were seen for longer than rises."""
+    """In the lab, on a machine with six times more work than processors, sawteeth ended a rank: falls had more samples than rises."""
     teeth = [8.0, 11.0, 12.0, 14.0]
     assert not reaches([Sample(at, int(gib * KIB_PER_GIB)) for at, gib in zip(teeth, (5, 3.2, 5, 3.2))], Policy())
     for seed in range(500):
@@ -161,7 +161,7 @@ def test_sawteeth_that_are_seen_late_are_no_collapse() -> None:
 
 
 def falling(*gib: float, step: float = 1.0) -> list[Sample]:
-    return [Sample(step * index, int(one * KIB_PER_GIB)) for index, one in enumerate(gib)]
+    return [Sample(step * index, int(value * KIB_PER_GIB)) for index, value in enumerate(gib)]
 
 
 def test_a_rate_is_that_of_the_line_and_two_samples_are_no_trend() -> None:
@@ -175,17 +175,17 @@ def test_a_rate_is_that_of_the_line_and_two_samples_are_no_trend() -> None:
 
 def test_the_newest_samples_reach_back_give_or_take_half_a_second() -> None:
     samples = falling(*range(10))
-    assert [one.at for one in recent(samples, 3.0)] == [6.0, 7.0, 8.0, 9.0]
-    assert [one.at for one in recent(falling(0, 1, 2, 3, step=1.25), 3.0)] == [1.25, 2.5, 3.75]
+    assert [sample.at for sample in recent(samples, 3.0)] == [6.0, 7.0, 8.0, 9.0]
+    assert [sample.at for sample in recent(falling(0, 1, 2, 3, step=1.25), 3.0)] == [1.25, 2.5, 3.75]
     assert recent(samples, 100.0) == samples
 
 
 def test_a_trend_needs_its_window_its_samples_and_most_of_its_seconds() -> None:
     policy = Policy()
     steep = falling(15, 13, 11, 9, 7, 5)
-    assert reaches(steep, policy) and reaches([Sample(one.at + 1000, one.available) for one in steep], policy)
+    assert reaches(steep, policy) and reaches([Sample(sample.at + 1000, sample.available) for sample in steep], policy)
     assert not reaches(steep[1:4], policy), "three samples"
-    assert not reaches([Sample(one.at + 1000, one.available) for one in falling(15, 13, 11, 9, step=1.4)], policy)
+    assert not reaches([Sample(sample.at + 1000, sample.available) for sample in falling(15, 13, 11, 9, step=1.4)], policy)
     assert not reaches(falling(15, 13, 11, 9, step=1.4), policy) and reaches(falling(15, 13, 11, 9, step=1.5), policy), "less than five seconds, less a half"
     assert not reaches(falling(17, 16.9, 16.8, 16.7, 16.4, 16.1), policy) and not reaches(falling(26, 24, 22, 20, 18, 16.01), policy), "above 16 GiB"
     assert reaches(falling(26, 24, 22, 20, 18, 16), policy)
@@ -219,7 +219,7 @@ def table() -> list[str]:
         cells = []
         for end in ENDS:
             signalled, lives = guard_curves.saved(curve, end, DELAYS)
-            cells.append("no signal" if signalled is None else f"{signalled:.1f}: {' / '.join('yes' if one else 'no' for one in lives)}")
+            cells.append("no signal" if signalled is None else f"{signalled:.1f}: {' / '.join('yes' if alive else 'no' for alive in lives)}")
         rows.append(f"| {curve['name']} | {curve.get('lost', guard_curves.LOST):g} | {' | '.join(cells)} |")
     return rows
 

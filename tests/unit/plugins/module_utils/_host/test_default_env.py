@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Variables that a node sets for everybody, from trees that stand for ``/etc``."""
+"""Variables that a node sets for everybody, from trees in place of ``/etc``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._errors import Unknow
 from ansible_collections.gb10.cluster.plugins.module_utils._host import default_env
 from ansible_collections.gb10.cluster.plugins.module_utils._sections import Sections
 
-#: What seed 000 reports to have left behind, between what belongs there.
+#: The leftovers that seed 000 reports, among lines that belong there.
 ETC_ENVIRONMENT = """\
 PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 # VLLM_USE_V1=1
@@ -27,7 +27,7 @@ HF_TOKEN=hf_abcdefghijklmnopqrstuv
 no assignment
 """
 
-#: The unit that Ollama's installer writes, with two lines of a user's.
+#: The unit that Ollama's installer writes, with two lines added by a user.
 OLLAMA = """\
 [Unit]
 Description=Ollama Service
@@ -53,8 +53,8 @@ def write(root, path, text):
 
 def read(root):
     sections = Sections()
-    found = default_env.environment(str(root), sections.section("environment"))
-    return {(entry["where"], entry["name"]): entry["value"] for entry in found}, sections.errors
+    entries = default_env.environment(str(root), sections.section("environment"))
+    return {(entry["where"], entry["name"]): entry["value"] for entry in entries}, sections.errors
 
 
 def test_what_a_node_sets(tmp_path):
@@ -69,8 +69,8 @@ def test_what_a_node_sets(tmp_path):
     write(tmp_path, "profile.d/vllm.sh", 'if true; then export VLLM_ATTENTION_BACKEND="FLASH INFER"; fi\n# NCCL_NET=IB\nX=1 MASTER_ADDR=10.0.0.1 run\n')
     write(tmp_path, "profile.d/readme.txt", "NCCL_NET=IB\n")
     write(tmp_path, "bash.bashrc", "alias v='VLLM_LOGGING_LEVEL=DEBUG vllm serve'\n")
-    found, errors = read(tmp_path)
-    assert found == {
+    variables, errors = read(tmp_path)
+    assert variables == {
         ("/etc/environment", "VLLM_NVFP4_GEMM_BACKEND"): "marlin",
         ("/etc/environment", "VLLM_TEST_FORCE_FP8_MARLIN"): "1",
         ("/etc/environment", "VLLM_USE_FLASHINFER_MOE_FP4"): "0",
@@ -90,7 +90,7 @@ def test_what_a_node_sets(tmp_path):
         ("systemd:vllm.service", "VLLM_PORT"): "1",
     }
     assert errors == []
-    assert "topsecret1" not in str(found) and "hf_abc" not in str(found)
+    assert "topsecret1" not in str(variables) and "hf_abc" not in str(variables)
 
 
 def test_each_variable_names_its_file(tmp_path):
@@ -123,8 +123,8 @@ def test_one_file_that_cannot_be_parsed_does_not_hide_the_others(tmp_path):
     write(tmp_path, "systemd/system/a.service", '[Service]\nEnvironment="VLLM_API_KEY=hunter2\n')
     write(tmp_path, "systemd/system/b.service", "[Service]\nEnvironment=NCCL_NET=Socket\n")
     write(tmp_path, "environment", "NCCL_ALGO=Ring\n" * 100_000)
-    found, errors = read(tmp_path)
-    assert found == {("systemd:b.service", "NCCL_NET"): "Socket"}
+    variables, errors = read(tmp_path)
+    assert variables == {("systemd:b.service", "NCCL_NET"): "Socket"}
     assert [error["verdict"] for error in errors] == ["unknown", "unknown"]
     assert "too large" in errors[0]["error"] and "a.service: a quote is not closed" in errors[1]["error"] and errors[1]["remedy"]
     assert "hunter2" not in str(errors), "where a secret begins in such a text is unknown"
@@ -139,10 +139,10 @@ def test_a_file_that_may_not_be_read_is_reported(tmp_path):
             path.chmod(0o755)
     os.seteuid(65534)
     try:
-        found, errors = read(tmp_path)
+        variables, errors = read(tmp_path)
     finally:
         os.seteuid(0)
-    assert found == {("systemd:a.service", "NCCL_NET"): "IB"}
+    assert variables == {("systemd:a.service", "NCCL_NET"): "IB"}
     assert errors[0]["error"].endswith("secret.env: Permission denied") and "become" in errors[0]["remedy"]
 
 
@@ -200,8 +200,8 @@ def test_mutated_files_are_read_or_unknown(text):
     )
     for parse in parsers:
         try:
-            found = parse(text)
+            pairs = parse(text)
         except UnknownState as error:
             assert str(error)
             continue
-        assert all(isinstance(name, str) and name and isinstance(value, str) for name, value in found)
+        assert all(isinstance(name, str) and name and isinstance(value, str) for name, value in pairs)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The space of a path that exists, and of one that does not yet."""
+"""The space of a path that exists, and of a path that does not exist yet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def test_nearest_existing(tmp_path):
 
 
 def test_a_missing_path_has_the_space_of_its_parent(tmp_path):
-    found = disk.disk(str(tmp_path / "models/hub"))
-    assert found["measured_at"] == str(tmp_path)
-    assert 0 <= found["free_bytes"] <= found["total_bytes"]
+    space = disk.disk(str(tmp_path / "models/hub"))
+    assert space["measured_at"] == str(tmp_path)
+    assert 0 <= space["free_bytes"] <= space["total_bytes"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lines that the kernels of real Sparks wrote: what the rules of the kernel's log make of them is what their owners met."""
+"""Lines that the kernels of real Sparks wrote: the verdicts of the rules match what the owners saw."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDER = ("pass", "warn", "unknown", "block")
 
 
 def findings(lines):
-    """What the rules say of a node whose kernel wrote these lines, and what the search for failed allocations of the driver says."""
+    """The findings of the rules and of the search for the driver's failed allocations, for a node whose kernel wrote these lines."""
     events = kernel_log.parse_log(lines).events()
     node = judging.Node("spark-1", {"kernel_log": {"events": events}, "containers": [], "errors": []}, {"findings": []}, NEEDS)
     judge = judging.Judge([node], RULES)
@@ -36,7 +36,7 @@ def findings(lines):
 
 
 def verdict(lines):
-    return max((found["verdict"] for found in findings(lines)), key=ORDER.index, default="pass")
+    return max((finding["verdict"] for finding in findings(lines)), key=ORDER.index, default="pass")
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item["id"])

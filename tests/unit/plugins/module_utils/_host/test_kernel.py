@@ -120,8 +120,8 @@ def test_a_container_has_neither_modules_nor_kernels(tmp_path):
     roots = tree(tmp_path)
     noted = Noted()
     roots.update(sysfs_root=str(tmp_path / "none"), modules_root=str(tmp_path / "none"), boot_root=str(tmp_path / "none"))
-    found = kernel.kernel(**roots, section=noted)
-    assert found["modules"] == {} and found["parameters"] == {} and found["next_boot"] == {"release": None, "has_nvidia_driver": None}
+    facts = kernel.kernel(**roots, section=noted)
+    assert facts["modules"] == {} and facts["parameters"] == {} and facts["next_boot"] == {"release": None, "has_nvidia_driver": None}
     assert noted.errors == []
 
 
@@ -129,9 +129,9 @@ def test_a_container_has_neither_modules_nor_kernels(tmp_path):
 def test_a_module_that_modinfo_cannot_read_is_noted(tmp_path, modinfo, result):
     modinfo(result)
     noted = Noted()
-    found = kernel.kernel(**tree(tmp_path), section=noted)
-    assert found["modules"]["mlx5_core"] == {"loaded": "srcversion 0123456789ABCDEF", "installed": None} and len(noted.errors) == 1
-    assert found["modules"]["nvidia"]["installed"] == "580.95.05"
+    facts = kernel.kernel(**tree(tmp_path), section=noted)
+    assert facts["modules"]["mlx5_core"] == {"loaded": "srcversion 0123456789ABCDEF", "installed": None} and len(noted.errors) == 1
+    assert facts["modules"]["nvidia"]["installed"] == "580.95.05"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_module_that_modinfo_cannot_read_is_noted(tmp_path, modinfo, result):
 )
 def test_what_cannot_be_read_is_noted_and_hides_nothing_else(tmp_path, modinfo, name, content):
     noted = Noted()
-    found = kernel.kernel(**tree(tmp_path, **{name: content}), section=noted)
-    assert len(noted.errors) == 1 and found["release"] == RELEASE and found["modules"]["nvidia"]["loaded"] == "580.95.05"
+    facts = kernel.kernel(**tree(tmp_path, **{name: content}), section=noted)
+    assert len(noted.errors) == 1 and facts["release"] == RELEASE and facts["modules"]["nvidia"]["loaded"] == "580.95.05"
 
 
 @pytest.mark.parametrize(("name", "path"), [("nvidia", "nvidia-580-open/nvidia.ko"), ("mlx5_core", "drivers/net/ethernet/mellanox/mlx5/core/mlx5_core.ko.zst")])
@@ -162,7 +162,7 @@ def test_a_module_file_that_is_gone_is_noted(tmp_path, modinfo, name, path):
         (None, NEWER),
         (f'set default="0"\nmenuentry x {{\n\tlinux\t/boot/vmlinuz-{RELEASE} root=UUID=1 ro\n}}\n', RELEASE),
         (f'   set default="${{next_entry}}"\n   set default="0"\nlinux /vmlinuz-{RELEASE} ro\nlinux /vmlinuz-{NEWER} ro\n', RELEASE),
-        # Which entry is started is not told by the file alone: the newest kernel is.
+        # The file alone does not determine the boot entry: the newest kernel starts.
         (f'set default="${{saved_entry}}"\nlinux /vmlinuz-{RELEASE} ro\n', NEWER),
         (f'set default="1>2"\nlinux /vmlinuz-{RELEASE} ro\n', NEWER),
         ('set default="0"\nlinux /vmlinuz-6.99.0-gone ro\n', NEWER),
@@ -213,8 +213,8 @@ def test_a_parameter_that_is_roots_alone(tmp_path, monkeypatch, modinfo, cmdline
 
     monkeypatch.setattr(kernel, "optional_text", denied)
     noted = Noted()
-    found = kernel.kernel(**roots, section=noted)
-    assert found["parameters"] == {"nvidia_drm.modeset": expected} and len(noted.errors) == (expected is None)
+    facts = kernel.kernel(**roots, section=noted)
+    assert facts["parameters"] == {"nvidia_drm.modeset": expected} and len(noted.errors) == (expected is None)
 
 
 def test_releases_are_sorted_as_numbers():

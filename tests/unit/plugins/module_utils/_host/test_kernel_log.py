@@ -35,8 +35,8 @@ def kinds(text):
 
 def test_a_boot_with_everything():
     log = kernel_log.parse_log(KMSG, BOOT)
-    found = log.events()
-    assert [(event["kind"], event["count"]) for event in found] == [
+    events = log.events()
+    assert [(event["kind"], event["count"]) for event in events] == [
         ("mlx5", 1),  # the link that was up and went down
         ("nv_no_memory", 3),
         ("nvrm", 1),
@@ -48,14 +48,14 @@ def test_a_boot_with_everything():
         ("oom", 1),
     ]
     assert log.since_boot and not log.truncated
-    assert (found[1]["time"], found[1]["last"]) == ("2026-11-21T01:01:40Z", "2026-11-21T01:02:40Z")
-    assert found[1]["text"].startswith("NVRM: nvCheckOkFailedNoLog") and found[0]["text"].endswith("Link down")
+    assert (events[1]["time"], events[1]["last"]) == ("2026-11-21T01:01:40Z", "2026-11-21T01:02:40Z")
+    assert events[1]["text"].startswith("NVRM: nvCheckOkFailedNoLog") and events[0]["text"].endswith("Link down")
 
 
 def test_a_healthy_boot_has_no_event():
     healthy = "".join(line for line in KMSG.splitlines(keepends=True) if "," not in line or int(line.split(",")[1]) < 2000)
     assert kinds(healthy) == []
-    assert kinds(healthy.replace("30,800,", "6,800,")) == ["xid"]  # the same words, said by the kernel itself
+    assert kinds(healthy.replace("30,800,", "6,800,")) == ["xid"]  # the same words from the kernel itself
 
 
 def test_a_recorded_healthy_boot():
@@ -194,18 +194,18 @@ def proc(tmp_path):
 def test_a_file_with_binary_in_it(tmp_path, proc):
     path = tmp_path / "log"
     path.write_bytes(b"\x00\xff\xfe" * 1000 + b"\n" + BANNER.encode() + b"\x80\x81\n" + f"[   60.000000] {XID} \xff\n".encode("latin-1"))
-    found = kernel_log.kernel_log(str(path), proc)
-    assert found.keys() == {"since_boot", "source", "events", "truncated"} and found["since_boot"] and found["source"] == str(path)
-    assert [(event["kind"], event["time"], event["count"]) for event in found["events"]] == [("xid", "2026-11-21T00:01:00Z", 1)]
-    assert found["events"][0].keys() == {"time", "last", "kind", "text", "count"}
+    result = kernel_log.kernel_log(str(path), proc)
+    assert result.keys() == {"since_boot", "source", "events", "truncated"} and result["since_boot"] and result["source"] == str(path)
+    assert [(event["kind"], event["time"], event["count"]) for event in result["events"]] == [("xid", "2026-11-21T00:01:00Z", 1)]
+    assert result["events"][0].keys() == {"time", "last", "kind", "text", "count"}
 
 
 def test_of_a_large_file_the_end_is_read(tmp_path, proc, monkeypatch):
     monkeypatch.setattr(kernel_log, "FILE_LIMIT", 1000)
     path = tmp_path / "log"
     path.write_text(BANNER + "[    1.000000] NVRM: early\n" + "[    2.000000] nothing\n" * 500 + f"[   60.000000] {XID}\n")
-    found = kernel_log.kernel_log(str(path), proc)
-    assert [event["kind"] for event in found["events"]] == ["xid"] and found["truncated"] and not found["since_boot"]
+    result = kernel_log.kernel_log(str(path), proc)
+    assert [event["kind"] for event in result["events"]] == ["xid"] and result["truncated"] and not result["since_boot"]
 
 
 def test_a_missing_file_is_reported(tmp_path, proc):
@@ -225,13 +225,13 @@ def test_without_the_time_of_the_boot_events_count_without_a_time(tmp_path):
             noted.append(error)
             return otherwise
 
-    found = kernel_log.kernel_log(str(path), str(tmp_path), section=section)
-    assert found["events"][0]["time"] is None and len(noted) == 1
+    result = kernel_log.kernel_log(str(path), str(tmp_path), section=section)
+    assert result["events"][0]["time"] is None and len(noted) == 1
 
 
 @pytest.fixture
 def buffer(monkeypatch, tmp_path):
-    """Stands for /dev/kmsg: one record a read, then EAGAIN. A regular file would give everything in one read."""
+    """In place of /dev/kmsg: one record for each read, then EAGAIN. A regular file would give everything in one read."""
 
     def buffer(records, end=errno.EAGAIN):
         path = tmp_path / "kmsg"
@@ -251,13 +251,13 @@ def buffer(monkeypatch, tmp_path):
 
 
 def records(text):
-    found = []
+    joined = []
     for line in text.splitlines(keepends=True):
-        if line.startswith(" ") and found:
-            found[-1] += line
+        if line.startswith(" ") and joined:
+            joined[-1] += line
         else:
-            found.append(line)
-    return found
+            joined.append(line)
+    return joined
 
 
 def no_journal(*_args):
@@ -267,28 +267,28 @@ def no_journal(*_args):
 def test_the_kernels_buffer(buffer, proc, monkeypatch):
     monkeypatch.setattr(kernel_log, "run_tool", no_journal)
     path = buffer(records(KMSG))
-    found = kernel_log.kernel_log("auto", proc, kmsg=path)
-    assert found["source"] == path and found["since_boot"] and not found["truncated"] and len(found["events"]) == 9
+    result = kernel_log.kernel_log("auto", proc, kmsg=path)
+    assert result["source"] == path and result["since_boot"] and not result["truncated"] and len(result["events"]) == 9
 
 
 def test_the_journal_replaces_an_overwritten_buffer(buffer, proc, monkeypatch):
     later = [record for record in records(KMSG) if int(record.split(",")[1]) >= 2100]
-    asked = []
+    calls = []
 
     def run_tool(argv, timeout):
-        asked.append(argv)
+        calls.append(argv)
         return ToolResult(0, journal("Linux version 6.11.0") + "\n" + journal("NVRM: early") + "\n", "")
 
     monkeypatch.setattr(kernel_log, "run_tool", run_tool)
-    found = kernel_log.kernel_log("auto", proc, kmsg=buffer(later))
-    assert found["source"] == "journalctl" and found["since_boot"] and [event["text"] for event in found["events"]] == ["NVRM: early"]
-    assert asked[0][:3] == ["journalctl", "-k", "-b"]
+    result = kernel_log.kernel_log("auto", proc, kmsg=buffer(later))
+    assert result["source"] == "journalctl" and result["since_boot"] and [event["text"] for event in result["events"]] == ["NVRM: early"]
+    assert calls[0][:3] == ["journalctl", "-k", "-b"]
 
 
 def test_an_overwritten_buffer_is_better_than_nothing(buffer, proc, monkeypatch):
     monkeypatch.setattr(kernel_log, "run_tool", no_journal)
-    found = kernel_log.kernel_log("auto", proc, kmsg=buffer(["4,77,1,-;x\n", errno.EPIPE, f"4,99,1,-;{XID}\n"]))
-    assert not found["since_boot"] and found["truncated"] and [event["kind"] for event in found["events"]] == ["xid"]
+    result = kernel_log.kernel_log("auto", proc, kmsg=buffer(["4,77,1,-;x\n", errno.EPIPE, f"4,99,1,-;{XID}\n"]))
+    assert not result["since_boot"] and result["truncated"] and [event["kind"] for event in result["events"]] == ["xid"]
 
 
 def test_reading_the_buffer_is_bounded(buffer, proc, monkeypatch):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a node knows the time."""
+"""How a node keeps its time."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_a_failed_chrony_is_noted_and_the_kernels_answer_kept(tmp_path, monkeypa
             noted.append(error)
             return otherwise
 
-    found = timekeeping.clock(**tree(tmp_path, **{unit("chronyd.service"): "612\n"}), section=section, ask_kernel=lambda: SYNCED)
-    assert found["synchronized"] is True and found["offset_ms"] is None and "506" in str(noted[0])
+    result = timekeeping.clock(**tree(tmp_path, **{unit("chronyd.service"): "612\n"}), section=section, ask_kernel=lambda: SYNCED)
+    assert result["synchronized"] is True and result["offset_ms"] is None and "506" in str(noted[0])
 
     def denied():
         raise PermissionError(1, "Operation not permitted")
 
-    found = timekeeping.clock(**tree(tmp_path), section=section, ask_kernel=denied)
-    assert found["synchronized"] is None
+    result = timekeeping.clock(**tree(tmp_path), section=section, ask_kernel=denied)
+    assert result["synchronized"] is None
 
 
 def test_without_systemd_the_processes_are_searched(tmp_path):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program that asks the engine in an image, beside a package that stands for vLLM. The real ones are asked in tests/parsers."""
+"""The program that queries the engine in an image, next to a package in place of vLLM. The real ones are asked in tests/parsers."""
 
 from __future__ import annotations
 
@@ -90,5 +90,5 @@ def test_the_engines_own_parser_answers(tmp_path, platform, device):
 
 
 def test_equal_engines_give_equal_answers(tmp_path):
-    """An object's text holds its address, which is another one in every process."""
+    """An object's text contains its address, which differs in every process."""
     assert json.dumps(probe(tmp_path, "Platform")) == json.dumps(probe(tmp_path, "Platform"))

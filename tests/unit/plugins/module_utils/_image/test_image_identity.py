@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One image is known in either kind of store, whichever built it."""
+"""An image is recognized in either kind of store, whichever kind built it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_an_image_knows_its_base(labels: dict[str, str], base_id: str | None, co
     [
         ("classic", {"base": "b", "base_config": "b"}, ["1", "2"], True),
         ("containerd", {"base": "b", "base_config": ""}, ["1", "2"], True),
-        # The base was replaced by a newer one of the same layers: an id of the same kind of store says so.
+        # The base was replaced by a newer one of the same layers: an id from the same kind of store shows it.
         ("classic", {"base": "old", "base_config": "old"}, ["1", "2"], False),
         ("containerd", {"base": "old", "base_config": ""}, ["1", "2"], False),
         ("containerd", {"base": "old", "base_config": "c"}, ["1", "2"], False),
-        # Built in the other kind of store, whose ids are not those of this one.
+        # Built in the other kind of store, which has different ids.
         ("containerd", {"base": "c", "base_config": "c"}, ["1", "2"], True),
         ("containerd", {"base": "c", "base_config": "c"}, ["9", "2"], False),
         ("classic", {"base": "m", "base_config": ""}, ["1", "2"], True),

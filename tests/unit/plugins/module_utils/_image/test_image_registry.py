@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An engine pushes the wanted blobs of an image and no others, keeps its image and none of the names of a copy; no other client can push."""
+"""An engine pushes an image's wanted blobs and no others, and keeps its image without the names of a copy. No other client can push."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def engine(tmp_path: Path) -> t.Iterator[Engine]:
 
 
 def push(engine: Engine, wanted: t.Collection[str]) -> tuple[dict[str, bytes], str]:
-    found: dict[str, bytes] = {}
-    pushed = image_server.push(engine.socket, engine.tags["node:1"], wanted, lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5)
-    return found, pushed.words
+    blobs: dict[str, bytes] = {}
+    pushed = image_server.push(engine.socket, engine.tags["node:1"], wanted, lambda digest, _size, parts: blobs.update({digest: b"".join(parts)}), 5)
+    return blobs, pushed.words
 
 
 def test_the_manifest_comes_without_a_layer_and_then_the_wanted_layer_alone(engine: Engine) -> None:
     image_id = engine.tags["node:1"]
-    found, words = push(engine, [image_id])
-    assert list(found) == [image_id] and engine.sent == [] and "403" in words
+    blobs, words = push(engine, [image_id])
+    assert list(blobs) == [image_id] and engine.sent == [] and "403" in words
     layer = engine.images[image_id]["packed"][1]["digest"]
-    assert push(engine, {layer, image_id})[0] == {one: engine.blobs[one] for one in (layer, image_id)} and engine.sent == [layer]
+    assert push(engine, {layer, image_id})[0] == {digest: engine.blobs[digest] for digest in (layer, image_id)} and engine.sent == [layer]
     assert set(engine.tags) == {"base:1", "node:1"} and engine.exported == 0
 
 
@@ -55,7 +55,7 @@ def test_of_an_index_every_manifest_comes(engine: Engine) -> None:
     index = engine.put_blob(json.dumps({"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [own]}).encode())["digest"]
     engine.images[index], engine.tags["node:1"] = {**engine.images[image_id], "Id": index}, index
     for wanted in ([index], [image_id], [index, image_id, engine.images[index]["packed"][0]["digest"]]):
-        assert push(engine, wanted)[0] == {one: engine.blobs[one] for one in wanted}
+        assert push(engine, wanted)[0] == {digest: engine.blobs[digest] for digest in wanted}
 
 
 def test_the_name_is_removed_after_a_failed_push(engine: Engine) -> None:
@@ -111,8 +111,8 @@ def test_a_classic_layer_is_identified_by_its_unpacked_content(classic: Engine) 
     below, own = layers_of(classic)
     classic.pulled = {below}
     image_id = classic.tags["node:1"]
-    found, words = push(classic, [own, image_id])
-    assert found == {one: classic.blobs[one] for one in (own, image_id)} and classic.sent == [own, image_id]
+    blobs, words = push(classic, [own, image_id])
+    assert blobs == {digest: classic.blobs[digest] for digest in (own, image_id)} and classic.sent == [own, image_id]
     assert "manifests/copy: 403" in words, "no digest of the copy's name stays"
     assert set(classic.tags) == {"base:1", "node:1"} and classic.exported == 0
 
@@ -130,20 +130,20 @@ def test_a_push_that_compresses_too_much_ends(classic: Engine) -> None:
 
 def test_a_layer_that_an_earlier_copy_pushed_comes_by_its_compressed_form(classic: Engine) -> None:
     below, own = classic.pulled = layers_of(classic)
-    found: dict[str, bytes] = {}
-    asked = (classic.socket, classic.tags["node:1"], [own], lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5, 100_000)
-    forms = image_server.push(*asked).forms
-    assert found == {} and classic.sent == [] and len(forms) == 2
-    image_server.push(*asked, lacks=forms[1:])
-    assert found == {own: classic.blobs[own]} and classic.sent == [own]
+    blobs: dict[str, bytes] = {}
+    arguments = (classic.socket, classic.tags["node:1"], [own], lambda digest, _size, parts: blobs.update({digest: b"".join(parts)}), 5, 100_000)
+    forms = image_server.push(*arguments).forms
+    assert blobs == {} and classic.sent == [] and len(forms) == 2
+    image_server.push(*arguments, lacks=forms[1:])
+    assert blobs == {own: classic.blobs[own]} and classic.sent == [own]
 
 
 @pytest.mark.parametrize("spoiled", [lambda packed: packed[:-9], lambda packed: packed[:60] + b"x" + packed[61:]], ids=["cut", "changed"])
 def test_a_spoiled_classic_layer_is_not_taken(classic: Engine, spoiled: t.Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]) -> None:
     classic.pulled, own = {layers_of(classic)[0]}, layers_of(classic)[1]
     classic.pushed = spoiled
-    found, _words = push(classic, [own])
-    assert found == {} and "is incomplete" in capsys.readouterr().err
+    blobs, _words = push(classic, [own])
+    assert blobs == {} and "is incomplete" in capsys.readouterr().err
 
 
 # -- who else pushes -------------------------------------------------------------------------------------------------
@@ -151,14 +151,14 @@ def test_a_spoiled_classic_layer_is_not_taken(classic: Engine, spoiled: t.Callab
 
 @pytest.fixture
 def registry() -> t.Iterator[image_registry.Registry]:
-    found: dict[str, bytes] = {}
-    made = image_registry.Registry("sha256:1", [WANTED], lambda digest, _size, parts: found.update({digest: b"".join(parts)}), 5)
-    made.found = found  # type: ignore[attr-defined]
+    blobs: dict[str, bytes] = {}
+    made = image_registry.Registry("sha256:1", [WANTED], lambda digest, _size, parts: blobs.update({digest: b"".join(parts)}), 5)
+    made.found = blobs  # type: ignore[attr-defined]
     with made.serving():
         yield made
 
 
-def asked(registry: image_registry.Registry, method: str, path: str, body: t.Any = None, **headers: str) -> int:
+def status_of(registry: image_registry.Registry, method: str, path: str, body: t.Any = None, **headers: str) -> int:
     with contextlib.closing(http.client.HTTPConnection(*registry.server_address[:2], timeout=5)) as connection:
         # An answer may come, and the connection close, before the whole body was sent.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -191,7 +191,7 @@ UPLOAD = "/v2/REPOSITORY/blobs/uploads/1?digest="
     ],
 )
 def test_only_wanted_blobs_are_accepted(registry: image_registry.Registry, method: str, path: str, body: t.Any, status: int) -> None:
-    assert asked(registry, method, path, body) == status
+    assert status_of(registry, method, path, body) == status
     assert registry.found == {} and registry.wanted == {WANTED} and registry.error is None  # type: ignore[attr-defined]
     assert registry.server_address[0] == "127.0.0.1"
 
@@ -207,12 +207,12 @@ def test_an_engine_that_tries_tls_is_answered_without(registry: image_registry.R
 
 def test_a_manifest_has_a_limit(registry: image_registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_registry, "MANIFEST", len(BLOB) - 1)
-    assert asked(registry, "PUT", f"/v2/REPOSITORY/manifests/{WANTED}", BLOB) == 403
+    assert status_of(registry, "PUT", f"/v2/REPOSITORY/manifests/{WANTED}", BLOB) == 403
     assert registry.wanted == {WANTED}
 
 
 def test_a_blob_comes_once(registry: image_registry.Registry) -> None:
-    assert [asked(registry, "PUT", UPLOAD + WANTED, BLOB) for _time in range(2)] == [201, 403]
+    assert [status_of(registry, "PUT", UPLOAD + WANTED, BLOB) for _time in range(2)] == [201, 403]
     assert registry.found == {WANTED: BLOB}  # type: ignore[attr-defined]
 
 

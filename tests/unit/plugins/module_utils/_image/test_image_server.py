@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Of an engine's export come the blobs that are wanted, whatever the engine's age, and nothing that an export cannot have."""
+"""An engine's export yields the wanted blobs, whatever the engine's age, and nothing that an export cannot contain."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def engine(tmp_path: Path) -> t.Iterator[Engine]:
 
 
 def blobs(engine: Engine, wanted: t.Collection[str], *images: str) -> dict[str, bytes]:
-    ids = [engine.tags[one] for one in images]
+    ids = [engine.tags[name] for name in images]
     with image_server.export(engine.socket, ids, 5) as tar:
-        found = image_server.blobs(tar, wanted, engine.images[ids[-1]]["RootFS"]["Layers"])
-        return {digest: b"".join(parts) for digest, _size, parts in found}
+        exported = image_server.blobs(tar, wanted, engine.images[ids[-1]]["RootFS"]["Layers"])
+        return {digest: b"".join(parts) for digest, _size, parts in exported}
 
 
 @pytest.mark.parametrize("api", ["1.41", "1.44"])
@@ -55,10 +55,10 @@ def test_a_layer_above_known_ones_is_not_spooled(engine: Engine, monkeypatch: py
 
 
 def member(name: str, **about: t.Any) -> bytes:
-    found = tarfile.TarInfo(name)
+    header = tarfile.TarInfo(name)
     for word, value in about.items():
-        setattr(found, word, value)
-    return found.tobuf(tarfile.GNU_FORMAT)
+        setattr(header, word, value)
+    return header.tobuf(tarfile.GNU_FORMAT)
 
 
 @pytest.mark.parametrize(

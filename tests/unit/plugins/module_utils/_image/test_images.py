@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the engine says of images, in our words."""
+"""The engine's facts about images, in the collection's terms."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ INSPECTED = {
 
 
 class Api:
-    """Knows one image."""
+    """Has one image."""
 
     def image(self, reference):
         return INSPECTED if reference == "there:1" else None
 
 
 def test_images_by_name():
-    found = images.images(Api(), ["there:1", "gone:1", "there:1"])
-    assert list(found) == ["there:1", "gone:1"]
-    assert found["gone:1"] is None
-    assert (found["there:1"]["id"], found["there:1"]["architecture"], found["there:1"]["labels"]) == ("sha256:1a", "arm64", {"io.gb10.base": "b"})
-    assert found["there:1"]["repo_digests"] == []
+    result = images.images(Api(), ["there:1", "gone:1", "there:1"])
+    assert list(result) == ["there:1", "gone:1"]
+    assert result["gone:1"] is None
+    assert (result["there:1"]["id"], result["there:1"]["architecture"], result["there:1"]["labels"]) == ("sha256:1a", "arm64", {"io.gb10.base": "b"})
+    assert result["there:1"]["repo_digests"] == []
 
 
 @pytest.mark.parametrize("answer", [{}, {"Id": "x"}, [], {"Id": "x", "Architecture": "arm64", "Config": [1]}])
@@ -56,12 +56,12 @@ def test_a_repository_precedes_tag_and_digest(reference, name):
 
 
 @pytest.mark.parametrize(
-    ("reference", "digests", "found"),
+    ("reference", "digests", "expected"),
     [
         ("docker.io/vllm/vllm-openai:v0.27.1", ["vllm/vllm-openai@sha256:cd"], "vllm/vllm-openai@sha256:cd"),
         ("debian:12", ["docker.io/library/debian@sha256:cd"], "docker.io/library/debian@sha256:cd"),
         ("nvcr.io/nvidia/vllm:26.05-py3", ["mirror.example/nvidia/vllm@sha256:cd"], None),
     ],
 )
-def test_an_image_has_a_digest_where_its_own_repository_knows_it(reference, digests, found):
-    assert images.by_digest(reference, digests) == found
+def test_an_image_has_a_digest_where_its_own_repository_knows_it(reference, digests, expected):
+    assert images.by_digest(reference, digests) == expected

@@ -52,7 +52,7 @@ def test_a_line_for_each_file():
 def wheel(folder: pathlib.Path, name: str, version: str, *requires: str) -> str:
     """Write a wheel without content and return its hash."""
     path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
-    needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
@@ -116,14 +116,14 @@ def test_a_package_that_is_there_in_another_version_is_replaced(base):
 
 
 def test_the_newest_version_that_fits_follows_a_conflict(base):
-    refused, found, *more = base("spread==2.0", then=[["spread>=1.0,<2.0"], ["never"]])
+    refused, accepted, *more = base("spread==2.0", then=[["spread>=1.0,<2.0"], ["never"]])
     assert refused["lock"] is None and "spread 2.0 depends on web>=2" in refused["error"] and not more
-    assert [line.partition(" ")[0] for line in found["lock"]] == ["pack==1.2", "spread==1.0"]
+    assert [line.partition(" ")[0] for line in accepted["lock"]] == ["pack==1.2", "spread==1.0"]
     assert len(base("spread==1.0", then=[["web==2.0"]])) == 1, "what fits is not asked again"
 
 
 def test_a_bundle_may_hold_another_version(base):
-    missing, found = base("spread==3.0", then=[["spread>=1.0,<2.0"]])
-    assert "No matching distribution found for spread==3.0" in missing["error"] and len(found["lock"]) == 2
+    missing, accepted = base("spread==3.0", then=[["spread>=1.0,<2.0"]])
+    assert "No matching distribution found for spread==3.0" in missing["error"] and len(accepted["lock"]) == 2
     (alone,) = base("spread==3.0", then=[["spread>=1.0,<2.0"]], PIP_NO_INDEX=None, PIP_INDEX_URL="file:///nowhere")
     assert alone["lock"] is None, "an index that does not answer is not asked again"

@@ -22,8 +22,8 @@ def event(status, layer="", current=None, total=None):
 def test_the_text_follows_the_layers():
     progress = pulling.Progress()
     assert progress.text() == "0.0 of 0.0 GiB downloaded, 0 of 0 layers unpacked"
-    for one in (event("Pulling from nvidia/vllm", "26.05-py3"), event("Already exists", "a"), event("Pulling fs layer", "b"), event("Waiting", "c")):
-        progress.feed(one)
+    for update in (event("Pulling from nvidia/vllm", "26.05-py3"), event("Already exists", "a"), event("Pulling fs layer", "b"), event("Waiting", "c")):
+        progress.feed(update)
     assert progress.text() == "0.0 of 0.0 GiB downloaded, 1 of 3 layers unpacked"
     progress.feed(event("Downloading", "b", GIB, 4 * GIB))
     progress.feed(event("Downloading", "c", GIB, 2 * GIB))

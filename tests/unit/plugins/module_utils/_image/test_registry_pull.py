@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pulling an image, with an engine of memory; and the controller's half of it, with a node that answers what it is told."""
+"""Pulling an image, with an engine in memory; and the controller's part, with a node that gives set answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_DIGEST, TAG = "r/vllm@sha256:cd", "r/vllm:1"
 
 
 class Engine:
-    """Has images by name; pulls what it is asked for, with these events."""
+    """Has images by name; pulls a requested image with these events."""
 
     def __init__(self, names=(), events=({"status": "Pull complete", "id": "a"},)):
         self.names, self.events, self.notes = dict(names), events, []
@@ -108,16 +108,16 @@ def test_an_image_without_a_registry_has_a_remedy(call):
 
 @pytest.fixture
 def controller(monkeypatch):
-    """The action plugin with a node whose job has these statuses; what it asked and showed is noted."""
+    """The action plugin with a node whose job has these statuses; its calls and its lines are recorded."""
 
     def make(statuses, check_mode=False, **args):
         plugin = object.__new__(action.ActionModule)
         plugin._task = types.SimpleNamespace(check_mode=check_mode, async_val=0, args={"state": "pulled", "image": BY_DIGEST, **args})
-        asked, shown = [], []
+        calls, shown = [], []
         note = base64.b64encode(json.dumps({"text": "1.0 of 2.0 GiB downloaded"}).encode()).decode()
 
         def execute(name, module_args=None, task_vars=None, wrap_async=False):
-            asked.append((name, (module_args or {}).get("mode") or ("job" if wrap_async else ""), plugin._task.async_val))
+            calls.append((name, (module_args or {}).get("mode") or ("job" if wrap_async else ""), plugin._task.async_val))
             if name == "ansible.legacy.slurp":
                 return {"content": note}
             if name == "ansible.legacy.async_status":
@@ -130,24 +130,24 @@ def controller(monkeypatch):
         monkeypatch.setattr(plugin, "_remote_expand_user", lambda path: path)
         monkeypatch.setattr(node_job.display, "display", shown.append)
         monkeypatch.setattr(node_job, "clock", lambda timeout, sleep: iter(float(second) for second in range(int(timeout))))
-        return plugin.run(None, {"inventory_hostname": "spark-1"}), asked, shown
+        return plugin.run(None, {"inventory_hostname": "spark-1"}), calls, shown
 
     return make
 
 
 def test_lines_show_the_progress_until_the_jobs_result(controller):
-    result, asked, shown = controller([*[{"finished": 0}] * 5, {"finished": 1, "changed": True, "msg": "pulled", "ansible_job_id": "j1", "stdout": ""}])
+    result, calls, shown = controller([*[{"finished": 0}] * 5, {"finished": 1, "changed": True, "msg": "pulled", "ansible_job_id": "j1", "stdout": ""}])
     assert result == {"changed": True, "msg": "pulled"}
     assert shown == ["spark-1: pulling 1.0 of 2.0 GiB downloaded, 00:05"]
-    assert asked[0] == (action.ActionModule.MODULE, "job", 7260) and asked[1][2] == 0
-    assert [mode for _name, mode, _async in asked[1:]] == [*["status"] * 5, "", "status", "cleanup"]
+    assert calls[0] == (action.ActionModule.MODULE, "job", 7260) and calls[1][2] == 0
+    assert [mode for _name, mode, _async in calls[1:]] == [*["status"] * 5, "", "status", "cleanup"]
 
 
 def test_a_job_without_an_end_is_aborted(controller):
-    result, _asked, _shown = controller([{"finished": 0}] * 100, timeout=20)
+    result, _calls, _shown = controller([{"finished": 0}] * 100, timeout=20)
     assert result["failed"] and result["msg"] == "pulling did not end within 80 s"
 
 
 def test_check_mode_starts_no_job(controller):
-    result, asked, _shown = controller([], check_mode=True)
-    assert result == {"changed": True} and asked == [(action.ActionModule.MODULE, "", 0)]
+    result, calls, _shown = controller([], check_mode=True)
+    assert result == {"changed": True} and calls == [(action.ActionModule.MODULE, "", 0)]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A layer that changes what lies below it is found, whatever it does; one that only adds passes."""
+"""A layer that changes lower layers is detected, whatever it does. A layer that only adds passes."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ def test_the_configuration_is_compared() -> None:
 
 def test_of_layers_that_cannot_be_unpacked_the_packages_are_compared(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.build("node:1", "base:1", {"a": b"a"})
-    for one in engine.images.values():
-        one["packed"] = [engine.put_blob(b"\x28\xb5\x2f\xfd" + blob["digest"].encode()) for blob in one["packed"]]
+    for image in engine.images.values():
+        image["packed"] = [engine.put_blob(b"\x28\xb5\x2f\xfd" + blob["digest"].encode()) for blob in image["packed"]]
     has = {"base:1": {"vllm": "1", "torch": "2", "gone": "1"}, "node:1": {"vllm": "1", "torch": "3", "ray": "4"}}
-    answers: dict[str, t.Any] = {name: ExecResult(0, json.dumps(found), "") for name, found in has.items()}
+    answers: dict[str, t.Any] = {name: ExecResult(0, json.dumps(packages), "") for name, packages in has.items()}
     monkeypatch.setattr(EngineApi, "run_throwaway", lambda _api, image, *_given, **_more: answers[image])
     with pytest.raises(ClusterError, match="gone 1, torch 2 becomes 3"):
         call(engine)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Asking an image what it holds, with an engine that answers what it is told."""
+"""The contents of an image, with an engine that gives set answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ANSWER = f"{MARK}{json.dumps(CONTRACT)}\n"
 
 
 class Engine:
-    """Stands for EngineApi. ``stdout`` is what the probe of packages prints, ``takes`` that of the engine."""
+    """In place of EngineApi. ``stdout`` is what the probe of packages prints, ``takes`` that of the engine."""
 
     def __init__(self, image=None, stdout="", error=None, takes=f"{ENGINE_MARK}{json.dumps(TAKES)}\n"):
         self.answer, self.stdout, self.error, self.takes, self.runs = image, stdout, error, takes, []
@@ -196,22 +196,22 @@ def test_labels_have_the_packages_that_pip_added(call, label, lock):
 
 
 @pytest.mark.parametrize(
-    ("digests", "found"),
+    ("digests", "expected"),
     [(None, None), ([], None), (["other@sha256:1"], None), (["other@sha256:1", "base@sha256:2"], "base@sha256:2")],
 )
-def test_the_base_is_named_by_its_digest_where_a_registry_knows_it(call, monkeypatch, digests, found):
+def test_the_base_is_named_by_its_digest_where_a_registry_knows_it(call, monkeypatch, digests, expected):
     monkeypatch.setitem(BASE["base:1"], "RepoDigests", digests)
-    assert call(answering(), base_image="base:1")["base_digest"] == found
+    assert call(answering(), base_image="base:1")["base_digest"] == expected
     assert call(answering())["base_digest"] is None
 
 
-@pytest.mark.parametrize(("base", "found"), [(None, None), ("base:1", "sha256:base"), ("base:2", None)])
+@pytest.mark.parametrize(("base", "expected"), [(None, None), ("base:1", "sha256:base"), ("base:2", None)])
 @pytest.mark.parametrize("image", [IMAGE, None])
-def test_the_base_is_looked_up_and_not_asked(call, image, base, found):
+def test_the_base_is_looked_up_and_not_asked(call, image, base, expected):
     engine = Engine(image, MARK + json.dumps(CONTRACT))
     answer = call(engine, base_image=base)
     # In the classic image store the id is the digest of the configuration.
-    assert answer["base_image_id"] == answer["base_config"] == found and answer["on_base"] is False
+    assert answer["base_image_id"] == answer["base_config"] == expected and answer["on_base"] is False
     assert {run["image"] for run in engine.runs} <= {"sha256:abc"}
 
 
@@ -238,7 +238,7 @@ WRAPPER = ["/opt/nvidia/nvidia_entrypoint.sh"]
 
 
 class Wrapped(Engine):
-    """An engine whose image has an entrypoint. ``wraps`` says whether that runs what it is given."""
+    """An engine whose image has an entrypoint. ``wraps``: whether the entrypoint runs its arguments."""
 
     def __init__(self, entrypoint, wraps=True, failure=None):
         super().__init__({**IMAGE, "Config": {"Labels": None, "Entrypoint": entrypoint}})
@@ -314,7 +314,7 @@ REACHED = {**gpu_access.NOT_REACHED, "driver": "580.159.03", "gpus": 1, "cuda": 
 
 @pytest.fixture(name="proofs")
 def fixture_proofs(monkeypatch):
-    """What the proofs answer, and how they were asked."""
+    """The answers of the proofs, and their calls."""
     proofs = types.SimpleNamespace(answer=REACHED, asked=[])
 
     def prove(api, image, wrapper, gpus, timeout):

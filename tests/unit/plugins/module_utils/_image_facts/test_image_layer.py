@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Asking an image which files a layer adds, with an engine that answers what it is told."""
+"""The files that a layer adds to an image, with an engine that gives set answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.gb10.cluster.plugins.module_utils._image_facts import i
 LOCK = ["msgpack==1.2.4 --hash=sha256:a4", "ray==2.60.0 --hash=sha256:e2"]
 
 
-#: What pip 23.2 says in an image with packaging 23.2 that is to get Ray 2.60.0.
+#: The output of pip 23.2 in an image with packaging 23.2 that is to get Ray 2.60.0.
 CONFLICT = """\
 INFO: pip is looking at multiple versions of ray to determine which version is compatible with other requirements. This could take a while.
 ERROR: Cannot install ray==2.60.0 because these package versions have conflicting dependencies.
@@ -43,7 +43,7 @@ def answered(lock, *errors):
 
 
 class Engine:
-    """Stands for EngineApi."""
+    """In place of EngineApi."""
 
     def __init__(self, stdout):
         self.stdout, self.runs = stdout, []
@@ -72,7 +72,7 @@ def test_the_lock_and_how_it_was_asked_for(call):
     assert image == "e:1" and argv[:2] == ["python3", "-c"] and json.loads(argv[3]) == [["ray==2.60.0"], ["ray>=2.52,<2.60.0"]]
     assert options["network"] == "bridge" and options["timeout"] == 7 and options["labels"]["io.gb10.role"] == "probe"
     assert options["env"] == {"PIP_CONSTRAINT": "", "PIP_INDEX_URL": "https://i/simple", "PIP_CERT": "/run/gb10/ca.crt"}
-    assert [(one["Source"], one["ReadOnly"]) for one in options["mounts"]] == [("/ca.pem", True)]
+    assert [(mount["Source"], mount["ReadOnly"]) for mount in options["mounts"]] == [("/ca.pem", True)]
 
 
 def test_without_a_bundle_nothing_is_mounted(call):
@@ -88,7 +88,7 @@ def test_the_users_own_constraint_applies(call):
 def test_with_packages_of_a_bundle_no_index_is_asked(call):
     _result, engine = call(answered([]), wheels="/var/lib/gb10/wheels")
     assert engine.runs[0][2]["env"] == {"PIP_CONSTRAINT": "", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/run/gb10/wheels"}
-    assert [(one["Source"], one["Target"], one["ReadOnly"]) for one in engine.runs[0][2]["mounts"]] == [("/var/lib/gb10/wheels", "/run/gb10/wheels", True)]
+    assert [(item["Source"], item["Target"], item["ReadOnly"]) for item in engine.runs[0][2]["mounts"]] == [("/var/lib/gb10/wheels", "/run/gb10/wheels", True)]
     with pytest.raises(ClusterError) as caught:
         call(answered(None, "No matching distribution found"), wheels="/var/lib/gb10/wheels")
     assert caught.value.remedy.endswith("/var/lib/gb10/wheels lacks the packages.")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Asking a registry what a tag is, with an engine that answers what it is told."""
+"""A registry's answer for a tag, with an engine that gives set answers."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""No client passes the guard of the API without its key. What the real engine does with it is shown on the lab."""
+"""No client passes the guard of the API without its key. The lab tests it with the real engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = "Zk3v9PqL0aWb7"
 BROWSER = {"origin": "https://chat.example", "access-control-request-method": "POST"}
 
 
-def asked(monkeypatch, path="/v1/models", method="GET", kind="http", root_path="", **headers):
+def sent_through(monkeypatch, path="/v1/models", method="GET", kind="http", root_path="", **headers):
     """Return what the app behind the guard saw, and what was sent."""
     monkeypatch.setenv(guard.KEY_VARIABLE, KEY)
     seen, sent = [], []
@@ -45,9 +45,9 @@ def asked(monkeypatch, path="/v1/models", method="GET", kind="http", root_path="
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "ANY"])
 def test_nothing_answers_without_the_key(monkeypatch, path, method):
-    seen, sent = asked(monkeypatch, path, method)
+    seen, sent = sent_through(monkeypatch, path, method)
     assert seen == [] and sent[0]["status"] == 401 and len(sent) == 2
-    seen, sent = asked(monkeypatch, path, method, authorization=f"Bearer {KEY}")
+    seen, sent = sent_through(monkeypatch, path, method, authorization=f"Bearer {KEY}")
     assert seen == ["http"] and sent == []
 
 
@@ -55,7 +55,7 @@ def test_nothing_answers_without_the_key(monkeypatch, path, method):
     "header", ["", KEY, "Bearer", "Bearer ", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Basic {KEY}", f"Bearer{KEY}", "Bearer \u00e9", f"Bearer x {KEY}"]
 )
 def test_another_key_is_none(monkeypatch, header):
-    seen, sent = asked(monkeypatch, authorization=header)
+    seen, sent = sent_through(monkeypatch, authorization=header)
     assert seen == [] and sent[0]["status"] == 401
 
 
@@ -69,24 +69,24 @@ def test_two_keys_are_none(monkeypatch):
 
 @pytest.mark.parametrize(("method", "passes"), [("GET", True), ("HEAD", True), ("POST", False), ("DELETE", False)])
 def test_the_health_answers_everybody(monkeypatch, method, passes):
-    assert bool(asked(monkeypatch, "/health", method)[0]) is passes
-    assert bool(asked(monkeypatch, "/prefix/health", method, root_path="/prefix")[0]) is passes
+    assert bool(sent_through(monkeypatch, "/health", method)[0]) is passes
+    assert bool(sent_through(monkeypatch, "/prefix/health", method, root_path="/prefix")[0]) is passes
 
 
 def test_a_browser_may_ask_whether_it_may_ask(monkeypatch):
-    assert asked(monkeypatch, method="OPTIONS", **{name.replace("-", "_"): value for name, value in BROWSER.items()})[0] == ["http"]
-    assert asked(monkeypatch, method="OPTIONS", origin="https://chat.example")[0] == []
+    assert sent_through(monkeypatch, method="OPTIONS", **{name.replace("-", "_"): value for name, value in BROWSER.items()})[0] == ["http"]
+    assert sent_through(monkeypatch, method="OPTIONS", origin="https://chat.example")[0] == []
 
 
 def test_a_web_socket_without_the_key_is_closed_before_it_is_open(monkeypatch):
-    seen, sent = asked(monkeypatch, "/v1/realtime", kind="websocket")
+    seen, sent = sent_through(monkeypatch, "/v1/realtime", kind="websocket")
     assert seen == [] and sent == [{"type": "websocket.close", "code": 1008}]
-    assert asked(monkeypatch, "/health", kind="websocket")[0] == []
-    assert asked(monkeypatch, "/v1/realtime", kind="websocket", authorization=f"Bearer {KEY}")[0] == ["websocket"]
+    assert sent_through(monkeypatch, "/health", kind="websocket")[0] == []
+    assert sent_through(monkeypatch, "/v1/realtime", kind="websocket", authorization=f"Bearer {KEY}")[0] == ["websocket"]
 
 
 def test_lifespan_events_pass(monkeypatch):
-    assert asked(monkeypatch, kind="lifespan")[0] == ["lifespan"]
+    assert sent_through(monkeypatch, kind="lifespan")[0] == ["lifespan"]
 
 
 def test_without_a_key_it_does_not_start(monkeypatch):

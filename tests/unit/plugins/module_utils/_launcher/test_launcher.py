@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launcher with real child processes, run as the program it is in the container."""
+"""The launcher with real child processes, run as a program as in the container."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ class Lab:
         for launcher in self.launchers:
             launcher.kill()
             launcher.communicate()
-        for one in self.left():
-            _launcher.send(one, signal.SIGKILL)
+        for process in self.left():
+            _launcher.send(process, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_a_second_engine_is_refused(lab):
     assert rc == _launcher.EXIT_LIVE
     assert f"runs already, pid {lab.launchers[0].pid}" in err
     assert lab.note("run")["run_id"].endswith("0001")
-    # Without its launcher it is an engine all the same.
+    # Without its launcher it still is an engine.
     lab.launchers[0].kill()
     lab.launchers[0].wait()
     rc, _answer, err = lab.call("run")
@@ -283,7 +283,7 @@ def test_the_guard_of_the_api_is_added_to_the_engine_and_to_no_note(lab, monkeyp
         monkeypatch.setenv("PYTHONPATH", own)
     else:
         monkeypatch.delenv("PYTHONPATH", raising=False)
-    # As an image brings it.
+    # As shipped in an image.
     monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
     argv = [sys.executable, "-c", "import os, sys; print(os.environ['PYTHONPATH'], os.environ.get('VLLM_USE_RUST_FRONTEND'), *sys.argv[1:])"]
     note = lab.run(argv, guard={"argv": ["--middleware", "gb10_api_guard.ApiGuard"], "python_path": "/guard"})
@@ -365,9 +365,9 @@ def test_launchers_at_the_same_moment_start_one_engine(lab):
         lab.spec_path = lab.root / f"{number}.json"
         lab.spec(SLEEPER, run_id=f"20260101T000000Z-000{number}")
         launchers.append(lab.begin("run"))
-    wait_for(lambda: sum(one.poll() is not None for one in launchers) == 3)
-    assert sorted(one.returncode for one in launchers if one.returncode is not None) == [_launcher.EXIT_LIVE] * 3
-    assert [one.pid for one in lab.left()] == [wait_for(lambda: lab.note("run"))["pid"]]
+    wait_for(lambda: sum(launcher.poll() is not None for launcher in launchers) == 3)
+    assert sorted(launcher.returncode for launcher in launchers if launcher.returncode is not None) == [_launcher.EXIT_LIVE] * 3
+    assert [process.pid for process in lab.left()] == [wait_for(lambda: lab.note("run"))["pid"]]
 
 
 def test_a_start_that_was_overtaken_starts_nothing(lab):
@@ -396,7 +396,7 @@ def test_a_stop_before_the_launcher_starts_is_kept(lab):
 
 @pytest.fixture
 def hanging(lab):
-    """A launcher that holds its lock, has looked for an order to stop, and waits for a secret now; and the secret's other end."""
+    """A launcher that has its lock, has checked for an order to stop, and now waits for a secret; and the secret's other end."""
     secret = lab.root / "key"
     os.mkfifo(secret)
     lab.spec(SLEEPER, secret_env={"VLLM_API_KEY": str(secret)})
@@ -434,7 +434,7 @@ def test_a_launcher_that_comes_while_the_order_to_stop_is_written_is_seen(lab, m
     monkeypatch.setattr(_launcher, "write_json", lambda _path, _content: holders.append(os.getpid()))
     monkeypatch.setattr(_launcher, "lock_holder", lambda _spec: holders[0] if holders else None)
     ending.request("a tester")
-    assert [one.pid for one in ending.left()] == [os.getpid()]
+    assert [process.pid for process in ending.left()] == [os.getpid()]
 
 
 def test_a_launcher_that_hangs_before_its_engine_is_ended(lab, hanging):
@@ -456,7 +456,7 @@ def test_a_start_during_a_stop_is_refused_and_the_next_one_works(lab):
     assert lab.call("run")[0] == _launcher.EXIT_LIVE
     assert json.loads(stop.communicate(timeout=WAIT)[0])["remaining"] == []
     note = lab.run(SLEEPER, run_id="20260101T000000Z-0003")
-    assert [one.pid for one in lab.left()] == [note["pid"]]
+    assert [process.pid for process in lab.left()] == [note["pid"]]
     assert not lab.call("status")[1]["stopping"]
 
 
@@ -552,7 +552,7 @@ def test_children_that_left_the_session_are_ended_too(lab):
     note = lab.run([sys.executable, "-c", program])
     wait_for(lambda: "up" in lab.log())
     wait_for(lambda: len(lab.call("status")[1]["remaining"]) == 2)
-    assert len({one.session for one in lab.left()}) == 2
+    assert len({process.session for process in lab.left()}) == 2
     os.kill(note["pid"], signal.SIGKILL)
     lab.launchers[0].wait(WAIT)
     rc, answer, _err = lab.call("stop", "--grace", "20")
@@ -762,12 +762,12 @@ def test_a_number_that_passed_on_between_look_and_signal_gets_none(monkeypatch):
     real = _launcher.process
 
     def reused(pid, proc="/proc"):
-        found = real(pid, proc)
+        process = real(pid, proc)
         old.kill()
         old.wait()
         # From here on the number belongs to the other process.
         monkeypatch.setattr(os, "kill", lambda pid, number: signal.pidfd_send_signal(os.pidfd_open(other.pid), number))
-        return found
+        return process
 
     monkeypatch.setattr(_launcher, "process", reused)
     _launcher.send(looked_at, signal.SIGKILL)
@@ -799,7 +799,7 @@ def test_the_next_process_of_a_launchers_number_is_left_alone(tmp_path, monkeypa
 @pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/hostname", path)], ids=["fifo", "directory", "link"])
 @pytest.mark.parametrize("name", ["run.json", "exit.json", "stop.json", "run.lock"])
 def test_what_is_planted_among_the_notes_hangs_and_breaks_nothing(lab, name, plant):
-    """A stop must always come through: it is the way out."""
+    """A stop must always work: it is the way out."""
     spec = lab.spec(SLEEPER)
     plant(os.path.join(spec["run_dir"], name))
     assert _launcher.status(spec)["live"] is False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launcher needs nothing beside it, and says the same words as the host."""
+"""The launcher imports nothing else of the collection, and uses the same words as the host."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PLUGINS = pathlib.Path(__file__).resolve().parents[5] / "plugins"
 
 def imported(path):
     """Return the full names of what a file imports."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 @pytest.mark.parametrize("name", ["MARK", "HOLDS", "RUN_KEYS"])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A lease on a node: who holds it, when it is lost, and what the node does then."""
+"""A lease on a node: its holder, its end, and what the node does then."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEASED = {"mode": "cluster", "phase": "leased", "reason": "", "clusters": PAIR}
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node with the unit of the pair and the kept one of its own service, leased by a caller that is silent for 300 s."""
+    """A node with the pair's unit and its own service's kept unit, leased by a caller that is silent for 300 s."""
     kernel = tmp_path / "proc" / "sys" / "kernel" / "random"
     kernel.mkdir(parents=True)
     (kernel / "boot_id").write_text(f"{BOOT}\n", encoding="ascii")
@@ -69,7 +69,7 @@ def lease(node, **more):
 
 
 class Node:
-    """systemd and the modules of a node, written down as they are asked."""
+    """A node's systemd and modules, which record their calls."""
 
     def __init__(self, node, fails=(), memory="pass"):
         self.asked, self.fails, self.memory = [], fails, memory
@@ -99,40 +99,43 @@ BACK = ["enable --quiet gb10-engine-spark-1.service", "start gb10-engine-spark-1
 
 def test_a_lease_that_is_not_renewed_ends_and_the_former_mode_returns(node):
     lease(node)
-    found = Node(node)
-    cluster_locks.write(keeper.lock_path(found.state), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
-    assert found.keeper.look() and found.asked == ENDING + BACK
-    after = found.record()
+    fake = Node(node)
+    cluster_locks.write(keeper.lock_path(fake.state), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
+    assert fake.keeper.look() and fake.asked == ENDING + BACK
+    after = fake.record()
     assert (after["mode"], after["phase"], after["clusters"], after["reason"]) == ("singles", "settled", ONE, "")
-    assert [one["text"] for one in after["events"]][-2:] == ["the lease ends: it was not renewed for 350 s", "back to singles, the lease for judge.sh is over"]
-    over = record.read(found.state)
+    assert [event["text"] for event in after["events"]][-2:] == [
+        "the lease ends: it was not renewed for 350 s",
+        "back to singles, the lease for judge.sh is over",
+    ]
+    over = record.read(fake.state)
     assert over["state"] == "ended" and "it was not renewed for 350 s; back to singles" in over["reason"]
-    # The next run is not held up by the lock of one that is gone.
-    assert cluster_locks.read(keeper.lock_path(found.state)) is None
-    assert found.keeper.look() and len(found.asked) == len(ENDING + BACK)
+    # The lock of a run that is gone does not delay the next run.
+    assert cluster_locks.read(keeper.lock_path(fake.state)) is None
+    assert fake.keeper.look() and len(fake.asked) == len(ENDING + BACK)
 
 
 def test_a_renewed_lease_does_not_end(node):
     lease(node, renewed_s=800.0)
-    found = Node(node)
-    assert not found.keeper.look() and found.asked == [] and found.record()["phase"] == "leased"
+    fake = Node(node)
+    assert not fake.keeper.look() and fake.asked == [] and fake.record()["phase"] == "leased"
 
 
 def test_a_lease_that_was_given_up_ends_at_once_and_an_end_that_was_interrupted_goes_on(node):
     lease(node, renewed_s=999.0, state="ending", reason="its caller gave it up before the command had ended")
-    found = Node(node)
-    assert found.keeper.look() and found.asked == ENDING + BACK
-    assert "its caller gave it up before the command had ended" in record.read(found.state)["reason"]
+    fake = Node(node)
+    assert fake.keeper.look() and fake.asked == ENDING + BACK
+    assert "its caller gave it up before the command had ended" in record.read(fake.state)["reason"]
 
 
 def test_a_reboot_ends_a_lease_at_once(node):
-    """Its caller may well live: the engine that it uses does not come back."""
+    """Its caller may be alive, but the engine that it uses does not come back."""
     lease(node, boot_id="earlier", renewed_s=990.0)
     units_record.write(units.of_engine(str(node / "state"), "gb10").folder, "earlier", units_record.STOPPED, "stopped by systemd")
-    found = Node(node)
-    assert found.keeper.look() and found.asked == ENDING + BACK
-    assert (found.record()["mode"], found.record()["phase"]) == ("singles", "settled")
-    assert "the node was rebooted, and a lease's engines do not restart; back to singles" in record.read(found.state)["reason"]
+    fake = Node(node)
+    assert fake.keeper.look() and fake.asked == ENDING + BACK
+    assert (fake.record()["mode"], fake.record()["phase"]) == ("singles", "settled")
+    assert "the node was rebooted, and a lease's engines do not restart; back to singles" in record.read(fake.state)["reason"]
 
 
 @pytest.mark.parametrize("consent", [False, True])
@@ -140,39 +143,39 @@ def test_after_an_unclean_shutdown_nothing_starts_before_a_person_looked(node, m
     lease(node, boot_id="earlier")
     units_record.write(units.of_engine(str(node / "state"), "gb10").folder, "earlier", units_record.RUNNING)
     monkeypatch.setattr(units_record, "take_power_cycle", lambda state_dir: consent)
-    found = Node(node)
-    assert found.keeper.look() and found.asked == (ENDING + BACK if consent else [*ENDING, BACK[-1]])
-    after = found.record()
+    fake = Node(node)
+    assert fake.keeper.look() and fake.asked == (ENDING + BACK if consent else [*ENDING, BACK[-1]])
+    after = fake.record()
     assert (after["mode"], after["phase"]) == ("singles", "settled" if consent else "failed")
     assert consent or ("the node did not shut down cleanly" in after["reason"] and "run the playbook mode to continue" in after["reason"])
-    # The next start of this boot is a person's, who has looked.
+    # The next start in this boot is by a person who has checked the node.
     noted = units_record.read(units.of_engine(str(node / "state"), "gb10").folder)
     assert consent or (noted["state"], noted["boot_id"] != "earlier") == ("refused", True)
 
 
 def test_another_run_that_took_the_lock_is_not_disturbed(node, capsys):
     lease(node)
-    found = Node(node)
-    cluster_locks.write(keeper.lock_path(found.state), cluster_locks.dump({**HOLDER, "user": "bob"}, keeper.utc_now()), replace=False)
-    assert not found.keeper.look() and not found.keeper.look() and found.asked == []
+    fake = Node(node)
+    cluster_locks.write(keeper.lock_path(fake.state), cluster_locks.dump({**HOLDER, "user": "bob"}, keeper.utc_now()), replace=False)
+    assert not fake.keeper.look() and not fake.keeper.look() and fake.asked == []
     assert capsys.readouterr().out.count("another run works here: bob@workbench") == 1
-    assert record.read(found.state)["state"] == "live"
+    assert record.read(fake.state)["state"] == "live"
 
 
 def test_memory_that_is_not_back_starts_nothing_and_says_leak(node):
     lease(node)
-    found = Node(node, memory="block")
-    assert found.keeper.look() and found.asked == [*ENDING, BACK[-1]]
-    after = found.record()
+    fake = Node(node, memory="block")
+    assert fake.keeper.look() and fake.asked == [*ENDING, BACK[-1]]
+    after = fake.record()
     assert (after["mode"], after["phase"], after["clusters"]) == ("off", "leak", {}) and "memory is block" in after["reason"]
 
 
-@pytest.mark.parametrize(("fails", "asked"), [(ENDING[1], [*ENDING, BACK[-1]]), (BACK[1], ENDING + BACK)])
-def test_what_fails_is_recorded_and_the_next_run_continues(node, fails, asked):
+@pytest.mark.parametrize(("fails", "calls"), [(ENDING[1], [*ENDING, BACK[-1]]), (BACK[1], ENDING + BACK)])
+def test_what_fails_is_recorded_and_the_next_run_continues(node, fails, calls):
     lease(node)
-    found = Node(node, fails=[fails])
-    assert found.keeper.look() and found.asked == asked
-    after = found.record()
+    fake = Node(node, fails=[fails])
+    assert fake.keeper.look() and fake.asked == calls
+    after = fake.record()
     assert (after["mode"], after["phase"]) == ("singles", "failed") and "it would not; run the playbook mode to continue" in after["reason"]
     assert modes.former(after)["mode"] == "singles"
 
@@ -182,17 +185,17 @@ def test_what_fails_is_recorded_and_the_next_run_continues(node, fails, asked):
 )
 def test_what_a_node_cannot_bring_back_is_said(node, more, words):
     lease(node, **more)
-    found = Node(node)
-    assert found.keeper.look()
-    assert found.record()["phase"] == "failed" and words in found.record()["reason"]
+    fake = Node(node)
+    assert fake.keeper.look()
+    assert fake.record()["phase"] == "failed" and words in fake.record()["reason"]
 
 
 def test_a_mode_that_was_never_declared_is_not_declared_after_the_lease(node):
     lease(node, restore=[])
     modes.remove(str(node / "state"))
     modes.write(str(node / "state"), modes.following(None, LEASED, "2026-11-24T02:00:00Z"))
-    found = Node(node)
-    assert found.keeper.look() and found.record() is None and found.asked == [*ENDING, BACK[-1]]
+    fake = Node(node)
+    assert fake.keeper.look() and fake.record() is None and fake.asked == [*ENDING, BACK[-1]]
 
 
 def test_a_worker_waits_until_the_head_is_gone(node, monkeypatch):
@@ -200,15 +203,15 @@ def test_a_worker_waits_until_the_head_is_gone(node, monkeypatch):
     answers = [True, True, False]
     monkeypatch.setattr(keeper.listeners, "answers", lambda *_given: "" if answers.pop(0) else "refused")
     monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.01)
-    found = Node(node)
-    assert found.keeper.look() and answers == [] and found.asked == ENDING + BACK
+    fake = Node(node)
+    assert fake.keeper.look() and answers == [] and fake.asked == ENDING + BACK
 
 
 def test_what_is_down_already_is_not_stopped_again(node):
     lease(node)
     os.unlink(units.of_engine("/", "gb10", str(node / "etc")).path)
-    found = Node(node)
-    assert found.keeper.look() and found.asked == [ENDING[-1], *BACK]
+    fake = Node(node)
+    assert fake.keeper.look() and fake.asked == [ENDING[-1], *BACK]
 
 
 # --- the record ---------------------------------------------------------------------------------------------------------------
@@ -246,8 +249,8 @@ def test_a_record_that_is_none_is_not_taken_for_no_lease(node, text):
 
 def test_a_lease_says_for_how_long_it_lives_and_nothing_of_the_command_but_its_program(node):
     made = lease(node, renewed_s=988.0)
-    found = record.summary(made, BOOT)
-    assert found["left_seconds"] == 288 and found["program"] == "judge.sh" and "roots" not in found
+    summary = record.summary(made, BOOT)
+    assert summary["left_seconds"] == 288 and summary["program"] == "judge.sh" and "roots" not in summary
     assert record.summary({**made, "state": "ended"}, BOOT)["left_seconds"] == 0 and record.summary(None, BOOT) == {}
     assert os.stat(record.path_of(str(node / "state"))).st_mode & 0o777 == 0o644
 
@@ -261,17 +264,17 @@ def test_the_unit_is_known_as_ours_and_comes_back_at_boot(tmp_path):
 
 
 def returning(node, **more):
-    """What is left of a lease once all that was there for it is down."""
+    """The rest of a lease after all that ran for it is down."""
     return lease(node, clusters=[], awaits={}, **more)
 
 
 def test_when_the_caller_is_gone_on_the_way_back_the_node_starts_what_was_there_before(node):
     returning(node)
-    found = Node(node)
-    cluster_locks.write(keeper.lock_path(found.state), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
-    assert found.keeper.look() and found.asked == BACK
-    assert (found.record()["mode"], found.record()["phase"], found.record()["clusters"]) == ("singles", "settled", ONE)
-    assert cluster_locks.read(keeper.lock_path(found.state)) is None and record.read(found.state)["state"] == "ended"
+    fake = Node(node)
+    cluster_locks.write(keeper.lock_path(fake.state), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
+    assert fake.keeper.look() and fake.asked == BACK
+    assert (fake.record()["mode"], fake.record()["phase"], fake.record()["clusters"]) == ("singles", "settled", ONE)
+    assert cluster_locks.read(keeper.lock_path(fake.state)) is None and record.read(fake.state)["state"] == "ended"
 
 
 def test_a_returning_caller_keeps_its_time(node):
@@ -281,24 +284,24 @@ def test_a_returning_caller_keeps_its_time(node):
 
 @pytest.mark.parametrize("text", [cluster_locks.dump(HOLDER, keeper.utc_now()), "{"])
 def test_a_cluster_that_a_run_restores_is_not_started(node, capsys, text):
-    """The caller lives, for all that is known here, or its lock waits for a person."""
+    """The caller may be alive, or its lock needs a person."""
     returning(node)
-    found = Node(node)
-    path = cluster_locks.path_of(found.state, "spark-1")
+    fake = Node(node)
+    path = cluster_locks.path_of(fake.state, "spark-1")
     with open(path, "w", encoding="utf-8") as stream:
         stream.write(text)
-    assert not found.keeper.look() and not found.keeper.look() and found.asked == [] and record.read(found.state)["state"] == "live"
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1 and said[0].startswith("spark-1 is not started" if text == "{" else "a run works on spark-1: ada@workbench, process 4711")
+    assert not fake.keeper.look() and not fake.keeper.look() and fake.asked == [] and record.read(fake.state)["state"] == "live"
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("spark-1 is not started" if text == "{" else "a run works on spark-1: ada@workbench, process 4711")
     os.unlink(path)
-    assert found.keeper.look() and found.asked == BACK
+    assert fake.keeper.look() and fake.asked == BACK
 
 
 def test_while_something_is_there_for_the_lease_the_lock_of_what_was_before_says_nothing(node):
     lease(node)
-    found = Node(node)
-    cluster_locks.write(cluster_locks.path_of(found.state, "spark-1"), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
-    assert found.keeper.look()
+    fake = Node(node)
+    cluster_locks.write(cluster_locks.path_of(fake.state, "spark-1"), cluster_locks.dump(HOLDER, keeper.utc_now()), replace=False)
+    assert fake.keeper.look()
 
 
 # -- a full disk, and secrets ------------------------------------------------------------------------------------------------
@@ -310,18 +313,18 @@ def no_room(*_given, **_more):
 
 def test_a_claim_that_cannot_be_written_is_tried_again(node, monkeypatch, capsys):
     lease(node)
-    found = Node(node)
+    fake = Node(node)
     with monkeypatch.context() as patch:
         patch.setattr(cluster_locks, "write", no_room)
-        assert not found.keeper.look() and not found.keeper.look() and found.asked == []
+        assert not fake.keeper.look() and not fake.keeper.look() and fake.asked == []
     assert capsys.readouterr().out.count("No space left on device") == 1
-    assert found.keeper.look() and found.asked == ENDING + BACK
+    assert fake.keeper.look() and fake.asked == ENDING + BACK
 
 
 def test_an_end_that_cannot_be_noted_stops_nothing_a_second_time(node, monkeypatch, capsys):
-    """What was there before runs again: another end would take its memory for a leak."""
+    """The former services run again: a second end would mistake their memory for a leak."""
     lease(node)
-    found = Node(node)
+    fake = Node(node)
     written, wrote = modes.DOCUMENT.write, record.write
     waited = []
 
@@ -331,30 +334,30 @@ def test_an_end_that_cannot_be_noted_stops_nothing_a_second_time(node, monkeypat
     monkeypatch.setattr(modes, "DOCUMENT", type("Full", (), {"write": staticmethod(room), "read_keys": modes.DOCUMENT.read_keys}))
     monkeypatch.setattr(record, "write", lambda *given: wrote(*given) if len(waited) != 2 or given[1]["state"] != "ended" else no_room())
     monkeypatch.setattr(keeper.time, "sleep", waited.append)
-    assert found.keeper.look() and found.asked == ENDING + BACK and waited == [keeper.LOOK_SECONDS] * 3
-    assert (found.record()["phase"], record.read(found.state)["state"]) == ("settled", "ended")
-    said = capsys.readouterr().out
-    assert said.count("tried again until it is written") == 2 and "record of the mode: " in said and "record of the lease: " in said
+    assert fake.keeper.look() and fake.asked == ENDING + BACK and waited == [keeper.LOOK_SECONDS] * 3
+    assert (fake.record()["phase"], record.read(fake.state)["state"]) == ("settled", "ended")
+    output = capsys.readouterr().out
+    assert output.count("tried again until it is written") == 2 and "record of the mode: " in output and "record of the lease: " in output
 
 
 def test_what_a_node_says_of_an_end_holds_no_secret(node, capsys):
     lease(node, state="ending", reason="its caller said Bearer abcdefghijklmnop")
-    found = Node(node, fails={"stop gb10-engine-gb10.service"})
-    found.systemctl = lambda words, seconds: ToolResult(int("stop" in words), "", "curl -H 'Authorization: Bearer qrstuvwxyz012345'")
-    found.keeper.systemctl = found.systemctl
-    assert found.keeper.look()
-    texts = [json.dumps(found.record()), record.read(found.state)["reason"], capsys.readouterr().out]
+    fake = Node(node, fails={"stop gb10-engine-gb10.service"})
+    fake.systemctl = lambda words, seconds: ToolResult(int("stop" in words), "", "curl -H 'Authorization: Bearer qrstuvwxyz012345'")
+    fake.keeper.systemctl = fake.systemctl
+    assert fake.keeper.look()
+    texts = [json.dumps(fake.record()), record.read(fake.state)["reason"], capsys.readouterr().out]
     for text in texts:
         assert "Bearer <secret>" in text and "abcdefghijklmnop" not in text and "qrstuvwxyz012345" not in text, text
 
 
 @pytest.mark.parametrize("jump", [-86400.0 * 365, 86400.0 * 365])
 def test_a_clock_that_jumps_neither_ends_nor_prolongs_a_lease(node, monkeypatch, jump):
-    """The seconds since the boot count, which no correction moves."""
+    """Only the seconds since the boot count; no clock correction changes them."""
     lease(node, renewed_s=800.0)
-    found, now = Node(node), time.time
+    fake, now = Node(node), time.time
     monkeypatch.setattr(time, "time", lambda: now() + jump)
     for passed, over in ((1000.0, False), (1100.0, False), (1100.5, True)):
         monkeypatch.setattr(record, "boot_seconds", lambda: passed)
-        assert found.keeper.look() is over
-    assert found.asked == ENDING + BACK
+        assert fake.keeper.look() is over
+    assert fake.asked == ENDING + BACK

@@ -48,12 +48,12 @@ def test_another_base_recipe_engine_or_architecture_is_another_directory():
 
 
 def test_an_image_that_is_built_again_by_the_same_recipe_keeps_its_directory():
-    """Its id is another one each time, and on each node."""
+    """Its id differs each time, and on each node."""
     assert name(image_id="sha256:aaa", labels=BUILT, history=STEP) == name(image_id="sha256:bbb", labels=BUILT, history=STEP)
 
 
 def test_an_image_that_a_user_built_on_ours_has_its_own():
-    """It inherits the labels, and may hold another engine."""
+    """It inherits the labels, and can contain another engine."""
     assert name(image_id="sha256:aaa", labels=BUILT, history=USERS) == name(image_id="sha256:aaa")
 
 
@@ -73,10 +73,10 @@ def test_directories_have_sizes_and_links_lead_nowhere(tmp_path):
     (kept / "link").symlink_to(outside)
     (top / name(version="0.1.0")).symlink_to(outside)
     (top / "file").write_text("x")
-    (one,) = caches.directories(str(top))
-    assert (one.path, one.origin, one.files, one.written) == (str(kept), name()[-16:], 2, 4_000_000_000)
-    assert 5000 <= one.size < 50000
-    assert one.view({str(kept)}) == {"path": str(kept), "size_bytes": one.size, "files": 2, "in_use": True}
+    (cache,) = caches.directories(str(top))
+    assert (cache.path, cache.origin, cache.files, cache.written) == (str(kept), name()[-16:], 2, 4_000_000_000)
+    assert 5000 <= cache.size < 50000
+    assert cache.view({str(kept)}) == {"path": str(kept), "size_bytes": cache.size, "files": 2, "in_use": True}
 
 
 def test_a_node_without_caches_has_none(tmp_path):

@@ -35,18 +35,18 @@ def container(status="exited", name="gb10-gb10-worker", finished="2027-01-14T08:
     return {"Id": f"{name}-id", "Name": f"/{name}", "Created": "2027-01-10T08:00:00.123456789Z", "State": state, "Config": {"Labels": labels}}
 
 
-def found(*containers, sizes=None):
-    return [(one.name, one.why) for one in prune.containers(containers, sizes or {}, "gb10", NOW, {}).candidates]
+def removable(*containers, sizes=None):
+    return [(candidate.name, candidate.why) for candidate in prune.containers(containers, sizes or {}, "gb10", NOW, {}).candidates]
 
 
 @pytest.mark.parametrize("status", ["exited", "created", "dead"])
 def test_a_stopped_container_of_this_cluster_may_go(status):
-    assert found(container(status)) == [("gb10-gb10-worker", status)]
+    assert removable(container(status)) == [("gb10-gb10-worker", status)]
 
 
 @pytest.mark.parametrize("status", ["running", "paused", "restarting", "removing"])
 def test_one_that_may_hold_something_stays(status):
-    assert found(container(status)) == []
+    assert removable(container(status)) == []
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_one_that_may_hold_something_stays(status):
     ],
 )
 def test_one_that_is_not_of_this_cluster_stays(labels):
-    assert found(container(labels=labels)) == []
+    assert removable(container(labels=labels)) == []
 
 
 def test_a_probes_container_is_left_over_after_an_hour():
     labels = {"io.gb10.owner": "gb10.cluster", "io.gb10.role": "probe"}
-    assert found(container(labels=labels)) == [("gb10-gb10-worker", "left over from asking an image")]
-    assert found(container(labels=labels, finished="2027-01-15T07:59:00Z")) == []
+    assert removable(container(labels=labels)) == [("gb10-gb10-worker", "left over from asking an image")]
+    assert removable(container(labels=labels, finished="2027-01-15T07:59:00Z")) == []
 
 
 @pytest.mark.parametrize(("age", "why"), [(prune.PROBE_AGE - 1, ""), (prune.PROBE_AGE, "left over from asking an image")])
@@ -95,13 +95,13 @@ def test_a_companion_that_is_no_longer_declared_goes_if_the_declared_ones_are_kn
 
 def test_a_container_that_is_at_work_stays_and_is_named():
     result = prune.containers([container(), container(name="b")], {}, "gb10", NOW, {"b-id": ["python3 (7)", "sh (8)"]})
-    assert [one.name for one in result.candidates] == ["gb10-gb10-worker"]
+    assert [candidate.name for candidate in result.candidates] == ["gb10-gb10-worker"]
     assert result.left == [prune.Left("container", "b", "exited, and yet at work: python3 (7); sh (8)")]
 
 
 def test_what_a_result_shows_of_a_candidate():
-    (one,) = prune.containers([container()], {"gb10-gb10-worker-id": 7}, "gb10", NOW, {}).candidates
-    assert one.view() == {"kind": "container", "name": "gb10-gb10-worker", "age_seconds": one.age, "size_bytes": 7, "why": "exited"}
+    (candidate,) = prune.containers([container()], {"gb10-gb10-worker-id": 7}, "gb10", NOW, {}).candidates
+    assert candidate.view() == {"kind": "container", "name": "gb10-gb10-worker", "age_seconds": candidate.age, "size_bytes": 7, "why": "exited"}
 
 
 DOWNLOAD = {**OURS, "io.gb10.role": "download"}
@@ -115,15 +115,15 @@ DOWNLOAD = {**OURS, "io.gb10.role": "download"}
     ],
 )  # fmt: skip
 def test_a_download_of_this_cluster_that_goes_on(status, labels, is_found):
-    one = container(status, labels=labels)
-    one["State"]["StartedAt"] = "2027-01-15T07:00:00Z"
-    found = prune.downloads([one], "gb10", NOW)
-    assert bool(found) is is_found
-    if found:
-        assert (found[0].kind, found[0].name, found[0].ref, found[0].size) == ("download", "gb10-gb10-worker", ("gb10-gb10-worker-id",), 0)
-        assert found[0].age == int(NOW - seconds_of("2027-01-15T07:00:00Z"))
-        del one["State"]["StartedAt"]
-        assert prune.downloads([one], "gb10", NOW)[0].age == int(NOW - seconds_of(one["Created"]))
+    download = container(status, labels=labels)
+    download["State"]["StartedAt"] = "2027-01-15T07:00:00Z"
+    downloads = prune.downloads([download], "gb10", NOW)
+    assert bool(downloads) is is_found
+    if downloads:
+        assert (downloads[0].kind, downloads[0].name, downloads[0].ref, downloads[0].size) == ("download", "gb10-gb10-worker", ("gb10-gb10-worker-id",), 0)
+        assert downloads[0].age == int(NOW - seconds_of("2027-01-15T07:00:00Z"))
+        del download["State"]["StartedAt"]
+        assert prune.downloads([download], "gb10", NOW)[0].age == int(NOW - seconds_of(download["Created"]))
 
 
 def test_age_and_size_of_a_container():
@@ -146,7 +146,7 @@ def image(image_id="sha256:aaaa", tags=("local/vllm-ray:26.05",), days=20, **mor
 
 
 def judged(*listed, history=(STEP,), used=(), keep=(), days=14):
-    return prune.images(list(listed), {one["Id"]: list(history) for one in listed}, {"sha256:ba5e": 900}, used, keep, days, NOW)
+    return prune.images(list(listed), {entry["Id"]: list(history) for entry in listed}, {"sha256:ba5e": 900}, used, keep, days, NOW)
 
 
 @pytest.mark.parametrize("history", [(STEP,), (STEP_BUILDKIT, {"CreatedBy": "RUN x"})])
@@ -245,7 +245,7 @@ def logs(tmp_path):
 
 def judge_logs(root, runs=(), days=14):
     result = prune.logs(str(root), prune.files_below(str(root)), "gb10", runs, days, NOW)
-    return [os.path.relpath(one.name, root) for one in result.candidates], [os.path.relpath(one.name, root) for one in result.left]
+    return [os.path.relpath(item.name, root) for item in result.candidates], [os.path.relpath(item.name, root) for item in result.left]
 
 
 def test_old_own_logs_may_go_and_nothing_else(logs):
@@ -258,8 +258,8 @@ def test_a_log_of_exactly_that_age_may_go_and_gives_back_what_it_takes_on_disk(l
     path = logs / f"engine/{OLD}.log"
     path.write_bytes(b"x" * 100_000)
     os.utime(path, (NOW - 30 * DAY, NOW - 30 * DAY))
-    (one,) = (one for one in prune.logs(str(logs), prune.files_below(str(logs)), "gb10", (), 30, NOW).candidates if one.name == str(path))
-    assert (one.size, one.age, one.ref) == (path.stat().st_blocks * 512, 30 * DAY, (str(path),)) and one.size >= 100_000
+    (log,) = (log for log in prune.logs(str(logs), prune.files_below(str(logs)), "gb10", (), 30, NOW).candidates if log.name == str(path))
+    assert (log.size, log.age, log.ref) == (path.stat().st_blocks * 512, 30 * DAY, (str(path),)) and log.size >= 100_000
     assert judge_logs(logs, days=31)[0] == []
 
 
@@ -302,13 +302,13 @@ def test_notes_on_images_that_are_gone_may_go(tmp_path):
     (tmp_path / f"{'c' * 64}.json.12-3.new").write_text("{")
     os.utime(tmp_path / f"{'c' * 64}.json.12-3.new", (NOW, NOW))
     result = prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), {f"sha256:{'b' * 64}"}, NOW)
-    assert [(os.path.basename(one.name), one.why) for one in result.candidates] == [
+    assert [(os.path.basename(candidate.name), candidate.why) for candidate in result.candidates] == [
         (f"{'a' * 64}.gpu.json", "its image is gone"),
         (f"{'a' * 64}.json", "its image is gone"),
         (f"{'b' * 64}.json.4711-17.new", "half written"),
     ]
     assert result.candidates[0].ref[1] == f"sha256:{'a' * 64}"
-    assert [os.path.basename(one.name) for one in result.left] == ["README"]
+    assert [os.path.basename(entry.name) for entry in result.left] == ["README"]
 
 
 def test_a_note_gives_back_what_it_takes_on_disk_and_a_half_written_one_waits_an_hour(tmp_path):
@@ -316,12 +316,12 @@ def test_a_note_gives_back_what_it_takes_on_disk_and_a_half_written_one_waits_an
     for path, age in ((whole, 5), (part, prune.PROBE_AGE)):
         path.write_bytes(b"x" * 100_000)
         os.utime(path, (NOW - age, NOW - age))
-    found = {one.name: one for one in prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), (), NOW).candidates}
-    assert {name: (one.size >= 100_000, one.size, one.age) for name, one in found.items()} == {
+    candidates = {candidate.name: candidate for candidate in prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), (), NOW).candidates}
+    assert {name: (candidate.size >= 100_000, candidate.size, candidate.age) for name, candidate in candidates.items()} == {
         str(path): (True, path.stat().st_blocks * 512, age) for path, age in ((whole, 5), (part, prune.PROBE_AGE))
     }
     os.utime(part, (NOW - prune.PROBE_AGE + 1, NOW - prune.PROBE_AGE + 1))
-    assert [one.name for one in prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), (), NOW).candidates] == [str(whole)]
+    assert [candidate.name for candidate in prune.contracts(str(tmp_path), prune.files_below(str(tmp_path)), (), NOW).candidates] == [str(whole)]
 
 
 def test_a_link_in_place_of_a_note_is_not_ours(tmp_path):

@@ -47,7 +47,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize("jump", [-86400 * 365, 86400 * 365])
 def test_a_clock_that_jumped_decides_nothing(tmp_path, jump):
-    """The age is for people: no lock is taken or kept for its age."""
+    """The age is information for people: it never decides about a lock."""
     path = tmp_path / "lock.json"
     path.write_text(cluster_locks.dump(ME, NOW))
     now = path.stat().st_mtime
@@ -145,7 +145,7 @@ def test_a_lock_that_was_broken_stops_its_old_holder(tmp_path, now):
     with pytest.raises(ClusterError, match=f"this run lost the cluster's lock {mine} on .*, {'bob@workbench' if now else 'it is gone'}") as caught:
         cluster_locks.check_held(path, mine)
     assert caught.value.reason == "lock lost"
-    # Who locked nothing has lost nothing.
+    # A run that locked nothing has lost nothing.
     cluster_locks.check_held(path, "")
 
 
@@ -176,7 +176,7 @@ def test_two_runs_do_not_decide_at_the_same_moment(tmp_path):
             with cluster_locks.exclusive(str(tmp_path)):
                 pass
         assert (caught.value.reason, caught.value.remedy) == (cluster_locks.HELD, "Run again when it is done.")
-        # A directory is locked apart from the one above it.
+        # A directory's lock is separate from its parent's.
         os.mkdir(tmp_path / "gb10")
         with cluster_locks.exclusive(str(tmp_path / "gb10")):
             pass
@@ -213,7 +213,7 @@ def test_a_file_that_another_account_can_open_is_not_a_lock(tmp_path, monkeypatc
 
 
 def test_a_lock_file_that_went_while_it_was_opened_is_opened_again(tmp_path, monkeypatch):
-    """The holder removes it at the end."""
+    """The lock's holder removes it at the end."""
     path, opened = str(tmp_path / "x"), []
     real = files.open_lock
 
@@ -257,7 +257,7 @@ TEXT = """{
 
 
 def test_every_version_knows_a_run_and_a_broken_lock_by_the_same_id():
-    """A unit's program on a node, and the controllers, may be of different ones."""
+    """A unit's program on a node and the controllers can have different versions of the collection."""
     assert cluster_locks.dump(ME, NOW) == TEXT
     assert cluster_locks.holder_id(dict(reversed(ME.items()))) == "3c1ab056361d3a94"
     assert cluster_locks.unreadable_id("garble") == "unreadable-8d76c1e4c0c614a1"

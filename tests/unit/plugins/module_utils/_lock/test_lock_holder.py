@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who a run is, and whether another one has ended."""
+"""The identity of a run, and whether another run has ended."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_defunct_process_has_ended(me, tmp_path):
 
 
 def test_a_process_that_cannot_be_seen_lives(me, tmp_path, monkeypatch):
-    """With hidepid=2 another user's process looks like none; with hidepid=1 it may not be read."""
+    """With hidepid=2 another user's process is invisible; with hidepid=1 it cannot be read."""
     monkeypatch.setattr(lock_holder, "_is_number_free", lambda pid: False)
     assert why_ended({**me, "pid": 99}, tmp_path / "proc") == ""
 
@@ -122,7 +122,7 @@ def test_the_kernel_knows_a_number_that_proc_hides(monkeypatch):
         {"pid": "4711"},
         {"pid": None},
         {"boot_id": ""},
-        # An earlier boot of this machine, or the present one of its clone, which has its id and name: it is unknown.
+        # This machine's earlier boot, or its clone's current boot with the same id and name: unknown.
         {"boot_id": "boot-0"},
         {"boot_id": "boot-0", "machine": "other"},
     ],
@@ -142,7 +142,7 @@ def test_two_runs_in_containers_that_tell_nothing_are_two(tmp_path):
     assert why_ended(runs[0], tmp_path) == ""
 
 
-#: What a run in a container of its own does: prints who it is, or judges another that its standard input describes.
+#: The program of a run in its own container: prints its identity, or judges another run from its standard input.
 POD = """
 import json, os, sys
 from ansible_collections.gb10.cluster.plugins.module_utils._lock import lock_holder
@@ -153,7 +153,7 @@ print(json.dumps({"me": me, "why_ended": lock_holder.why_ended(json.loads(other)
 
 
 def pod(name, other=""):
-    """Run as a job's container does: in a pid namespace of its own, which ends with it."""
+    """Run as in a job's container: in its own pid namespace, which ends with it."""
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
     done = subprocess.run([*alone, sys.executable, "-c", POD, name], input=other, env={**os.environ, "PYTHONPATH": str(COLLECTIONS)},
                           capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
