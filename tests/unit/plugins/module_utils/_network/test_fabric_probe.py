@@ -214,10 +214,9 @@ class Pair:
 
 def test_tcp_over_two_links_both_ways_and_together(tools):
     pair = Pair(tools)
-    began = time.monotonic()
-    prober = pair.probe(seconds=5)
+    # A transfer that outlives its time is an error.
+    prober = pair.probe(seconds=10)
     assert prober.errors == [] and prober.method == "tcp" and prober.why == "" and pair.ended == ["ended"]
-    assert time.monotonic() - began < 5.5
     for link in prober.links:
         assert link["out_gbits"] > 0.01 and link["in_gbits"] > 0.01
         assert link["ping"]["passes"] and link["ping"]["path_mtu"] is None and link["ping"]["rtt_ms"] > 0
