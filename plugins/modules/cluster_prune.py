@@ -466,8 +466,6 @@ class Remover:
             if os.path.lexists(unit.path):
                 setup.remove(unit, UNIT_SECONDS)
             shutil.rmtree(path)
-        except FileNotFoundError:
-            return False
         except OSError as error:
             raise ClusterError(f"removing {candidate.name}: {error.strerror}", remedy="Run the task with become: true.") from error
         return True

@@ -318,7 +318,11 @@ def test_its_tasks_are_listed(clone: Clone, command: str) -> None:
         assert json.loads(clone.run(f"ansible-doc --json {module}"))[module]
         assert "hosts (1)" in clone.run(typed(command), "--list-hosts")
         return
-    line = without_values(line_of(clone, typed(command)))
+    whole = line_of(clone, typed(command))
+    words = shlex.split(whole)
+    values = [value for option, value in zip(words, words[1:]) if option == "-e"]
+    assert [value for value in values if not re.match(r"\w+=", value) and not isinstance(yaml.safe_load(value), dict)] == []
+    line = without_values(whole)
     assert re.search(r"^  play #\d+ \(.*?\): ", listed(clone, line), re.MULTILINE)
     assert re.search(r"^      \S.*\tTAGS: ", listed(clone, line), re.MULTILINE)
     wanted = re.search(r"--tags (\S+)", line)

@@ -41,7 +41,7 @@ START_SECONDS, LOOK_SECONDS, TOKEN_SECONDS = 400, 3, 15
 GIVEN = {"NCCL_IB_HCA": "rocep1s0f1", "NCCL_DEBUG": "INFO", "SPT_NOENV": "1"}
 #: The name of the run, in the form that the launcher takes.
 RUN_ID = "20260101T000000Z-0000"
-PROC, SYSFS = "/proc", "/sys"
+PROC = "/proc"
 
 
 def bare_tokenizer(model: pathlib.Path) -> None:
@@ -68,7 +68,7 @@ class Looks:
 
     def order(self) -> pathlib.Path:
         """Write the model and the launcher's order, and return the order's path."""
-        # Of its own accord one rank runs in the engine's core; on more than one node it is a process of its own.
+        # By default a single rank runs in the process of the engine's core. With mp it is a separate process, as on several nodes.
         argv = [word for word in self.start.written() if word != "--skip-tokenizer-init"] + ["--distributed-executor-backend", "mp"]
         bare_tokenizer(self.start.model)
         for folder in (self.paths.launch, self.paths.run, self.paths.engine_log):
