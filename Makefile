@@ -63,7 +63,7 @@ awx-lab: ## every job template of AWX, on the lab
 faults: ## failures during a bring-up, on the lab, twice
 
 .PHONY: sanity-next units-next play-next
-sanity-next: ## sanity tests on the newer ansible-core
+sanity-next: ## sanity tests of what is shipped, on the newer ansible-core
 units-next: ## unit tests on the newer ansible-core
 play-next: ## the whole play on the newer ansible-core
 

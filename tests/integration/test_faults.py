@@ -5,7 +5,7 @@
 """What a user sees when something is wrong: each fault is made for real, is answered by its own clear message, and the next run completes.
 
 Faults that the looks before a start find are made beside a serving cluster, which must go on serving; the others on the way up.
-The marker `sixth` names the fixed sixth that runs in `make test`.
+The marker `share` names those that also run in `make test`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ def test_the_search_for_what_is_left_behind_finds_it(lab: Lab, words: str) -> No
 # --- beside a serving cluster -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sixth
 def test_ghost_of_a_gpu_process(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with lab.driver(processes=[{"pid": 4194000, "type": "C", "name": "VLLM::EngineCore", "used_mib": 70000}]):
         played = lab.play()
@@ -91,7 +90,7 @@ def test_ghost_of_a_gpu_process(lab: Lab, live_cluster: None, fault: Fault) -> N
     fault.completes()
 
 
-@pytest.mark.sixth
+@pytest.mark.share
 def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with lab.driver(hang=True):
         played = lab.play()
@@ -100,7 +99,6 @@ def test_driver_tool_hangs(lab: Lab, live_cluster: None, fault: Fault) -> None:
     fault.completes()
 
 
-@pytest.mark.sixth
 def test_shard_of_the_model_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, f"{SNAPSHOT}/model-00002-of-00002.safetensors"):
         played = lab.play(gb10_offline=True, gb10_model_copy="never")
@@ -150,7 +148,7 @@ def test_hub_that_never_ends_its_answer(lab: Lab, live_cluster: None, fault: Fau
     fault.completes()
 
 
-@pytest.mark.sixth
+@pytest.mark.share
 def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(WORKER, "mkdir", "-p", "/mnt/small")
     lab.run(WORKER, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt/small")
@@ -165,7 +163,6 @@ def test_disk_full_where_models_lie(lab: Lab, live_cluster: None, fault: Fault) 
     fault.completes()
 
 
-@pytest.mark.sixth
 def test_device_of_the_fabric_missing(lab: Lab, live_cluster: None, fault: Fault) -> None:
     with moved_away(lab, WORKER, "/dev/infiniband"):
         played = lab.play()
@@ -186,7 +183,6 @@ def test_another_play_works_on_the_cluster(lab: Lab, live_cluster: None, fault: 
     fault.completes()
 
 
-@pytest.mark.sixth
 def test_wrong_api_key_file(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lab.run(HEAD, "cp", "-p", f"{SECRETS}/api_key", "/root/api_key")
     lab.run(HEAD, "sh", "-c", f"echo another-key-0123456789 > {SECRETS}/api_key")
@@ -209,7 +205,7 @@ def test_secret_file_readable_by_others(lab: Lab, live_cluster: None, fault: Fau
     fault.completes()
 
 
-@pytest.mark.sixth
+@pytest.mark.share
 def test_worker_unreachable(lab: Lab, live_cluster: None, fault: Fault) -> None:
     lose_ssh(lab, WORKER)
     try:
@@ -475,10 +471,10 @@ def test_engine_that_dies_at_its_first_completion(lab: Lab, no_cluster: None, fa
     ("host", "role", "moment", "when", "said"),
     [
         pytest.param(WORKER, "worker", TO_SERVE, "before load", WORKER_CONTAINER, id="worker-before-load"),
-        pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.sixth),
+        pytest.param(WORKER, "worker", IN_LOAD, "during load", WORKER_CONTAINER, id="worker-during-load", marks=pytest.mark.share),
         pytest.param(WORKER, "worker", TO_PROOF, "after load", "spark-2", id="worker-after-load"),
         pytest.param(HEAD, "head", TO_WORKER, "while the worker joins", "spark-2", id="head-while-joining"),
-        pytest.param(HEAD, "head", IN_LOAD, "during load", HEAD_CONTAINER, id="head-during-load", marks=pytest.mark.sixth),
+        pytest.param(HEAD, "head", IN_LOAD, "during load", HEAD_CONTAINER, id="head-during-load"),
         pytest.param(HEAD, "head", TO_PROOF, "after load", "spark-1", id="head-after-load"),
     ],
 )

@@ -9,6 +9,7 @@ The older version is laid out from this clone's history, and its own plays set t
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tarfile
 import typing as t
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from .lab import HEAD, ROOT, RUN, WORKER, Lab, Play
+from .lab import HEAD, INVENTORY, ROOT, RUN, WORKER, Lab, Play
 from .making import boot, shut_down
 from .modes import MODE, PAIR
 from .test_unit import await_state, unit
@@ -70,12 +71,16 @@ def upgrade(lab: Lab, tmp_path: Path) -> t.Iterator[Upgrade]:
     (tmp_path / "older.tar").write_bytes(archive.stdout)
     with tarfile.open(tmp_path / "older.tar") as packed:
         packed.extractall(tree, filter="tar")
+    # Its own inventory, since settings have other names now; the addresses and the key are this lab's.
+    inventory = tree / "inventories" / INVENTORY.name
+    shutil.copy(INVENTORY / "hosts.yml", inventory / "hosts.yml")
+    (tree / ".lab").symlink_to(ROOT / ".lab")
     (tmp_path / "runs").mkdir()
     lab.clear()
     for host in NODES:
         # The older version never met what this one keeps.
         lab.run(host, "rm", "-rf", f"/var/lib/gb10/{PAIR}", f"/var/log/gb10/{PAIR}", f"/etc/gb10/secrets/{PAIR}", "/var/lib/gb10/model-code")
-    made = Upgrade(lab, Lab(tmp_path / "runs", tree=tree))
+    made = Upgrade(lab, Lab(tmp_path / "runs", inventories=(inventory,), tree=tree))
     made.set_up()
     yield made
     for tags, variables in AWAY:

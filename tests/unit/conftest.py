@@ -4,12 +4,11 @@
 
 """Make ``ansible_collections.gb10.cluster`` importable, the way Ansible does it, wherever pytest is started.
 
-Tests that start Ansible as a process of its own take most of the time: ``--playbooks 1/2`` and ``--playbooks 2/2`` run one half of them each.
+``--share 1/2`` and ``--share 2/2`` run one half of the tests each.
 """
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,12 @@ if AnsibleCollectionConfig.collection_finder is None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--playbooks", default="1/1", metavar="I/N", help="of each N tests in files that start Ansible, run the I-th")
+    parser.addoption("--share", default="1/1", metavar="I/N", help="of each N tests, run the I-th")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part, parts = map(int, config.getoption("--playbooks").split("/"))
-    count = itertools.count(1)
-    left_out = {item for item in items if hasattr(item.module, "through_ansible") and next(count) % parts != part % parts}
+    number, shares = map(int, config.getoption("--share").split("/"))
+    left_out = [item for index, item in enumerate(items, 1) if index % shares != number % shares]
     if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = items[number - 1 :: shares]

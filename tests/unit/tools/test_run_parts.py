@@ -53,7 +53,7 @@ def test_the_shipped_file_is_understood() -> None:
     assert all(part.commands and part.timeout > 0 and part.kind in {"check", "setup", "cleanup"} for part in parts.values())
     # A half of a part stands for it in the shorter suite.
     assert all("full" in parts[part.name.replace("-half", "")].suites for part in parts.values() if "test" in part.suites)
-    assert "--playbooks 1/2" in " ".join(parts["units-half"].commands) and "--playbooks 2/2" in " ".join(parts["units-half-next"].commands)
+    assert "--share 1/2" in " ".join(parts["units-half"].commands) and "--share 2/2" in " ".join(parts["units-half-next"].commands)
 
 
 def test_a_need_must_come_first() -> None:
