@@ -13,13 +13,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
+import through_ansible
 import yaml
 
 HERE = Path(__file__).resolve().parent
@@ -95,23 +95,12 @@ class Plays:
         self._number += 1
         inventory_file = hosts if isinstance(hosts, (str, Path)) else self.file(f"{self._number}/hosts.yml", hosts)
         contacts = self.scratch / f"contacts-{self._number}"
-        done = subprocess.run(
-            [sys.executable, "-m", "ansible", "playbook", "-i", str(inventory_file), str(ROOT / "playbooks" / playbook), *arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_CONNECTION_PLUGINS": str(HERE / "connection_plugins"),
-                "ANSIBLE_LOCALHOST_WARNING": "false",
-                "GB10_TEST_CONTACTS": str(contacts),
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = through_ansible.run(
+            "playbook", "-i", str(inventory_file), str(ROOT / "playbooks" / playbook), *arguments,
+            env={"ANSIBLE_CONNECTION_PLUGINS": str(HERE / "connection_plugins"), "GB10_TEST_CONTACTS": str(contacts)},
+        )  # fmt: skip
         seen = contacts.read_text(encoding="utf-8").splitlines() if contacts.exists() else []
-        return Run(done.returncode, done.stdout + done.stderr, seen)
+        return Run(done.rc, done.out, seen)
 
     def once(self, name: str) -> Run:
         """Run a scenario the first time it is asked for."""

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-# Through Ansible, whose connection settings are templates that only it can read.
-testinfra_hosts = ["ansible://gb10_cluster?force_ansible=True"]
-
-HEAD = yaml.safe_load(Path(os.environ["GB10_INVENTORY"], "hosts.yml").read_text())["gb10_cluster"]["children"]["gb10_head"]["hosts"]
+GROUPS = yaml.safe_load(Path(os.environ["GB10_INVENTORY"], "hosts.yml").read_text())["gb10_cluster"]["children"]
+HEAD = GROUPS["gb10_head"]["hosts"]
+testinfra_hosts = [f"docker://gb10-lab-{node}" for group in GROUPS.values() for node in group["hosts"]]
 API_KEY = "/etc/gb10/secrets/gb10/api_key"
 HEAD_RAY = f"{next(iter(HEAD.values()))['gb10_fabric_address']}:6379"
 RAY_TOKEN = "/etc/gb10/secrets/gb10/ray_token"
@@ -24,7 +23,7 @@ RAY_TOKEN = "/etc/gb10/secrets/gb10/ray_token"
 
 @pytest.fixture
 def role(host):
-    return "head" if host.backend.get_hostname() in HEAD else "worker"
+    return "head" if host.backend.get_hostname().removeprefix("gb10-lab-") in HEAD else "worker"
 
 
 @pytest.fixture

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
+import yaml
 
-# Through Ansible, whose connection settings are templates that only it can read.
-testinfra_hosts = ["ansible://gb10_cluster?force_ansible=True"]
+GROUPS = yaml.safe_load(Path(os.environ["GB10_INVENTORY"], "hosts.yml").read_text())["gb10_cluster"]["children"]
+testinfra_hosts = [f"docker://gb10-lab-{node}" for group in GROUPS.values() for node in group["hosts"]]
 
 IMAGE = "gb10-lab/engine-ray:0.32.0"
 BASE = "gb10-lab/engine:0.32.0"
