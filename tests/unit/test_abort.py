@@ -147,6 +147,14 @@ def test_why_a_container_was_not_stopped_is_said(result):
     assert "Not stopped: what runs on spark-1.\nspark-1: it has 2 request(s) Remedy: Repeat when they are answered.\n" in said and "Docker" not in said
 
 
+def test_each_stop_that_failed_is_reported_once():
+    stops = {"__abort_engine": {"failed": True, "msg": "it serves"}, "__abort_stop": {"failed": True, "msg": "Docker hangs"}}
+    text = lines(NONE, UNKNOWN, head=stops)[1]
+    assert "Not stopped: what runs on spark-1.\nspark-1: it serves\nspark-1: Docker hangs\n" in text
+    text = lines(NONE, UNKNOWN, head=dict.fromkeys(stops, stops["__abort_stop"]))[1]
+    assert text.count("spark-1: Docker hangs") == 1
+
+
 def test_check_mode_claims_nothing():
     said = lines(NONE, NONE, check_mode=True, worker={"__abort_memory": {"verdict": "warn", "msg": "9 MiB are missing"}})[1]
     assert "Check mode started nothing, and stops nothing." in said and "MiB" not in said

@@ -269,6 +269,9 @@ def _nodes(given: t.Any, number: int, class_gb: int | None) -> tuple[list[compon
                 wrong.append((f"nodes[{index}].{name}", f"is {row[name]!r}", f"GiB from {least} to {most}"))
         name = str(row.get("node") or f"node-{index + 1}")
         nodes.append(components.Node(name, sizes["total_gib"] or usual, sizes["tenants_gib"] or 0.0, sizes["available_gib"], sizes["free_at_start_gib"]))
+    twice = sorted({node.name for node in nodes if [other.name for other in nodes].count(node.name) > 1})
+    if twice:
+        wrong.append(("nodes", f"names {', '.join(twice)} more than once", "each node once"))
     if len(given) != number:
         wrong.append(("nodes", f"names {len(given)}", f"{number}, as many as the profile has ranks"))
     return nodes, wrong

@@ -169,7 +169,7 @@ class Diagnosis:
         return match.signature.of_peer and any(here is None or time is None or time - here <= SAME_MOMENT for time in own)
 
     def findings(self, node: str) -> list[dict[str, t.Any]]:
-        """Return the findings of the log: the cause, then errors that no signature matches, lines that only repeat a failure, and warnings."""
+        """Return the findings of the log: an error that no signature matches where nothing names the cause, then the cause, its echoes, and warnings."""
         fatal = self.fatal
         rest = sorted(self._matches.values(), key=lambda match: (match is not fatal, not match.signature.names_cause, match.signature.verdict != "block"))
         findings = [match.finding(node) for match in rest]

@@ -34,6 +34,9 @@ READS = {
     "directory": "__abort_dir",
 }
 
+#: The stops of a node, in their order.
+STOPS = ("engine_stop", "stop")
+
 SEE_DOCKER = "Remedy: See that Docker answers there, then run again or tear down."
 SEE_SSH = "Remedy: See that ssh answers there, then run again."
 
@@ -142,10 +145,10 @@ def _not_stopped(nodes: list[str], answers: Answers) -> list[str]:
     """Return the lines about nodes where something still runs, and why it was not stopped."""
     if not nodes:
         return []
-    results = [(node, answers[node][word] or {}) for node in nodes for word in ("engine_stop", "stop")]
-    why = {node: result for node, result in results if result.get("failed") and result.get("msg")}
-    silent = [node for node in nodes if node not in why]
-    return [f"Not stopped: what runs on {', '.join(nodes)}. {SEE_DOCKER if silent else ''}".rstrip(), *failure_lines(why)]
+    failed = {word: {node: result for node in nodes if (result := answers[node][word] or {}).get("failed") and result.get("msg")} for word in STOPS}
+    silent = [node for node in nodes if not any(node in results for results in failed.values())]
+    why = dict.fromkeys(line for results in failed.values() for line in failure_lines(results))
+    return [f"Not stopped: what runs on {', '.join(nodes)}. {SEE_DOCKER if silent else ''}".rstrip(), *why]
 
 
 def judge(answers: Answers, run: Run) -> Outcome:

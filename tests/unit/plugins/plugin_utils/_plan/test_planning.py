@@ -351,6 +351,7 @@ def test_nodes_and_lengths_are_those_given():
         ({"nodes": [121.7]}, ["nodes: names 1; expected 2"]),
         ({"nodes": [{"total": 121.7}, "much"]}, ["nodes[0].total: is not a known field", "nodes[1].total_gib: is 'much'; expected GiB"]),
         ({"nodes": 4}, ["nodes: names 4; expected 2"]),
+        ({"nodes": [{"node": "a"}, {"node": "a"}]}, ["nodes: names a more than once; expected each node once"]),
         ({"nodes": 5000}, ["nodes[0].total_gib: is 5000; expected GiB from 8 to 4096"]),
         ({"context": "long", "lengths": "1,x"}, ["context: is 'long'", "lengths: is 'x'"]),
         ({"concurrency": 0}, ["concurrency: is 0; expected a whole number of 1 or more"]),
@@ -465,4 +466,5 @@ def test_bars_do_not_leave_the_picture():
     for planned in PLANNED.values():
         text = picture.svg(planned)
         width = float(re.search(r'viewBox="0 0 (\d+)', text)[1])
-        assert all(float(left) + float(wide) <= width for left, wide in re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', text))
+        bars = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', text)
+        assert bars and all(float(left) + float(wide) <= width for left, wide in bars)
