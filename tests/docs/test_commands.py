@@ -175,7 +175,7 @@ def runs(path: str, commands: str = OF_PARTS) -> bool:
     names = [path, *(str(parent) for parent in Path(path).parents if str(parent) != ".")]
     if path.startswith("molecule/"):
         return bool(re.search(rf"^molecule test -s {Path(path).parts[1]}$", commands, re.MULTILINE))
-    if re.search(rf"^python {re.escape(path)}$", commands, re.MULTILINE):
+    if re.search(rf"^python {re.escape(path)}( |$)", commands, re.MULTILINE):
         return True
     return any(re.search(rf"^pytest\b.* {re.escape(name)}(\s|$)", commands, re.MULTILINE) for name in names)
 
